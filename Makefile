@@ -1,0 +1,43 @@
+# make demo | test | check | bench NAME=wordcount | fuzz N=20000: each does all the set-up it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NAME ?= wordcount
+N ?= 2000
+
+.PHONY: demo test check bench fuzz clean
+
+demo: $(VENV)/.ready java
+	$(BIN)/tidegate demo
+
+test: $(VENV)/.ready java
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench java
+	$(BIN)/python -m benchmarks $(NAME) $(if $(DATA),--data $(DATA)) $(ARGS)
+
+fuzz: $(VENV)/.ready
+	$(BIN)/python -m tests.property.fuzz $(N)
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "tidegate needs Python 3.11 or newer; point to one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.ready
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,dev,bench]'
+	@touch $@
+
+.PHONY: java
+java: $(VENV)/.ready
+	@$(BIN)/python -m tidegate.java

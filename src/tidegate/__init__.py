@@ -1,0 +1,1 @@
+"""Elastic, deterministic stream processing for Python, on Spark."""

@@ -1,0 +1,55 @@
+"""The errors tidegate raises.
+
+::
+
+    TidegateError
+    ├── UserError            something the caller can mend
+    │   ├── QueryError       found when the query is built
+    │   ├── UnsupportedError found when it is compiled: the chosen runtime cannot do it
+    │   ├── DataError        found in the data while the query runs
+    │   └── CheckpointError  the checkpoint cannot serve this query
+    ├── EnvironmentFault     the machine lacks something (Java, disk, a package)
+    └── InternalError        a bug of tidegate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class TidegateError(Exception):
+    """Root of everything tidegate raises on purpose."""
+
+
+class UserError(TidegateError):
+    """A mistake of the caller; the message says what to do."""
+
+
+class QueryError(UserError):
+    """A query that cannot mean anything, found when it is built."""
+
+
+class UnsupportedError(UserError):
+    """A valid query that the chosen runtime cannot run."""
+
+
+class DataError(UserError):
+    """Input that breaks what the query declared about it."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint that belongs to another query or is already finished."""
+
+
+class EnvironmentFault(TidegateError):
+    """Something the machine lacks."""
+
+
+class InternalError(TidegateError):
+    """A bug of tidegate: an invariant that does not hold."""
+
+
+def choices(names: Iterable[str]) -> str:
+    """Render valid choices for a message, in their own order."""
+    listed = [f"'{name}'" for name in names]
+    return ", ".join(listed) if listed else "none"

@@ -1,0 +1,277 @@
+"""What an aggregate computes over the tuples of one key in one window: descriptions, not code that runs.
+
+Every aggregate is a commutative monoid: the states of two bags of tuples merge into the state of their sum, in any
+order. That is what lets tuples be combined before an exchange, slices be shared by windows, and shards be computed by
+any instance. Null inputs are left out by all but `count`, `first`, `last` and `collect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import QueryError
+from tidegate.query.schema import as_schema, column_type, is_integer, is_number, is_scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number of tuples."""
+
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        return pa.int64()
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The exact sum of integers as int64 (overflow is an error), or the sum of floats; null if all are null."""
+
+    column: str
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        return pa.int64() if is_integer(_numeric(schema, self.column, step, "sum")) else pa.float64()
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The arithmetic mean as float64; null if all are null."""
+
+    column: str
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        _numeric(schema, self.column, step, "mean")
+        return pa.float64()
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The least (``sign`` 1) or greatest (``sign`` −1) value in canonical order; null if all are null."""
+
+    column: str
+    sign: int
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        return _ordered(schema, self.column, step, "min" if self.sign > 0 else "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The exact number of distinct values, nulls left out."""
+
+    column: str
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        _ordered(schema, self.column, step, "distinct")
+        return pa.int64()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The first ``limit`` tuples (all if None) in an order, as the value or the list of values of ``take``.
+
+    The order is canonical (τ, then all columns left to right), reversed if ``descending``; or, with ``by``, that
+    column from the greatest down, nulls left out, ties in canonical order. State holds whole tuples, because ties are
+    broken by all of their columns: select the columns you need before the aggregate.
+    """
+
+    take: str
+    limit: int | None
+    descending: bool = False
+    by: str | None = None
+    single: bool = False
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.take,) if self.by is None else (self.take, self.by)
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        kind = column_type(schema, self.take, step)
+        if self.by is not None:
+            _ordered(schema, self.by, step, "top_k")
+        return kind if self.single else pa.list_(kind)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Monoid:
+    """A user's own aggregate over whole columns; see `monoid`."""
+
+    reads: tuple[str, ...]
+    state: pa.Schema
+    lift: Callable[..., Mapping[str, Any]]
+    merge: Callable[..., Mapping[str, Any]]
+    finish: Callable[..., Any]
+    result: pa.DataType
+    name: str
+
+    def columns(self) -> tuple[str, ...]:
+        return self.reads
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        for column in self.reads:
+            column_type(schema, column, step)
+        try:
+            lifted = self.lifted({column: schema.field(column).type for column in self.reads})
+            self.merged(lifted, lifted)
+            self.finished(lifted)
+        except QueryError:
+            raise
+        except Exception as error:
+            raise QueryError(f"step '{step}': monoid '{self.name}' fails on no rows: {error}") from error
+        return self.result
+
+    def lifted(self, types: Mapping[str, pa.DataType]) -> pa.Table:
+        """The states of no rows: what the check at build time runs on."""
+        return self.lift_rows(pa.table({name: pa.array([], kind) for name, kind in types.items()}))
+
+    def lift_rows(self, rows: pa.Table) -> pa.Table:
+        """One state per row."""
+        columns = {name: _whole(rows.column(name)) for name in self.reads}
+        return self._table(self.lift(**columns), "lift")
+
+    def merged(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        """The merge of each state on the left with the one beside it on the right."""
+        one = {name: _whole(left.column(name)) for name in self.state.names}
+        other = {name: _whole(right.column(name)) for name in self.state.names}
+        return self._table(self.merge(one, other), "merge")
+
+    def finished(self, states: pa.Table) -> pa.Array:
+        """One result per state."""
+        made = self.finish(**{name: _whole(states.column(name)) for name in self.state.names})
+        return _array(made, self.result, f"monoid '{self.name}': finish")
+
+    def _table(self, columns: Mapping[str, Any], function: str) -> pa.Table:
+        subject = f"monoid '{self.name}': {function}"
+        if not isinstance(columns, Mapping) or set(columns) != set(self.state.names):
+            got = sorted(columns) if isinstance(columns, Mapping) else type(columns).__name__
+            raise QueryError(f"{subject} must return the state's columns {self.state.names}; got {got}")
+        return pa.table([_array(columns[f.name], f.type, subject) for f in self.state], schema=self.state)
+
+
+Aggregate = Count | Sum | Mean | Extreme | Distinct | Ranked | Monoid
+
+
+def count() -> Count:
+    """Count tuples.
+
+    >>> import tidegate as tg
+    >>> tg.count()
+    Count()
+    """
+    return Count()
+
+
+def sum(column: str) -> Sum:  # noqa: A001 - the public name is tg.sum
+    """Add up a column: exact int64 for integers, float64 for floats."""
+    return Sum(column)
+
+
+def mean(column: str) -> Mean:
+    """Average a column."""
+    return Mean(column)
+
+
+def min(column: str) -> Extreme:  # noqa: A001 - the public name is tg.min
+    """Take the least value of a column; NaN counts as greater than any number."""
+    return Extreme(column, 1)
+
+
+def max(column: str) -> Extreme:  # noqa: A001 - the public name is tg.max
+    """Take the greatest value of a column; NaN counts as greater than any number."""
+    return Extreme(column, -1)
+
+
+def first(column: str) -> Ranked:
+    """Take a column's value in the first tuple in canonical order."""
+    return Ranked(column, 1, single=True)
+
+
+def last(column: str) -> Ranked:
+    """Take a column's value in the last tuple in canonical order."""
+    return Ranked(column, 1, descending=True, single=True)
+
+
+def collect(column: str) -> Ranked:
+    """List a column's values in the canonical order of their tuples."""
+    return Ranked(column, None)
+
+
+def top_k(by: str, k: int, *, take: str | None = None) -> Ranked:
+    """List the ``k`` greatest values of ``by`` from the top, or the ``take`` column of the tuples that hold them."""
+    if not isinstance(k, int) or k < 1:
+        raise QueryError(f"top_k: k is a whole number from 1; got {k!r}")
+    return Ranked(take or by, k, by=by)
+
+
+def distinct(column: str) -> Distinct:
+    """Count the distinct values of a column, exactly."""
+    return Distinct(column)
+
+
+def monoid(
+    *columns: str,
+    state: pa.Schema | Mapping[str, pa.DataType],
+    lift: Callable[..., Mapping[str, Any]],
+    merge: Callable[..., Mapping[str, Any]],
+    finish: Callable[..., Any],
+    returns: pa.DataType,
+    name: str = "monoid",
+) -> Monoid:
+    """Aggregate with your own commutative monoid, written on whole Arrow columns.
+
+    ``lift(**columns)`` makes one state per row, ``merge(left, right)`` merges states side by side, ``finish(**state)``
+    makes the results. All three get Arrow arrays and return Arrow arrays or anything `pyarrow.array` takes. ``merge``
+    must be associative and commutative: the order in which states meet is not defined.
+
+    >>> import pyarrow as pa, pyarrow.compute as pc, tidegate as tg
+    >>> spread = tg.monoid(
+    ...     "x", state={"low": pa.int64(), "high": pa.int64()},
+    ...     lift=lambda x: {"low": x, "high": x},
+    ...     merge=lambda a, b: {"low": pc.min_element_wise(a["low"], b["low"]),
+    ...                         "high": pc.max_element_wise(a["high"], b["high"])},
+    ...     finish=lambda low, high: pc.subtract(high, low), returns=pa.int64(), name="spread")
+    """
+    return Monoid(tuple(columns), as_schema(state), lift, merge, finish, returns, name)
+
+
+def _numeric(schema: pa.Schema, column: str, step: str, function: str) -> pa.DataType:
+    kind = column_type(schema, column, step)
+    if not is_number(kind):
+        numbers = [field.name for field in schema if is_number(field.type)]
+        raise QueryError(f"step '{step}': {function}('{column}') needs a number, and it is {kind}; numbers: {numbers}")
+    return kind
+
+
+def _ordered(schema: pa.Schema, column: str, step: str, function: str) -> pa.DataType:
+    kind = column_type(schema, column, step)
+    if not is_scalar(kind):
+        raise QueryError(f"step '{step}': {function}('{column}') needs a scalar column, and it is {kind}")
+    return kind
+
+
+def _whole(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _array(values: Any, kind: pa.DataType, subject: str) -> pa.Array:
+    made = _whole(values) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    try:
+        return made if made.type == kind else made.cast(kind)
+    except pa.ArrowException as error:
+        raise QueryError(f"{subject} must give {kind}, and gave {made.type}") from error

@@ -1,0 +1,233 @@
+"""The fluent face: each call checks one step and returns a new query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import narwhals as nw
+import pyarrow as pa
+
+from tidegate.errors import QueryError
+from tidegate.query import expressions
+from tidegate.query.aggregates import Aggregate
+from tidegate.query.durations import Duration, parse_duration
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.nodes import (
+    Filter,
+    MapBatches,
+    Node,
+    Select,
+    Source,
+    Union,
+    WindowAggregate,
+    WithColumns,
+    apply_stateless,
+    walk,
+)
+from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema
+from tidegate.query.windows import Window
+
+_AGGREGATES = ("count", "sum", "mean", "min", "max", "first", "last", "collect", "top_k", "distinct", "monoid")
+
+B = TypeVar("B", bound="Builder")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Builder:
+    """A stream of tuples in the making: a query, and the calls that make a longer one of it."""
+
+    node: Node
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the tuples this stream carries."""
+        return self.node.schema
+
+    @property
+    def time(self) -> str:
+        """The column that holds event time."""
+        return self.node.time
+
+    def with_columns(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
+        """Add or replace columns by element-wise Narwhals expressions."""
+        step = self._step("with_columns", name)
+        made = _expressions(exprs, named, step)
+        schema = normal_schema(expressions.derive(step, self.schema, expressions.with_columns, made), step)
+        touched = set(expressions.derive(step, self.schema, expressions.select, made).names)
+        if self.time in touched:
+            raise QueryError(f"step '{step}': '{self.time}' is the event time and cannot be replaced; add a new column")
+        return type(self)(WithColumns(step, self.node, made, schema, self.time))
+
+    def select(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
+        """Keep only some columns, or expressions of them; the event time must be among them."""
+        step = self._step("select", name)
+        made = _expressions(exprs, named, step)
+        schema = normal_schema(expressions.derive(step, self.schema, expressions.select, made), step)
+        if self.time not in schema.names or schema.field(self.time).type != self.schema.field(self.time).type:
+            raise QueryError(f"step '{step}': a stream needs its event time; select '{self.time}' too, as it is")
+        return type(self)(Select(step, self.node, made, schema, self.time))
+
+    def filter(self, predicate: nw.Expr, *, name: str | None = None) -> Self:
+        """Keep the tuples for which a predicate is true; null is not true."""
+        step = self._step("filter", name)
+        if not isinstance(predicate, nw.Expr):
+            raise QueryError(f"step '{step}': filter takes a Narwhals expression, as in nw.col('x') > 3; got {predicate!r}")
+        expressions.check_elementwise(predicate, step)
+        kinds = expressions.derive(step, self.schema, expressions.select, (predicate,)).types
+        if kinds != [pa.bool_()]:
+            raise QueryError(f"step '{step}': a filter is true or false, and {predicate!r} is {kinds[0]}")
+        return type(self)(Filter(step, self.node, predicate, self.schema, self.time))
+
+    def map_batches(
+        self,
+        function: Callable[[pa.RecordBatch], Any],
+        *,
+        schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Turn batches into batches by your own function over Arrow data.
+
+        The function may add, drop and multiply rows, but must treat each row by itself: how rows are batched is not
+        defined. ``schema`` is what it returns, if that differs from what it gets.
+        """
+        step = self._step("map_batches", name)
+        made = normal_schema(as_schema(schema), step) if schema is not None else self.schema
+        if column_type(made, self.time, step) != self.schema.field(self.time).type:
+            raise QueryError(f"step '{step}': the event time '{self.time}' must keep its type")
+        node = MapBatches(step, self.node, function, made, self.time)
+        try:
+            apply_stateless(node, self.schema.empty_table())
+        except QueryError:
+            raise
+        except Exception as error:
+            raise QueryError(f"step '{step}': the batch function fails on no rows: {error}") from error
+        return type(self)(node)
+
+    def union(self, *others: Builder, name: str | None = None) -> Self:
+        """Bring streams of the same columns together."""
+        step = self._step("union", name)
+        for other in others:
+            if other.time != self.time or other.schema != self.schema:
+                raise QueryError(
+                    f"step '{step}': a union needs the same columns, types and event time on all sides; "
+                    f"({_describe(self)}) is not ({_describe(other)})"
+                )
+        return type(self)(Union(step, (self.node, *(other.node for other in others)), self.schema, self.time))
+
+    def key_by(self, *keys: str | Each | KeyFunction) -> Keyed[Self]:
+        """Group tuples by one or more columns, by `each` element of a list, or by `keys` of a function."""
+        step = self._step("key_by", None)
+        if len(keys) == 1 and isinstance(keys[0], Each | KeyFunction):
+            chosen: Keys = keys[0]
+        elif all(isinstance(key, str) for key in keys):
+            chosen = Columns(tuple(str(key) for key in keys))
+        else:
+            raise QueryError(f"step '{step}': key_by takes column names, or one each(...), or one keys(...); got {keys!r}")
+        return Keyed(self, chosen, chosen.returns(self.schema, step))
+
+    def _step(self, kind: str, name: str | None) -> str:
+        return name or f"{kind}_{sum(1 for _ in walk(self.node))}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keyed(Generic[B]):
+    """A stream whose tuples have keys: what is left to choose is the window."""
+
+    stream: B
+    keys: Keys
+    key_schema: pa.Schema
+
+    def window(
+        self, size: Duration, *, every: Duration | None = None, lateness: Duration = 0, name: str | None = None
+    ) -> Windowed[B]:
+        """Cut event time into windows of ``size``, one beginning ``every`` so often (default: back to back).
+
+        With ``lateness``, a window stays open to late tuples that long after the watermark passed its end, and each
+        refinement is emitted with a higher ``revision``.
+        """
+        step = self.stream._step("window", name)
+        size_us = parse_duration(size, f"step '{step}': size")
+        every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
+        window = Window(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
+        window.check(step)
+        return Windowed(self, window)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windowed(Generic[B]):
+    """A stream with keys and windows: what is left to choose is what to compute."""
+
+    keyed: Keyed[B]
+    window: Window
+
+    def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> B:
+        """Compute aggregates per key and window.
+
+        The result has the event time (the window's end − 1 µs), the keys, ``window_start``, ``window_end``, one column
+        per aggregate and, with lateness, ``revision``.
+        """
+        stream, keyed = self.keyed.stream, self.keyed
+        step = stream._step("aggregate", name)
+        if not aggregates:
+            raise QueryError(f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {_AGGREGATES}")
+        kinds = []
+        for column, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise QueryError(f"step '{step}': {column}={aggregate!r} is no aggregate; there are {_AGGREGATES}")
+            kinds.append((column, aggregate.returns(stream.schema, f"{step}.{column}")))
+        moment = stream.schema.field(stream.time).type
+        fields = [(stream.time, moment), *((field.name, field.type) for field in keyed.key_schema)]
+        fields += [("window_start", moment), ("window_end", moment), *kinds]
+        if self.window.lateness:
+            fields.append(("revision", pa.int64()))
+        check_unique((field for field, _ in fields), step)
+        node = WindowAggregate(
+            step,
+            stream.node,
+            keyed.keys,
+            keyed.key_schema,
+            self.window,
+            tuple(aggregates.items()),
+            normal_schema(pa.schema(fields), step),
+            stream.time,
+        )
+        return type(stream)(node)
+
+
+def source(
+    name: str,
+    schema: pa.Schema | Mapping[str, pa.DataType],
+    *,
+    time: str,
+    disorder: Duration = 0,
+    origin: Any = None,
+) -> Source:
+    """A checked source node."""
+    columns = normal_schema(as_schema(schema), name)
+    kind = column_type(columns, time, name)
+    if not pa.types.is_timestamp(kind):
+        moments = [field.name for field in columns if pa.types.is_timestamp(field.type)]
+        raise QueryError(f"stream '{name}': time='{time}' is {kind}, and event time is a timestamp; timestamps: {moments}")
+    disorder_us = parse_duration(disorder, f"stream '{name}': disorder")
+    if disorder_us < 0:
+        raise QueryError(f"stream '{name}': disorder must not be negative")
+    return Source(name, columns, time, disorder_us, origin)
+
+
+def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
+    made = tuple(expressions.as_expr(expr) for expr in exprs)
+    made += tuple(
+        (value if isinstance(value, nw.Expr) else nw.lit(value)).alias(column) for column, value in named.items()
+    )
+    if not made:
+        raise QueryError(f"step '{step}': name at least one column")
+    for expr in made:
+        expressions.check_elementwise(expr, step)
+    return made
+
+
+def _describe(stream: Builder) -> str:
+    columns = ", ".join(f"{field.name}: {field.type}" for field in stream.schema)
+    return f"{columns}; time {stream.time}"

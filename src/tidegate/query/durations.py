@@ -1,0 +1,65 @@
+"""Lengths of event time: text or timedelta to whole microseconds and back."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from tidegate.errors import QueryError
+
+UNITS_US = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+SHORT = {"us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
+
+_TERM = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
+
+Duration = str | timedelta | int
+
+
+def parse_duration(value: Duration, subject: str) -> int:
+    """Microseconds of ``value``: '90 seconds', '1 hour 30 minutes', '500ms', a timedelta, or microseconds.
+
+    >>> parse_duration("1 hour 30 minutes", "window")
+    5400000000
+    """
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        raise QueryError(f"{subject}: a duration is text, a timedelta or microseconds; got {value!r}")
+    total, position = 0, 0
+    text = value.strip().lower()
+    while position < len(text):
+        term = _TERM.match(text, position)
+        unit = term and (SHORT.get(term[2]) or term[2].removesuffix("s"))
+        if term is None or unit not in UNITS_US:
+            raise QueryError(
+                f"{subject}: cannot read the duration {value!r}; write a whole number and a unit "
+                f"({', '.join(UNITS_US)}), as in '90 seconds' or '1 hour 30 minutes'"
+            )
+        total += int(term[1]) * UNITS_US[unit]
+        position = term.end()
+    if not text:
+        raise QueryError(f"{subject}: the duration is empty; write for example '10 seconds'")
+    return total
+
+
+def format_duration(microseconds: int) -> str:
+    """The shortest exact text of a duration in its largest whole unit.
+
+    >>> format_duration(5_400_000_000)
+    '90 minutes'
+    """
+    for unit, length in reversed(UNITS_US.items()):
+        if unit != "week" and microseconds and microseconds % length == 0:
+            count = microseconds // length
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return "0 seconds"

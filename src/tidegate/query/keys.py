@@ -1,0 +1,144 @@
+"""How a tuple gets its keys: one from columns, or a set of them from a list or a function (STRETCH's f_MK)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import QueryError
+from tidegate.query.schema import as_schema, check_unique, column_type, is_scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """One key per tuple, of one column or composed of several."""
+
+    names: tuple[str, ...]
+
+    def reads(self) -> tuple[str, ...]:
+        return self.names
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.Schema:
+        if not self.names:
+            raise QueryError(f"step '{step}': key_by needs at least one column, each(...) or keys(...)")
+        check_unique(self.names, step)
+        return pa.schema([(name, _key_type(column_type(schema, name, step), name, step)) for name in self.names])
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A set of keys per tuple: the elements of a list column; null and empty lists have none."""
+
+    column: str
+    name: str
+    distinct: bool = True
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.Schema:
+        kind = column_type(schema, self.column, step)
+        if not pa.types.is_list(kind):
+            lists = [field.name for field in schema if pa.types.is_list(field.type)]
+            raise QueryError(
+                f"step '{step}': each('{self.column}') needs a list column, and it is {kind}; lists: {lists}. "
+                "Did you forget to split it?"
+            )
+        return pa.schema([(self.name, _key_type(kind.value_type, self.column, step))])
+
+    def __str__(self) -> str:
+        return f"each({self.column})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyFunction:
+    """A set of keys per tuple, made by a user's function over a batch."""
+
+    function: Callable[[pa.RecordBatch], Any]
+    columns: pa.Schema
+    read: tuple[str, ...] | None
+    distinct: bool = True
+
+    def reads(self) -> tuple[str, ...] | None:
+        return self.read
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.Schema:
+        for name in self.read or ():
+            column_type(schema, name, step)
+        for field in self.columns:
+            _key_type(field.type, field.name, step)
+        empty = schema.empty_table() if self.read is None else schema.empty_table().select(list(self.read))
+        try:
+            self.key_lists(_one_batch(empty))
+        except QueryError as error:
+            raise QueryError(f"step '{step}': {error}") from error
+        except Exception as error:
+            raise QueryError(f"step '{step}': the key function fails on no rows: {error}") from error
+        return self.columns
+
+    def key_lists(self, batch: pa.RecordBatch) -> pa.ListArray:
+        """One list of keys per row: of values for one key column, of structs for several."""
+        made = self.function(batch)
+        if isinstance(made, pa.ChunkedArray):
+            made = made.combine_chunks()
+        if not isinstance(made, pa.ListArray) or len(made) != batch.num_rows:
+            raise QueryError(
+                f"the key function must return a pyarrow ListArray with one list per row ({batch.num_rows}); got "
+                f"{type(made).__name__}" + (f" of {len(made)}" if isinstance(made, pa.Array) else "")
+            )
+        kind, names = made.type.value_type, self.columns.names
+        fields = [field.name for field in kind] if pa.types.is_struct(kind) else None
+        if fields != names and not (fields is None and len(names) == 1):
+            raise QueryError(f"the key function declared the columns {names} and returned lists of {kind}")
+        return made
+
+    def __str__(self) -> str:
+        return f"{getattr(self.function, '__name__', 'function')}(batch)"
+
+
+Keys = Columns | Each | KeyFunction
+
+
+def each(column: str, *, name: str | None = None, distinct: bool = True) -> Each:
+    """Key a tuple by every element of a list column, without copying the tuple.
+
+    An element that occurs twice in a tuple counts once, unless ``distinct=False``. The key column of the result is
+    called ``name``, or like the list.
+
+    >>> import tidegate as tg
+    >>> tg.each("words", name="word")
+    Each(column='words', name='word', distinct=True)
+    """
+    return Each(column, name or column, distinct)
+
+
+def keys(
+    function: Callable[[pa.RecordBatch], Any],
+    *,
+    columns: pa.Schema | Mapping[str, pa.DataType],
+    reads: tuple[str, ...] | list[str] | None = None,
+    distinct: bool = True,
+) -> KeyFunction:
+    """Key a tuple by the set that a function gives it.
+
+    ``function`` gets a record batch (with only the columns ``reads``, if given) and returns an Arrow list array: one
+    list of keys per row, of plain values for one key column or of structs for several; dictionary-encoded values stay
+    encoded, which makes many keys cheap. It must look at one row at a time.
+    """
+    return KeyFunction(function, as_schema(columns), tuple(reads) if reads is not None else None, distinct)
+
+
+def _key_type(kind: pa.DataType, name: str, step: str) -> pa.DataType:
+    if not is_scalar(kind):
+        raise QueryError(f"step '{step}': '{name}' cannot be a key: {kind} is not a scalar type")
+    return kind
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)

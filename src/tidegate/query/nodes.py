@@ -1,0 +1,186 @@
+"""The operators of a query as frozen values: a query is data, and nothing runs.
+
+Every node knows its inputs, the schema of the tuples it makes and the column that holds their event time. A node that
+exists is valid: what can be checked is checked where it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from tidegate.errors import InternalError, QueryError
+from tidegate.query import expressions
+from tidegate.query.aggregates import Aggregate
+from tidegate.query.keys import Keys
+from tidegate.query.schema import conform
+from tidegate.query.windows import Window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A stream that comes from outside.
+
+    ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
+    ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime looks at it.
+    """
+
+    name: str
+    schema: pa.Schema
+    time: str
+    disorder_us: int
+    origin: Any = field(default=None, repr=False)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithColumns:
+    """Adds or replaces columns by element-wise expressions."""
+
+    name: str
+    input: Node
+    exprs: tuple[nw.Expr, ...]
+    schema: pa.Schema
+    time: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Select:
+    """Keeps only the columns that element-wise expressions make."""
+
+    name: str
+    input: Node
+    exprs: tuple[nw.Expr, ...]
+    schema: pa.Schema
+    time: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filter:
+    """Keeps the tuples for which an element-wise predicate is true."""
+
+    name: str
+    input: Node
+    predicate: nw.Expr
+    schema: pa.Schema
+    time: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapBatches:
+    """Turns batches into batches by a user's function that looks at one row at a time."""
+
+    name: str
+    input: Node
+    function: Callable[[pa.RecordBatch], Any]
+    schema: pa.Schema
+    time: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Union:
+    """Brings streams of one schema together; the watermark is the least of theirs."""
+
+    name: str
+    inputs: tuple[Node, ...]
+    schema: pa.Schema
+    time: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowAggregate:
+    """Aggregates tuples per key and window; the results of a window carry its end − 1 µs."""
+
+    name: str
+    input: Node
+    keys: Keys
+    key_schema: pa.Schema
+    window: Window
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    schema: pa.Schema
+    time: str
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+Stateless = WithColumns | Select | Filter | MapBatches
+Node = Source | WithColumns | Select | Filter | MapBatches | Union | WindowAggregate
+
+
+def apply_stateless(node: Stateless, table: pa.Table) -> pa.Table:
+    """Run one stateless step on an Arrow table."""
+    match node:
+        case WithColumns():
+            return conform(expressions.with_columns(table, node.exprs), node.schema)
+        case Select():
+            return conform(expressions.select(table, node.exprs), node.schema)
+        case Filter():
+            return expressions.keep(table, node.predicate)
+        case MapBatches():
+            return _map_batches(node, table)
+        case _:
+            raise InternalError(f"{type(node).__name__} is not a stateless step")
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The nodes of a query, inputs before what reads them, each once."""
+    seen: set[int] = set()
+
+    def visit(current: Node) -> Iterator[Node]:
+        if id(current) in seen:
+            return
+        seen.add(id(current))
+        for upstream in current.inputs:
+            yield from visit(upstream)
+        yield current
+
+    return visit(node)
+
+
+def sources(node: Node) -> tuple[Source, ...]:
+    """The sources of a query, in the order in which it reads them."""
+    return tuple(found for found in walk(node) if isinstance(found, Source))
+
+
+def is_stateful(node: Node) -> bool:
+    """Whether a node remembers tuples."""
+    return isinstance(node, WindowAggregate)
+
+
+def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:
+    made = []
+    for batch in table.combine_chunks().to_batches():
+        result = node.function(batch)
+        result = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
+        if not isinstance(result, pa.Table):
+            raise QueryError(f"step '{node.name}': the batch function returned {type(result).__name__}, not Arrow data")
+        missing = [name for name in node.schema.names if name not in result.column_names]
+        if missing:
+            raise QueryError(f"step '{node.name}': the batch function left out the declared columns {missing}")
+        made.append(conform(result, node.schema))
+    return pa.concat_tables(made) if made else node.schema.empty_table()

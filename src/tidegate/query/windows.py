@@ -1,0 +1,92 @@
+"""Event-time windows and the slices they share.
+
+A window ``n`` covers ``[n·every, n·every + size)``. The edges of all windows cut event time into *slices*: at most two
+per advance, one from ``n·every`` and, when ``every`` does not divide ``size``, one from ``n·every + size mod every``.
+All tuples of a slice lie in the same windows, so an aggregate keeps one state per key and slice and a window combines
+the states of its slices. A slice is numbered ``2·floor(τ / every)``, plus one in the second part of an advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import QueryError
+from tidegate.query.durations import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The shape of the windows of one aggregate; all lengths in microseconds."""
+
+    size: int
+    every: int
+    lateness: int = 0
+
+    def check(self, step: str) -> None:
+        """Refuse shapes that lose tuples or never end."""
+        if self.size <= 0 or self.every <= 0 or self.lateness < 0:
+            raise QueryError(
+                f"step '{step}': window size ({format_duration(self.size)}) and advance ({format_duration(self.every)}) "
+                "must be longer than zero, and lateness must not be negative"
+            )
+        if self.every > self.size:
+            raise QueryError(
+                f"step '{step}': window advance ({format_duration(self.every)}) is longer than its size "
+                f"({format_duration(self.size)}), so tuples between windows would be lost; make every ≤ size"
+            )
+
+    @property
+    def remainder(self) -> int:
+        """Where inside an advance the second slice begins; 0 when there is only one."""
+        return self.size % self.every
+
+    def slice_of(self, times: Any) -> Any:
+        """The slice of a time, or of each of a NumPy array of times."""
+        advance = times // self.every
+        if self.remainder == 0:
+            return 2 * advance
+        return 2 * advance + (times - advance * self.every >= self.remainder)
+
+    def slice_start(self, slice_id: int) -> int:
+        """The first microsecond of a slice."""
+        return (slice_id >> 1) * self.every + (self.remainder if slice_id & 1 else 0)
+
+    def first_window(self, slice_id: int) -> int:
+        """The earliest window that covers a slice."""
+        return (self.slice_start(slice_id) - self.size) // self.every + 1
+
+    def last_window(self, slice_id: int) -> int:
+        """The latest window that covers a slice."""
+        return slice_id >> 1
+
+    def slices(self, window: int) -> range:
+        """The slices of a window, in order."""
+        last = self.slice_of(self.end(window) - 1)
+        return range(2 * window, last + 1, 2 if self.remainder == 0 else 1)
+
+    def start(self, window: int) -> int:
+        """The first microsecond of a window."""
+        return window * self.every
+
+    def end(self, window: int) -> int:
+        """The first microsecond after a window."""
+        return window * self.every + self.size
+
+    def last_end(self, slice_id: int) -> int:
+        """The end of the last window that covers a slice: past it the slice is of no use."""
+        return self.end(self.last_window(slice_id))
+
+    def covering(self, time: int) -> Iterator[int]:
+        """The windows a time lies in, earliest first."""
+        return iter(range((time - self.size) // self.every + 1, time // self.every + 1))
+
+    @property
+    def slices_per_window(self) -> int:
+        """How many slices one window combines."""
+        return len(self.slices(0))
+
+    def __str__(self) -> str:
+        text = f"{format_duration(self.size)} every {format_duration(self.every)}"
+        return text + (f", {format_duration(self.lateness)} late" if self.lateness else "")
