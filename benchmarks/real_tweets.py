@@ -38,8 +38,8 @@ def replicate(tweets: pa.Table, wanted: int) -> pa.Table:
     copies = -(-wanted // len(ts_us))
     if copies > 1:
         print(
-            f"real tweets: {len(ts_us):,} rows replicated {copies} times, each copy {shift_us / 3.6e9:.1f} h after the one "
-            f"before, to reach {wanted:,} tuples",
+            f"real tweets: {wanted:,} tuples are {copies} copies of {len(ts_us):,}, the last one cut short, each "
+            f"{shift_us / 3.6e9:.1f} h after the one before",
             file=sys.stderr,
         )
     parts = [

@@ -18,8 +18,8 @@ class Batching:
     def __post_init__(self) -> None:
         if self.batch_rows < 1 or self.batches < 2:
             raise ValueError(
-                f"{self.tuples:,} tuples make {self.batches} micro-batch(es) of {self.batch_rows:,}; a streaming run needs "
-                "at least two, so that state is read back: give more --tuples or fewer --batch-rows"
+                f"{self.tuples:,} tuples make fewer than two micro-batches of {self.batch_rows:,}, so no state is read "
+                "back: give more --tuples or fewer --batch-rows"
             )
 
     @property
@@ -36,8 +36,8 @@ class Batching:
 class Workload:
     """One windowed aggregation by key, described independently of the engine that runs it.
 
-    A tuple belongs to every window `[l * every, l * every + size)` that holds its time. Its keys are the set of its words
-    (`pair_distance` 0), the set of ordered pairs of its words at most `pair_distance` apart, or its `key` column.
+    A tuple belongs to every window `[l * every, l * every + size)` that holds its time. Its keys are the set of its
+    words (`pair_distance` 0), the set of ordered pairs of its words at most `pair_distance` apart, or its `key` column.
     Results have the columns `window_start`, `keys` and `aggregates`, in this order.
     """
 

@@ -1,1 +1,54 @@
 """Elastic, deterministic stream processing for Python, on Spark."""
+
+from tidegate.errors import (
+    CheckpointError,
+    DataError,
+    EnvironmentFault,
+    InternalError,
+    QueryError,
+    TidegateError,
+    UnsupportedError,
+    UserError,
+)
+from tidegate.query.aggregates import (
+    collect,
+    count,
+    distinct,
+    first,
+    last,
+    max,
+    mean,
+    min,
+    monoid,
+    sum,
+    top_k,
+)
+from tidegate.query.keys import each, keys
+from tidegate.stream import Stream, stream
+
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "EnvironmentFault",
+    "InternalError",
+    "QueryError",
+    "Stream",
+    "TidegateError",
+    "UnsupportedError",
+    "UserError",
+    "collect",
+    "count",
+    "distinct",
+    "each",
+    "first",
+    "keys",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "monoid",
+    "stream",
+    "sum",
+    "top_k",
+]
+__version__ = "0.1.0"

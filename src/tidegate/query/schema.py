@@ -12,8 +12,8 @@ TIME = pa.timestamp("us", tz="UTC")
 
 
 def is_integer(kind: pa.DataType) -> bool:
-    """Whole numbers that fit int64."""
-    return pa.types.is_signed_integer(kind) or kind in (pa.uint8(), pa.uint16(), pa.uint32())
+    """Signed whole numbers; all fit int64."""
+    return bool(pa.types.is_signed_integer(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:

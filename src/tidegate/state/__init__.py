@@ -1,0 +1,1 @@
+"""State as versioned Arrow data: chunks, the directory of them, and a local cache of decoded ones."""

@@ -1,0 +1,119 @@
+"""The harness's end of an engine's process: starts it, has it run and collect, measures its memory, ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.engines import Timing
+from benchmarks.inputs import Input
+from benchmarks.memory import PeakMemory
+from benchmarks.options import DRIVER_MEMORY_VARIABLE, PROJECT
+
+STOP_SECONDS = 30
+LOG_LINES_SHOWN = 15
+
+
+class EngineFailed(RuntimeError):
+    """An engine's process reported an error or ended early; the message ends with the tail of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measured run of an engine."""
+
+    timing: Timing
+    peak_mb: float
+
+
+class EngineProcess:
+    """One engine on one workload in a fresh process (and JVM); `scratch` holds its log, checkpoints and results."""
+
+    def __init__(self, engine: str, workload: str, scratch: Path, driver_memory_gb: int) -> None:
+        self.engine = engine
+        self._scratch = scratch
+        self._steps = 0
+        scratch.mkdir(parents=True)
+        self._log_path = scratch / "log.txt"
+        search_path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {
+            "PYTHONPATH": search_path,  # for Spark's Python workers too
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_DIRS": str(scratch / "spark-local"),
+            DRIVER_MEMORY_VARIABLE: f"{driver_memory_gb}g",
+        }
+        with self._log_path.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.worker", engine, workload],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=PROJECT,
+                env=environment,
+            )
+        try:
+            self._receive()
+        except EngineFailed:
+            self.stop()
+            raise
+
+    def run(self, data: Input) -> Run:
+        """Run the workload over `data` in a folder of its own, sampling the memory of the process tree meanwhile."""
+        command = {
+            "do": "run",
+            "files": [str(file) for file in data.files],
+            "tuples": data.tuples,
+            "scratch": str(self._next_folder("run")),
+        }
+        with PeakMemory(self._process.pid) as memory:
+            answer = self._ask(command)
+        return Run(Timing(answer["seconds"], tuple(answer["batch_ms"])), memory.peak_mb)
+
+    def collect(self) -> Path:
+        """The folder of parquet files with the results of the last run."""
+        target = self._next_folder("results")
+        self._ask({"do": "collect", "target": str(target)})
+        return target
+
+    def stop(self) -> None:
+        """End the process by closing its input; kill it and its descendants if it has not ended after a while."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            root = psutil.Process(self._process.pid)
+            for process in (*root.children(recursive=True), root):
+                process.kill()
+            self._process.wait()
+
+    def _next_folder(self, purpose: str) -> Path:
+        self._steps += 1
+        return self._scratch / f"{self._steps:03d}-{purpose}"
+
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the missing answer says so
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
+        return self._receive()
+
+    def _receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "its process ended without an answer"}
+        if "error" in answer:
+            tail = self._log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+            raise EngineFailed(f"{self.engine}: {answer['error']}\n" + "\n".join(f"    | {line}" for line in tail))
+        return answer

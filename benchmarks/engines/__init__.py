@@ -1,0 +1,86 @@
+"""The engines that are compared: what each is called, what it needs, and how its adapter is made.
+
+Adapters are imported in the engine's own process only, so that an engine that is not installed costs nothing.
+To add one, write an adapter with the methods of `Engine` and list it in `ENGINES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol, cast
+
+from benchmarks.inputs import Input
+from benchmarks.workloads import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What one run took: all of it, and each micro-batch that had input (for an engine without batches, the run)."""
+
+    seconds: float
+    batch_ms: tuple[float, ...]
+
+
+class Engine(Protocol):
+    """An adapter, made once per process by `ENGINES[name].load(workload)`, then used from one thread.
+
+    `run` is called once to warm up and then for every measured run, each time with a new `scratch` folder. It reads the
+    input and times itself, leaving out its own set-up. `collect` follows a `run`, unmeasured, and writes the results of
+    that run as parquet files into the folder `target`, with the columns of `Workload.columns` in any row order.
+    """
+
+    def run(self, data: Input, scratch: Path) -> Timing: ...
+
+    def collect(self, target: Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """An engine by name. `on_spark` engines run every batching; the others run the first input as one batch."""
+
+    name: str
+    module: str
+    factory: str
+    needs: tuple[str, ...]
+    on_spark: bool
+
+    def missing(self) -> tuple[str, ...]:
+        """The packages it needs that are not installed."""
+        return tuple(package for package in self.needs if find_spec(package) is None)
+
+    def load(self, workload: Workload) -> Engine:
+        factory = getattr(import_module(f"benchmarks.engines.{self.module}"), self.factory)
+        return cast(Engine, factory(workload))
+
+
+ENGINES: Mapping[str, EngineSpec] = {
+    spec.name: spec
+    for spec in (
+        EngineSpec("duckdb", "duckdb_engine", "DuckDBEngine", ("duckdb",), on_spark=False),
+        EngineSpec("polars", "polars_engine", "PolarsEngine", ("polars",), on_spark=False),
+        EngineSpec("spark-hdfs", "spark_native", "native_on_hdfs_state", ("pyspark",), on_spark=True),
+        EngineSpec("spark-rocksdb", "spark_native", "native_on_rocksdb_state", ("pyspark",), on_spark=True),
+        EngineSpec("tidegate-spark", "tidegate_spark", "tidegate_on_spark", ("pyspark", "tidegate"), on_spark=True),
+    )
+}
+
+SPARK_VARIANTS = ("spark-hdfs", "spark-rocksdb")  # the better of these is reported as `spark`
+JUDGES = ("duckdb", "polars")  # engines that emit every window; the first installed one judges the others' results
+
+
+def expand_names(names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Engine names as given on the command line, `spark` standing for its variants; all engines for None."""
+    if names is None:
+        return tuple(ENGINES)
+    expanded: list[str] = []
+    for name in names:
+        if name != "spark" and name not in ENGINES:
+            raise ValueError(f"unknown engine {name!r}; valid are: spark, {', '.join(ENGINES)}")
+        expanded.extend(SPARK_VARIANTS if name == "spark" else (name,))
+    return tuple(dict.fromkeys(expanded))

@@ -1,0 +1,144 @@
+"""A windowed benchmark from options to exit code: inputs, judge, engines, figures."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from benchmarks import machine, memory, report
+from benchmarks.compare import load, sort
+from benchmarks.engine_process import EngineProcess
+from benchmarks.engines import ENGINES, JUDGES, EngineSpec, expand_names
+from benchmarks.inputs import Input, InputSpec, prepare
+from benchmarks.measure import Session, say
+from benchmarks.options import CACHE, Options
+from benchmarks.workloads import Batching, Workload
+
+WARMUP_BATCHES = 4
+WARMUP_SPAN_SECONDS = 240  # of event time, so that windows close while warming up
+
+
+def run_windowed(workload: Workload, options: Options) -> int:
+    """Run `workload` on every chosen engine at every batch size; 1 if an engine failed or gave a wrong answer."""
+    if options.data is not None and workload.input_kind != "tweets":
+        raise ValueError(f"--data holds tweets, but {workload.name} reads generated keys and values; leave it out")
+    specs = installed_engines(options.engines)
+    batchings = choose_batchings(workload, options)
+    described = machine.describe()
+    versions = ", ".join(f"{name} {number}" for name, number in described["versions"].items())
+    say(f"{workload.name}: {workload.summary}")
+    say(f"machine: {described['cores']} cores, {described['cpu']}, {described['memory_gb']} GB; {versions}")
+
+    rows: list[report.Row] = []
+    failures: list[str] = []
+    compared: dict[str, dict[str, int]] = {}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=CACHE) as scratch:
+        judge = Judge(workload, options, Path(scratch))
+        for index, batching in enumerate(batchings):
+            chosen = [spec for spec in specs if spec.on_spark or index == 0]
+            if not chosen:
+                continue
+            say(f"input: {batching.tuples:,} tuples in {batching.batches} batches of {batching.batch_rows:,}")
+            data = prepare(_input_spec(workload, batching, options), CACHE)
+            session = Session(
+                workload,
+                data,
+                prepare(_warmup_spec(workload, batching, options), CACHE),
+                judge.results(data),
+                options.runs,
+                options.driver_memory_gb,
+                Path(scratch) / f"at-{batching.label}",
+            )
+            measured, failed = session.measure(chosen)
+            failures += failed
+            for found in measured:
+                batch = batching.label if ENGINES[found.engine].on_spark else report.ONE_BATCH
+                rows.append(report.row_from_runs(found.engine, batch, data.tuples, found.runs, found.output_rows))
+                compared[f"{found.engine}@{batch}"] = {"windows": found.agreement.windows, "rows": found.agreement.rows}
+
+    rows = report.with_best_spark(rows)
+    ratios = report.ratios(rows)
+    print(report.table(rows, ratios))
+    path = options.out / f"{workload.name}.json"
+    source = {"seed": options.seed} if options.data is None else {"data": options.data.name}
+    content = {
+        "workload": workload.name,
+        "input": {"tuples": batchings[0].tuples, **source},
+        "machine": described,
+        "memory": memory.MEASURE,
+        "rows": [row.as_json() for row in rows],
+        "ratios": ratios,
+        "compared": compared,
+        "failures": failures,
+    }
+    report.write_json(path, content)
+    print(f"\nwritten to {path}")
+    for failure in failures:
+        print(f"\nFAILED {failure}")
+    return 1 if failures else 0
+
+
+def installed_engines(names: tuple[str, ...] | None) -> list[EngineSpec]:
+    """The chosen engines whose packages are installed; the others are named as skipped."""
+    specs = [ENGINES[name] for name in expand_names(names)]
+    for spec in specs:
+        if spec.missing():
+            say(f"{spec.name}: skipped, not installed: {', '.join(spec.missing())}")
+    return [spec for spec in specs if not spec.missing()]
+
+
+def choose_batchings(workload: Workload, options: Options) -> tuple[Batching, ...]:
+    """The workload's own batchings, unless options give a size or batches."""
+    usual = {batching.batch_rows: batching for batching in workload.batchings}
+    if options.batch_rows is None and options.tuples is None:
+        return workload.batchings
+    if options.tuples is None:
+        sizes: Sequence[int] = options.batch_rows or ()
+        return tuple(usual.get(rows) or Batching(WARMUP_BATCHES * rows, rows) for rows in sizes)
+    if options.batch_rows is not None:
+        return tuple(Batching(options.tuples, rows) for rows in options.batch_rows)
+    fitting = [rows for rows in usual if 2 * rows <= options.tuples]
+    return tuple(Batching(options.tuples, rows) for rows in fitting or [min(usual)])
+
+
+class Judge:
+    """The right results of a workload, from one unmeasured run of an engine that emits every window."""
+
+    def __init__(self, workload: Workload, options: Options, scratch: Path) -> None:
+        self._workload = workload
+        self._options = options
+        self._scratch = scratch
+        self._latest: tuple[int, pl.DataFrame] | None = None
+
+    def results(self, data: Input) -> pl.DataFrame:
+        """The sorted results over `data`; inputs of the same size hold the same rows, however they are cut."""
+        if self._latest is None or self._latest[0] != data.tuples:
+            name = next((name for name in JUDGES if not ENGINES[name].missing()), None)
+            if name is None:
+                raise ValueError(f"results need a judge: install one of {', '.join(JUDGES)}")
+            folder = self._scratch / f"judge-{data.tuples}"
+            process = EngineProcess(name, self._workload.name, folder, self._options.driver_memory_gb)
+            try:
+                process.run(data)
+                results = sort(load(process.collect(), self._workload), self._workload)
+            finally:
+                process.stop()
+            windows = results["window_start"].n_unique()
+            say(f"  judge ({name}): {results.height:,} rows in {windows:,} windows")
+            self._latest = (data.tuples, results)
+        return self._latest[1]
+
+
+def _input_spec(workload: Workload, batching: Batching, options: Options) -> InputSpec:
+    return InputSpec(workload.input_kind, batching, options.seed, options.tuples_per_second, options.data)
+
+
+def _warmup_spec(workload: Workload, batching: Batching, options: Options) -> InputSpec:
+    batch_rows = min(workload.warmup_batch_rows, batching.batch_rows)
+    tuples = WARMUP_BATCHES * batch_rows
+    density = max(1, tuples // WARMUP_SPAN_SECONDS)
+    return InputSpec(workload.input_kind, Batching(tuples, batch_rows), options.seed, density)

@@ -1,0 +1,138 @@
+"""Measuring several engines on one input: warm up each, then take turns, and check every answer."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.compare import Agreement, Mismatch, compare, digest, load, sort
+from benchmarks.engine_process import EngineFailed, EngineProcess, Run
+from benchmarks.engines import EngineSpec
+from benchmarks.inputs import Input
+from benchmarks.workloads import Workload
+
+MEMORY_BESIDE_HEAP_GB = 2
+
+
+def say(message: str) -> None:
+    """A line of progress, apart from the figures on standard output."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@dataclass(slots=True)
+class Contender:
+    """An engine in the running: its runs so far and the fingerprint of its first answer."""
+
+    spec: EngineSpec
+    process: EngineProcess
+    runs: list[Run] = field(default_factory=list)
+    first_digest: tuple[int, int, int] | None = None
+    agreement: Agreement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All measured runs of an engine, whose answers were right."""
+
+    engine: str
+    runs: tuple[Run, ...]
+    output_rows: int
+    agreement: Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One workload on one input. `judge` holds the right results, sorted; each engine gets a folder in `scratch`."""
+
+    workload: Workload
+    data: Input
+    warmup: Input
+    judge: pl.DataFrame
+    runs: int
+    driver_memory_gb: int
+    scratch: Path
+
+    def measure(self, specs: Sequence[EngineSpec]) -> tuple[list[Measured], list[str]]:
+        """The figures of all engines that gave right answers, and a message for each that did not."""
+        measured: list[Measured] = []
+        failures: list[str] = []
+        for group in groups_that_fit(specs, self.driver_memory_gb, psutil.virtual_memory().available):
+            with ExitStack() as processes:
+                contenders = [found for spec in group if (found := self._enter(spec, processes, failures))]
+                for turn in range(1, self.runs + 1):
+                    contenders = [contender for contender in contenders if self._take_turn(contender, turn, failures)]
+            for contender in contenders:
+                assert contender.first_digest is not None and contender.agreement is not None
+                rows = contender.first_digest[0]
+                measured.append(Measured(contender.spec.name, tuple(contender.runs), rows, contender.agreement))
+        return measured, failures
+
+    def _enter(self, spec: EngineSpec, processes: ExitStack, failures: list[str]) -> Contender | None:
+        """Start an engine and warm it up; None, and a message in `failures`, if that fails."""
+        try:
+            process = EngineProcess(spec.name, self.workload.name, self.scratch / spec.name, self.driver_memory_gb)
+            processes.callback(process.stop)
+            warmed = process.run(self.warmup)
+        except EngineFailed as failure:
+            failures.append(str(failure))
+            say(f"  {spec.name}: failed while warming up")
+            return None
+        say(f"  {spec.name}: warm after {warmed.timing.seconds:.1f} s")
+        return Contender(spec, process)
+
+    def _take_turn(self, contender: Contender, turn: int, failures: list[str]) -> bool:
+        """Run an engine once and check its answer; whether it stays in the running."""
+        try:
+            run = contender.process.run(self.data)
+            folder = contender.process.collect()
+            self._check(contender, folder)
+            shutil.rmtree(folder)
+        except (EngineFailed, Mismatch) as failure:
+            failures.append(str(failure))
+            say(f"  {contender.spec.name}: out of the running in run {turn}")
+            return False
+        contender.runs.append(run)
+        seconds = run.timing.seconds
+        rate = self.data.tuples / seconds
+        say(f"  {contender.spec.name}: run {turn}, {seconds:.2f} s, {rate:,.0f} tuples/s, {run.peak_mb:,.0f} MB")
+        return True
+
+    def _check(self, contender: Contender, folder: Path) -> None:
+        """Compare the first answer with the judge's row by row, and later ones with the first by fingerprint."""
+        name = contender.spec.name
+        results = load(folder, self.workload)
+        fingerprint = digest(results)
+        if contender.first_digest is None:
+            due_by = latest_watermark(self.data) if contender.spec.on_spark else None
+            contender.agreement = compare(name, sort(results, self.workload), self.judge, self.workload, due_by)
+            contender.first_digest = fingerprint
+        elif contender.first_digest != fingerprint:
+            first = contender.first_digest[0]
+            raise Mismatch(f"{name}: a later run gave other rows than the first ({results.height:,}, {first:,} before)")
+
+
+def groups_that_fit(
+    specs: Sequence[EngineSpec], driver_memory_gb: int, available_bytes: int
+) -> list[tuple[EngineSpec, ...]]:
+    """All engines as one group that takes turns if their heaps fit into memory together, else each one alone."""
+    sparks = sum(spec.on_spark for spec in specs)
+    if sparks * (driver_memory_gb + MEMORY_BESIDE_HEAP_GB) * 2**30 <= available_bytes:
+        return [tuple(specs)]
+    say(f"  not enough memory for {sparks} Sparks at once: engines run one after the other, not in turns")
+    return [(spec,) for spec in specs]
+
+
+def latest_watermark(data: Input) -> datetime:
+    """What the watermark has surely reached before the last batch: the last event time until then, less 1 ms."""
+    latest: datetime = pc.max(pq.read_table(data.files[-2], columns=["ts"])["ts"]).as_py()
+    return latest - timedelta(milliseconds=1)

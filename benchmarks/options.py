@@ -1,0 +1,32 @@
+"""What the command line decides, handed to every benchmark."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+RESULTS = PROJECT / "benchmarks" / "results"
+CACHE = Path(tempfile.gettempdir()) / "tidegate-benchmarks"
+DRIVER_MEMORY_VARIABLE = "TIDEGATE_BENCHMARK_DRIVER_MEMORY"  # how --driver-memory-gb reaches an engine's process
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """None stands for the benchmark's own default."""
+
+    tuples: int | None = None
+    batch_rows: tuple[int, ...] | None = None
+    runs: int = 3
+    engines: tuple[str, ...] | None = None
+    data: Path | None = None
+    seed: int = 1
+    tuples_per_second: int = 1_000
+    driver_memory_gb: int = 4
+    out: Path = RESULTS
+
+    def __post_init__(self) -> None:
+        for name in ("runs", "tuples_per_second", "driver_memory_gb"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")

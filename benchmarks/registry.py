@@ -1,0 +1,25 @@
+"""The benchmarks by name. To add one, write `run(options) -> exit code` in a file of its own and list it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.harness import run_windowed
+from benchmarks.options import Options
+from benchmarks.workloads import WINDOWED
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A name on the command line, a line for `--help`, and what runs: 1 is a wrong answer or a failed engine."""
+
+    name: str
+    summary: str
+    run: Callable[[Options], int]
+
+
+_WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())
+
+BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in (*_WINDOWED,)}

@@ -1,0 +1,63 @@
+"""The process of one engine: reads commands from standard input, answers on standard output, a line of JSON each.
+
+Started as `python -m benchmarks.worker ENGINE WORKLOAD`. Commands: `run` and `collect`, as in `Engine`; the end of the
+input ends the process. Whatever else is written to standard output goes to standard error and cannot garble an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+from benchmarks.engines import ENGINES, Engine
+from benchmarks.inputs import Input
+from benchmarks.workloads import WINDOWED
+
+
+def main(engine_name: str, workload_name: str) -> int:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    try:
+        engine = ENGINES[engine_name].load(WINDOWED[workload_name])
+    except Exception as error:
+        _fail(answers, error)
+        return 1
+    _answer(answers, {"ready": True})
+    for line in sys.stdin:
+        try:
+            _answer(answers, _obey(engine, json.loads(line)))
+        except Exception as error:
+            _fail(answers, error)
+            return 1
+    engine.close()
+    return 0
+
+
+def _obey(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
+    match command:
+        case {"do": "run", "files": files, "tuples": tuples, "scratch": scratch}:
+            paths = tuple(Path(file) for file in files)
+            timing = engine.run(Input(paths[0].parent, paths, tuples), Path(scratch))
+            return {"seconds": timing.seconds, "batch_ms": timing.batch_ms}
+        case {"do": "collect", "target": target}:
+            engine.collect(Path(target))
+            return {"target": target}
+        case _:
+            raise ValueError(f"unknown command {command!r}; valid are run and collect")
+
+
+def _fail(answers: TextIO, error: Exception) -> None:
+    traceback.print_exc()
+    _answer(answers, {"error": f"{type(error).__name__}: {error}"})
+
+
+def _answer(answers: TextIO, message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

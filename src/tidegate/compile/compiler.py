@@ -1,0 +1,45 @@
+"""The compiler: a query is rewritten, then a plan is built for a runtime, one pass after the other.
+
+Each pass is a pure function in a file of its own, and its docstring shows what it does to a query. The order matters
+where it is written down: unions move out of the way before neighbours are folded, what a runtime cannot do is refused
+before anything is planned for it, and all later passes work on the subqueries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.compile.choose_combine import choose_combine
+from tidegate.compile.choose_slices import choose_slices
+from tidegate.compile.fold_stateless import fold_stateless
+from tidegate.compile.mark_regions import mark_regions
+from tidegate.compile.place_steps import place_steps
+from tidegate.compile.plan import Plan
+from tidegate.compile.push_through_union import push_through_union
+from tidegate.compile.refuse_unsupported import refuse_unsupported
+from tidegate.compile.split_at_stateful import split_at_stateful
+from tidegate.query.nodes import Node
+
+REWRITES: tuple[Callable[[Node], Node], ...] = (
+    push_through_union,
+    fold_stateless,
+)
+
+PASSES: tuple[Callable[[Plan], Plan], ...] = (
+    refuse_unsupported,
+    split_at_stateful,
+    mark_regions,
+    choose_slices,
+    choose_combine,
+    place_steps,
+)
+
+
+def compile_query(query: Node, runtime: str = "spark") -> Plan:
+    """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do."""
+    for rewrite in REWRITES:
+        query = rewrite(query)
+    plan = Plan(query, runtime)
+    for build in PASSES:
+        plan = build(plan)
+    return plan

@@ -1,0 +1,64 @@
+"""Drops columns that nobody reads on the way into a stateful step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from tidegate.query import expressions
+from tidegate.query.aggregates import Ranked
+from tidegate.query.nodes import Filter, MapBatches, Select, Stateless, WindowAggregate, WithColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Steps and a stateful step over fewer columns; ``columns`` is what they need to get."""
+
+    columns: pa.Schema
+    steps: tuple[Stateless, ...]
+    tuples: pa.Schema
+
+
+def prune_columns(schema: pa.Schema, steps: Sequence[Stateless], node: WindowAggregate) -> Pruned:
+    """Work out which columns of ``schema`` the steps and the aggregate need.
+
+    Before: ``(ts, user, text) → words = split(text) → count by each(words)``; after: ``user`` is gone.
+    """
+    needed = _read_by(node)
+    made: list[Stateless] = []
+    tuples = _only(node.input.schema, needed)
+    for position in range(len(steps) - 1, -1, -1):
+        step = steps[position]
+        before = steps[position - 1].schema if position else schema
+        kept = _only(step.schema, needed)
+        match step:
+            case WithColumns():
+                new = set(expressions.select(before.empty_table(), step.exprs).column_names)
+                needed = (needed - new) | expressions.columns_read(step.exprs, before)
+            case Select():
+                needed = set(expressions.columns_read(step.exprs, before))
+            case Filter():
+                needed = needed | expressions.columns_read((step.predicate,), before)
+            case MapBatches():
+                kept, needed = step.schema, set(before.names)
+        made.append(replace(step, schema=kept))
+    return Pruned(_only(schema, needed), tuple(reversed(made)), tuples)
+
+
+def _read_by(node: WindowAggregate) -> set[str]:
+    everything = set(node.input.schema.names)
+    reads = node.keys.reads()
+    if reads is None:
+        return everything
+    needed = {node.time, *reads}
+    for _, aggregate in node.aggregates:
+        if isinstance(aggregate, Ranked) and aggregate.by != aggregate.take:
+            return everything
+        needed.update(aggregate.columns())
+    return needed
+
+
+def _only(schema: pa.Schema, names: set[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name in names])

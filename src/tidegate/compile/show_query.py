@@ -1,0 +1,101 @@
+"""A query as numbered lines: what each step is called, what kind it is and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.compile.show_expression import show_expression
+from tidegate.compile.show_table import GLUE, show_table
+from tidegate.errors import InternalError
+from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
+from tidegate.query.durations import format_duration
+from tidegate.query.nodes import (
+    Filter,
+    MapBatches,
+    Node,
+    Select,
+    Source,
+    Union,
+    WindowAggregate,
+    WithColumns,
+    walk,
+)
+
+_SHORT = 40
+
+
+def show_query(query: Node, indent: str = "") -> str:
+    """The steps of a query in the order in which tuples pass them; a step reads the line above unless it says so."""
+    numbers = {id(node): number for number, node in enumerate(walk(query), start=1)}
+    rows = []
+    for number, node in enumerate(walk(query), start=1):
+        kind, text = _show(node)
+        read = [numbers[id(upstream)] for upstream in node.inputs]
+        reads = f"reads {', '.join(map(str, read))}" if read and read != [number - 1] else ""
+        rows.append((str(number), node.name, kind, "; ".join(filter(None, (reads, text)))))
+    return show_table(rows, indent=indent)
+
+
+def show_aggregate(aggregate: Aggregate) -> str:
+    """An aggregate as the call that makes it.
+
+    >>> show_aggregate(Ranked("src", 3, by="duration"))
+    "top_k(duration, 3, take='src')"
+    """
+    match aggregate:
+        case Count():
+            return "count()"
+        case Sum():
+            return f"sum({aggregate.column})"
+        case Mean():
+            return f"mean({aggregate.column})"
+        case Extreme():
+            return f"{'min' if aggregate.sign > 0 else 'max'}({aggregate.column})"
+        case Distinct():
+            return f"distinct({aggregate.column})"
+        case Ranked(single=True):
+            return f"{'last' if aggregate.descending else 'first'}({aggregate.take})"
+        case Ranked(by=None):
+            return f"collect({aggregate.take})"
+        case Ranked():
+            taken = "" if aggregate.take == aggregate.by else f", take='{aggregate.take}'"
+            return f"top_k({aggregate.by}, {aggregate.limit}{taken})"
+        case Monoid():
+            return f"{aggregate.name}({', '.join(aggregate.reads)})"
+        case _:
+            raise InternalError(f"no text is known for {type(aggregate).__name__}")
+
+
+def _show(node: Node) -> tuple[str, str]:
+    match node:
+        case Source():
+            disorder = f"up to {format_duration(node.disorder_us)} out of order" if node.disorder_us else "in order"
+            return "stream", f"{_columns(node)}; {_glued(f'time {node.time}, {disorder}')}"
+        case WithColumns():
+            return "with", _listed(map(show_expression, node.exprs))
+        case Select():
+            return "select", _listed(map(show_expression, node.exprs))
+        case Filter():
+            return "filter", show_expression(node.predicate)
+        case MapBatches():
+            return "map", f"{getattr(node.function, '__name__', 'function')}(batch) -> {_columns(node)}"
+        case Union():
+            return "union", ""
+        case WindowAggregate():
+            computed = _listed(f"{column} = {show_aggregate(made)}" for column, made in node.aggregates)
+            return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
+        case _:
+            raise InternalError(f"no text is known for {type(node).__name__}")
+
+
+def _columns(node: Node) -> str:
+    return _listed(f"{field.name}: {field.type}" for field in node.schema)
+
+
+def _listed(items: Iterable[str]) -> str:
+    return ", ".join(map(_glued, items))
+
+
+def _glued(item: str) -> str:
+    """An item that stays on one line, if it is short enough."""
+    return item.replace(" ", GLUE) if len(item) <= _SHORT else item

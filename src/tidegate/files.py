@@ -1,0 +1,91 @@
+"""Bounded inputs in files: which they are, in which order, and their schema."""
+
+from __future__ import annotations
+
+import glob
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.errors import DataError, QueryError
+
+_FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files of one format, in the order of their names."""
+
+    pattern: str
+    paths: tuple[str, ...]
+    format: str
+    schema: pa.Schema
+
+    @property
+    def name(self) -> str:
+        """What the stream is called: the folder or the file."""
+        first = Path(self.paths[0])
+        return first.parent.name if len(self.paths) > 1 and first.parent.name else first.stem
+
+
+def files_of(pattern: str) -> Files:
+    """The files a path, folder or glob stands for; the first one gives the schema."""
+    root = Path(pattern)
+    if root.is_dir():
+        paths = sorted(str(path) for path in root.iterdir() if path.suffix in _FORMATS and path.name[0] not in "._")
+    else:
+        paths = sorted(glob.glob(pattern, recursive=True))
+    if not paths:
+        raise QueryError(f"no file matches {pattern!r}; give a file, a folder or a glob of {', '.join(_FORMATS)} files")
+    kinds = {_FORMATS.get(Path(path).suffix) for path in paths}
+    if len(kinds) != 1 or None in kinds:
+        raise QueryError(f"{pattern!r} must match files of one format, {', '.join(_FORMATS)}; got {sorted(paths)[:5]}")
+    kind = str(kinds.pop())
+    return Files(pattern, tuple(paths), kind, _schema(paths[0], kind))
+
+
+def read_table(files: Files, schema: pa.Schema) -> pa.Table:
+    """All rows of the files, in order, in the types of a schema; a malformed file is an error that names it."""
+    return pa.concat_tables([_read(path, files.format, schema) for path in files.paths])
+
+
+def _schema(path: str, kind: str) -> pa.Schema:
+    try:
+        if kind == "parquet":
+            return pq.read_schema(path).remove_metadata()
+        return _json_table(path).schema
+    except (OSError, pa.ArrowException) as error:
+        raise QueryError(f"cannot read the schema of {path}: {error}") from error
+
+
+def _read(path: str, kind: str, schema: pa.Schema) -> pa.Table:
+    try:
+        table = pq.read_table(path) if kind == "parquet" else _json_table(path, schema)
+        return table.select(schema.names).cast(schema)
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise DataError(f"{path} does not hold rows of ({', '.join(schema.names)}): {error}") from error
+
+
+def _json_table(path: str, schema: pa.Schema | None = None) -> pa.Table:
+    rows = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}, line {number}: not JSON: {error}") from error
+    table = pa.Table.from_pylist(rows)
+    # JSON has no timestamps: text in ISO form is read as UTC.
+    for position, field in enumerate(table.schema):
+        wanted = schema.field(field.name).type if schema is not None and field.name in schema.names else None
+        if pa.types.is_string(field.type) and (wanted is None or pa.types.is_timestamp(wanted)):
+            try:
+                moments = table.column(position).cast(pa.timestamp("us", tz="UTC"))
+            except pa.ArrowException:
+                continue
+            table = table.set_column(position, field.name, moments)
+    return table

@@ -1,0 +1,121 @@
+"""Arrow columns seen as NumPy arrays: values, validity, order, identity, hashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.query.order import canonical
+
+Array = np.ndarray[Any, Any]
+
+_SIGN = np.int64(-(2**63))
+_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One contiguous array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def valid_mask(array: pa.Array) -> Array:
+    """True where a value is not null."""
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+
+
+def numbers(array: pa.Array, kind: pa.DataType) -> Array:
+    """The values of a column as one NumPy type; what stands where it is null is not defined."""
+    cast = array if array.type == kind else array.cast(kind)
+    return np.asarray(cast.fill_null(0) if cast.null_count else cast)
+
+
+def canonical_floats(array: pa.Array) -> pa.Array:
+    """A float column with one NaN and no −0.0; other columns as they are."""
+    if not pa.types.is_floating(array.type):
+        return array
+    values = numbers(array, array.type) + 0.0
+    values[np.isnan(values)] = np.nan
+    return pa.array(values, array.type, mask=~valid_mask(array) if array.null_count else None)
+
+
+def order_codes(array: pa.Array) -> Array:
+    """Integers that compare as the values do in canonical order; nulls get a code below all others where it matters."""
+    kind = array.type
+    if pa.types.is_list(kind) or pa.types.is_struct(kind):
+        keys = [canonical(value) for value in array.to_pylist()]
+        rank = {key: position for position, key in enumerate(sorted(set(keys)))}
+        return np.array([rank[key] for key in keys], np.int64)
+    if array.null_count == 0 and not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return _bits(array)
+    if pa.types.is_floating(kind):
+        array = pa.array(_bits(array), mask=~valid_mask(array))
+    encoded = array.dictionary_encode()
+    rank_of = np.empty(len(encoded.dictionary), np.int64)
+    rank_of[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(1, len(rank_of) + 1)
+    codes = numbers(encoded.indices, pa.int64())
+    if len(rank_of) == 0:
+        return np.zeros(len(array), np.int64)
+    return np.where(valid_mask(array), rank_of[codes], 0)
+
+
+def identity_codes(array: pa.Array) -> tuple[Array, int]:
+    """Dense integers that are equal where the values are (null is a value), and how many there are."""
+    if not pa.types.is_dictionary(array.type):
+        array = canonical_floats(array).dictionary_encode(null_encoding="encode")
+        return np.asarray(array.indices), len(array.dictionary)
+    codes, distinct = identity_codes(array.dictionary)
+    indices = numbers(array.indices, pa.int64())
+    if len(codes) and distinct != len(codes):
+        indices = codes[indices]
+    elif array.indices.null_count == 0:
+        return indices, max(distinct, 1)
+    # A null index and a null in the dictionary are the same key.
+    null_code = distinct
+    if array.dictionary.null_count:
+        null_code = int(codes[int(np.flatnonzero(~valid_mask(array.dictionary))[0])])
+    return np.where(valid_mask(array.indices), indices, null_code), distinct + 1
+
+
+def hashes(array: pa.Array) -> Array:
+    """A stable 64-bit hash of each value; equal values hash equally, whatever the encoding."""
+    if pa.types.is_dictionary(array.type):
+        of_values = np.append(hashes(array.dictionary), _NULL_HASH)
+        return of_values[np.where(valid_mask(array.indices), numbers(array.indices, pa.int64()), len(of_values) - 1)]
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+        # Imported here: numba takes a while, and a query can be built without it.
+        from tidegate.operators.kernels.loops import hash_bytes
+
+        offsets, data = byte_layout(array)
+        made = mix(hash_bytes(offsets, data))
+    else:
+        made = mix(_bits(canonical_floats(array)).view(np.uint64))
+    return np.where(valid_mask(array), made, _NULL_HASH)
+
+
+def byte_layout(array: pa.Array) -> tuple[Array, Array]:
+    """Offsets and bytes of a string or binary column."""
+    _, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4) if offsets else np.zeros(1, np.int32)
+    return starts, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+
+
+def mix(values: Array) -> Array:
+    """The finaliser of SplitMix64, vectorised."""
+    with np.errstate(over="ignore"):
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        made: Array = values ^ (values >> np.uint64(31))
+        return made
+
+
+def _bits(array: pa.Array) -> Array:
+    """Order-preserving int64 of a fixed-width column."""
+    if not pa.types.is_floating(array.type):
+        return numbers(array, pa.int64())
+    bits = numbers(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
+    return np.where(bits < 0, _SIGN - bits, bits) if len(bits) else bits

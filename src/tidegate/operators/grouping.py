@@ -1,0 +1,82 @@
+"""From key columns to dense slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.columns import hashes, identity_codes, mix
+
+Array = np.ndarray[Any, Any]
+
+_LARGEST = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Slots: ``groups[i]`` is the slot of contribution ``i``; ``ids`` are the slots' codes, ascending."""
+
+    groups: Array
+    ids: Array
+
+
+def key_codes(columns: Sequence[pa.Array]) -> tuple[Array, int]:
+    """A code per row, equal where all key columns are, and a bound above every code."""
+    codes, bound = identity_codes(columns[0])
+    for column in columns[1:]:
+        others, size = identity_codes(column)
+        if bound * size >= _LARGEST:
+            codes, bound = _densify(codes)
+        codes, bound = codes.astype(np.int64) * size + others, bound * size
+    return _densify(codes) if bound > 4 * len(codes) + 65_536 else (codes, bound)
+
+
+def group(codes: Array, bound: int) -> Grouped:
+    """Dense slots for codes below a bound, in the order of the codes."""
+    if bound > 8 * len(codes) + 1_048_576:
+        ids, groups = np.unique(codes, return_inverse=True)
+        return Grouped(groups, ids)
+    present = np.zeros(bound, np.bool_)
+    present[codes] = True
+    ids = np.flatnonzero(present)
+    slot = np.empty(bound, np.int64)
+    slot[ids] = np.arange(len(ids))
+    return Grouped(slot[codes], ids)
+
+
+def first_rows(groups: Array, size: int) -> Array:
+    """The first contribution of each slot."""
+    first = np.empty(size, np.int64)
+    first[groups[::-1]] = np.arange(len(groups))[::-1]
+    return first
+
+
+def key_hashes(columns: Sequence[pa.Array]) -> Array:
+    """A stable hash of each (composite) key."""
+    made = hashes(columns[0])
+    for column in columns[1:]:
+        with np.errstate(over="ignore"):
+            made = mix(made * np.uint64(31) + hashes(column))
+    return made
+
+
+def compact(column: pa.Array) -> pa.Array:
+    """A dictionary column without the values that no row uses; other columns as they are."""
+    if not pa.types.is_dictionary(column.type) or len(column.dictionary) <= len(column):
+        return column
+    used = group(np.asarray(column.indices.drop_null()), len(column.dictionary))
+    indices = np.zeros(len(column), np.int32)
+    valid = np.asarray(column.indices.is_valid())
+    indices[valid] = used.groups
+    return pa.DictionaryArray.from_arrays(
+        pa.array(indices, mask=~valid), column.dictionary.take(pa.array(used.ids))
+    )
+
+
+def _densify(codes: Array) -> tuple[Array, int]:
+    encoded = pa.array(codes).dictionary_encode()
+    return np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary)

@@ -1,0 +1,66 @@
+"""The keys of a batch of tuples: key columns, and for each entry the row it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import InternalError
+from tidegate.operators.columns import whole
+from tidegate.query.keys import Columns, Each, KeyFunction
+from tidegate.query.nodes import WindowAggregate
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeySets:
+    """Entry ``i`` is a key of row ``rows[i]`` (None: one key per row); ``offsets`` bound the entries of each row."""
+
+    columns: tuple[pa.Array, ...]
+    rows: Array | None
+    offsets: Array | None
+    repeats: bool
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def entries(self, codes: Array, bound: int) -> Array | None:
+        """The entries that count, given a code for each: every key once per row (None: all of them)."""
+        if self.repeats or self.offsets is None:
+            return None
+        from tidegate.operators.kernels.loops import first_in_row
+
+        keep = first_in_row(self.offsets, codes, bound)
+        return None if keep.all() else np.flatnonzero(keep)
+
+
+def key_sets(node: WindowAggregate, rows: pa.Table) -> KeySets:
+    """The keys of each row (STRETCH's f_MK)."""
+    match node.keys:
+        case Columns(names):
+            return KeySets(tuple(whole(rows.column(name)) for name in names), None, None, True)
+        case Each(column, _, distinct):
+            return _from_lists(whole(rows.column(column)), (), not distinct)
+        case KeyFunction(_, columns, reads, distinct):
+            seen = rows if reads is None else rows.select(list(reads))
+            batches = seen.combine_chunks().to_batches()
+            batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=seen.schema)
+            return _from_lists(node.keys.key_lists(batch), tuple(columns.names), not distinct)
+        case _:
+            raise InternalError(f"unknown keys {node.keys!r}")
+
+
+def _from_lists(lists: pa.ListArray, names: tuple[str, ...], repeats: bool) -> KeySets:
+    lengths = np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
+    values = lists.flatten()
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    if pa.types.is_struct(values.type):
+        columns = tuple(values.field(name) for name in names)
+    else:
+        columns = (values,)
+    return KeySets(columns, rows, offsets, repeats)

@@ -1,0 +1,213 @@
+"""The windowed aggregate over Arrow batches, with slices: O+ in its columnar form.
+
+A *pane table* has one row per slice and key: the slice, the key columns and the state columns of every aggregate. Tuples
+are lifted into pane tables, pane tables merge into smaller ones, and the results of windows are made from the panes of
+their slices. A tuple is touched once, however many windows it lies in, and never copied, however many keys it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import DataError
+from tidegate.operators.aggregates import Logic, logic_of
+from tidegate.operators.columns import canonical_floats, numbers, whole
+from tidegate.operators.grouping import compact, first_rows, group, key_codes, key_hashes
+from tidegate.operators.key_sets import KeySets, key_sets
+from tidegate.query.nodes import WindowAggregate
+
+Array = np.ndarray[Any, Any]
+
+SLICE = "__tg_slice"
+_ROWS_AT_ONCE = 2_000_000
+
+
+@dataclass(frozen=True)
+class Panes:
+    """How one aggregate is computed: its logics and the layout of its pane tables."""
+
+    node: WindowAggregate
+
+    @cached_property
+    def logics(self) -> tuple[Logic, ...]:
+        return tuple(logic_of(aggregate, self.node.input.schema, self.node.time) for _, aggregate in self.node.aggregates)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of a pane table; text in composite keys is dictionary-encoded, as it repeats."""
+        composite = len(self.node.key_schema) > 1
+        fields = [pa.field(SLICE, pa.int64())]
+        for position, key in enumerate(self.node.key_schema):
+            text = pa.types.is_string(key.type) or pa.types.is_binary(key.type)
+            kind = pa.dictionary(pa.int32(), key.type) if composite and text else key.type
+            fields.append(pa.field(f"k{position}", kind))
+        for number, logic in enumerate(self.logics):
+            fields.extend(pa.field(f"s{number}_{field.name}", field.type) for field in logic.fields)
+        return pa.schema(fields)
+
+    @property
+    def key_names(self) -> list[str]:
+        return [f"k{position}" for position in range(len(self.node.key_schema))]
+
+    def lift(self, rows: pa.Table) -> tuple[pa.Table, dict[int, int]]:
+        """The pane table of some tuples, and how many tuples fell in each slice whether or not they have a key."""
+        slices = self.node.window.slice_of(self._times(rows))
+        seen, slots, tuples = np.unique(slices, return_inverse=True, return_counts=True)
+        counts = dict(zip(seen.tolist(), tuples.tolist(), strict=True))
+        sets = key_sets(self.node, rows)
+        if len(sets) == 0:
+            return self.schema.empty_table(), counts
+        codes, bound = key_codes(sets.columns)
+        entries = sets.entries(codes, bound)
+        take = sets.rows if entries is None or sets.rows is None else sets.rows[entries]
+        codes = codes if entries is None else codes[entries]
+        of_slice = slots if take is None else slots[take]
+        grouped = group(of_slice.astype(np.int64) * bound + codes, len(seen) * bound)
+        size = len(grouped.ids)
+        states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, size)]
+        first = first_rows(grouped.groups, size)
+        keys = self._keys(sets, first if entries is None else entries[first])
+        return self._table(seen[grouped.ids // bound], keys, states), counts
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """One pane table of several."""
+        if len(tables) == 1:
+            return tables[0]
+        joined = unify(pa.concat_tables(tables))
+        seen, slots = np.unique(numbers(whole(joined.column(SLICE)), pa.int64()), return_inverse=True)
+        codes, bound = self._codes(joined)
+        grouped = group(slots.astype(np.int64) * bound + codes, len(seen) * bound)
+        keys = self._key_columns(joined, first_rows(grouped.groups, len(grouped.ids)))
+        states = self._merged_states(joined, None, grouped.groups, len(grouped.ids))
+        return self._table(seen[grouped.ids // bound], keys, states)
+
+    def merge_chunks(self, chunks: Sequence[pa.Table]) -> pa.Table:
+        """One chunk of several of the same slice."""
+        return self.merge([self.in_slice(0, chunk) for chunk in chunks]).drop_columns([SLICE])
+
+    def in_slice(self, slice_id: int, chunk: pa.Table) -> pa.Table:
+        """The pane table of a chunk: chunks do not repeat the slice they belong to."""
+        return pa.table([pa.array(np.full(chunk.num_rows, slice_id)), *chunk.columns], schema=self.schema)
+
+    def compacted(self, chunk: pa.Table) -> pa.Table:
+        """A chunk of whole columns whose dictionaries hold no value it does not use."""
+        columns = [compact(whole(column)) for column in chunk.columns]
+        return pa.table(columns, schema=chunk.schema)
+
+    def with_keys_of(self, panes: pa.Table, others: pa.Table) -> pa.Table:
+        """The panes whose keys also occur in other panes."""
+        codes, bound = self._codes(unify(pa.concat_tables([panes, others])))
+        wanted = np.zeros(bound, np.bool_)
+        wanted[codes[panes.num_rows :]] = True
+        return panes.filter(pa.array(wanted[codes[: panes.num_rows]]))
+
+    def results(self, panes: pa.Table, first: int, last: int) -> Iterator[pa.Table]:
+        """The results of windows ``first`` to ``last``, in their order, from the panes of their slices."""
+        if panes.num_rows == 0:
+            return
+        panes = unify(panes)
+        codes, bound = self._codes(panes)
+        slices, slots = np.unique(numbers(whole(panes.column(SLICE)), pa.int64()), return_inverse=True)
+        window = self.node.window
+        begins = np.array([window.first_window(number) for number in slices.tolist()], np.int64)
+        ends = np.array([window.last_window(number) for number in slices.tolist()], np.int64)
+        at_once = max(1, _ROWS_AT_ONCE // panes.num_rows)
+        for low in range(first, last + 1, at_once):
+            high = min(low + at_once - 1, last)
+            begin, end = np.maximum(begins, low)[slots], np.minimum(ends, high)[slots]
+            yield from self._run_of_windows(panes, codes, bound, begin, end, low)
+
+    def shards(self, panes: pa.Table, shards: int) -> Array:
+        """The shard of each pane's key."""
+        columns = [whole(panes.column(name)) for name in self.key_names]
+        made: Array = (key_hashes(columns) % np.uint64(shards)).astype(np.int64)
+        return made
+
+    def _run_of_windows(
+        self, panes: pa.Table, codes: Array, bound: int, begin: Array, end: Array, low: int
+    ) -> Iterator[pa.Table]:
+        """The results of a run of windows from ``low`` on; pane ``i`` takes part in windows ``begin[i]`` to ``end[i]``."""
+        times = np.maximum(end - begin + 1, 0)
+        total = int(times.sum())
+        if total == 0:
+            return
+        take = np.repeat(np.arange(len(times)), times)
+        windows = begin[take] + np.arange(total) - np.repeat(np.cumsum(times) - times, times)
+        grouped = group((windows - low) * bound + codes[take], (int(windows.max()) - low + 1) * bound)
+        size = len(grouped.ids)
+        states = self._merged_states(panes, take, grouped.groups, size)
+        keys = self._key_columns(panes, take[first_rows(grouped.groups, size)])
+        yield self._finish(low + grouped.ids // bound, keys, states)
+
+    def _finish(self, windows: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
+        """Result columns in the node's order; the time of a result is its window's end − 1 µs."""
+        moment = self.node.schema.field(self.node.time).type
+        start = windows * self.node.window.every
+        made = {
+            self.node.time: pa.array(start + self.node.window.size - 1).cast(moment),
+            "window_start": pa.array(start).cast(moment),
+            "window_end": pa.array(start + self.node.window.size).cast(moment),
+        }
+        for field, key in zip(self.node.key_schema, keys, strict=True):
+            made[field.name] = key.cast(field.type) if key.type != field.type else key
+        position = 0
+        for (name, _), logic in zip(self.node.aggregates, self.logics, strict=True):
+            made[name] = logic.finish(states[position : position + len(logic.fields)])
+            position += len(logic.fields)
+        if self.node.window.lateness:
+            made["revision"] = pa.array(np.zeros(len(windows), np.int64))
+        return pa.table([made[name] for name in self.node.schema.names], schema=self.node.schema)
+
+    def _times(self, rows: pa.Table) -> Array:
+        column = whole(rows.column(self.node.time))
+        if column.null_count:
+            raise DataError(
+                f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.node.time}'; "
+                "filter them out before the window"
+            )
+        return np.asarray(column.cast(pa.int64()))
+
+    def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
+        kinds = [self.schema.field(name).type for name in self.key_names]
+        return [
+            compact(_as_kind(canonical_floats(column.take(pa.array(first))), kind))
+            for column, kind in zip(sets.columns, kinds, strict=True)
+        ]
+
+    def _codes(self, panes: pa.Table) -> tuple[Array, int]:
+        return key_codes([whole(panes.column(name)) for name in self.key_names])
+
+    def _key_columns(self, panes: pa.Table, take: Array) -> list[pa.Array]:
+        rows = pa.array(take)
+        return [compact(whole(panes.column(name)).take(rows)) for name in self.key_names]
+
+    def _merged_states(self, panes: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
+        columns = [whole(column) for column in panes.columns[1 + len(self.key_names) :]]
+        states: list[pa.Array] = []
+        for logic in self.logics:
+            own = columns[len(states) : len(states) + len(logic.fields)]
+            states.extend(logic.merge(own, take, groups, size))
+        return states
+
+    def _table(self, slices: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
+        return pa.table([pa.array(slices), *keys, *states], schema=self.schema)
+
+
+def unify(panes: pa.Table) -> pa.Table:
+    """A table of whole columns whose dictionary columns share one dictionary each."""
+    return panes.unify_dictionaries().combine_chunks()
+
+
+def _as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(column.type):
+        return column.cast(kind.value_type).dictionary_encode().cast(kind)
+    return pc.cast(column, kind)

@@ -1,0 +1,185 @@
+"""From a compiled query to a streaming DataFrame."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import narwhals as nw
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidegate.compile.compiler import compile_query
+from tidegate.compile.plan import Place, Plan
+from tidegate.compile.prune_columns import prune_columns
+from tidegate.errors import EnvironmentFault, InternalError, QueryError, UnsupportedError
+from tidegate.operators.windowed_aggregate import Panes
+from tidegate.query.nodes import (
+    Filter,
+    MapBatches,
+    Node,
+    Select,
+    Source,
+    Stateless,
+    Union,
+    WindowAggregate,
+    WithColumns,
+    apply_stateless,
+    sources,
+)
+from tidegate.query.schema import conform
+from tidegate.runtime.spark import combine_stage
+from tidegate.runtime.spark.cells import cell_keys
+from tidegate.runtime.spark.combine_stage import CombineStage, detached_step
+from tidegate.runtime.spark.control import COLUMN, with_control
+from tidegate.runtime.spark.fingerprint import fingerprint
+from tidegate.runtime.spark.processor import METRICS, CellProcessor
+from tidegate.runtime.spark.types import spark_schema
+from tidegate.state.cache import ChunkCache, default_folder
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+OBSERVED = "tidegate"
+
+
+def to_dataframe(query: Node, *, control: str | None = None) -> DataFrame:
+    """The streaming DataFrame of a query whose sources are streaming DataFrames.
+
+    ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never.
+    """
+    plan = compile_query(query, "spark")
+    builder = _Builder(plan, control)
+    return builder.build(plan.query)
+
+
+def shuffle_partitions(spark: SparkSession) -> int:
+    """How many cells a stateful step gets: Spark's shuffle partitions."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    plan: Plan
+    control: str | None
+
+    def build(self, node: Node) -> DataFrame:
+        match node:
+            case Source():
+                return _origin(node)
+            case Union():
+                return _union([self.build(branch) for branch in node.inputs])
+            case WindowAggregate():
+                return self._stateful(node)
+            case WithColumns() | Select() | Filter() | MapBatches():
+                return _stateless(node, self.build(node.input))
+            case _:
+                raise InternalError(f"no DataFrame for {type(node).__name__}")
+
+    def _stateful(self, node: WindowAggregate) -> DataFrame:
+        branches = node.input.inputs if isinstance(node.input, Union) else (node.input,)
+        spark = _origin(sources(node)[0]).sparkSession
+        _check_session(spark, node)
+        cells = shuffle_partitions(spark)
+        packed = _union([self._combined(node, branch, cell_keys(cells)) for branch in branches])
+        pruned = prune_columns(node.input.schema, (), node)
+        panes = Panes(_detached(node, pruned.tuples))
+        mark = fingerprint(panes.node, cells)
+        processor = CellProcessor(panes, mark, ChunkCache(default_folder(uuid.uuid4().hex)))
+        out = packed.groupBy("cell").transformWithStateInPandas(
+            processor, spark_schema(pa.schema([*node.schema, *METRICS])), "append", "eventTime"
+        )
+        figures = [F.sum(name).alias(name.removeprefix("__tg_")) for name in METRICS.names]
+        observed = out.observe(OBSERVED, *figures)
+        return observed.where(F.col("__tg_cells").isNull()).drop(*METRICS.names)
+
+    def _combined(self, node: WindowAggregate, branch: Node, keys: tuple[int, ...]) -> DataFrame:
+        """One branch up to the exchange: native steps, control and watermark, then the kernel."""
+        steps: list[Stateless] = []
+        while not isinstance(branch, Source) and self.plan.place(branch) is Place.KERNEL:
+            if isinstance(branch, Union | WindowAggregate):
+                raise InternalError(f"step '{branch.name}' cannot be fused into a kernel")
+            steps.insert(0, branch)
+            branch = branch.input
+        source = sources(branch)[0]
+        pruned = prune_columns(branch.schema, steps, node)
+        df = self.build(branch).select(*pruned.columns.names)
+        delay_ms = -(-source.disorder_us // 1000) + 1
+        df = with_control(df, source, self.control).withWatermark(source.time, f"{delay_ms} milliseconds")
+        stage = CombineStage(
+            pruned.columns,
+            tuple(detached_step(step) for step in pruned.steps),
+            Panes(_detached(node, pruned.tuples)),
+            keys,
+        )
+        return df.select(*pruned.columns.names, COLUMN).mapInArrow(stage, combine_stage.SCHEMA)
+
+
+def _detached(node: WindowAggregate, tuples: pa.Schema) -> WindowAggregate:
+    """The stateful step over pruned tuples, without what lies before it."""
+    return replace(node, input=Source(node.input.name, tuples, node.time, 0))
+
+
+def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
+    match node:
+        case WithColumns():
+            made = nw.from_native(df).with_columns(*node.exprs).to_native()
+        case Select():
+            made = nw.from_native(df).select(*node.exprs).to_native()
+        case Filter():
+            return nw.from_native(df).filter(node.predicate).to_native()
+        case MapBatches():
+            return df.mapInArrow(_BatchFunction(detached_step(node), node.input.schema), spark_schema(node.schema))
+        case _:
+            raise InternalError(f"no DataFrame for {type(node).__name__}")
+    wanted = spark_schema(node.schema)
+    if [field.dataType for field in made.schema] == [field.dataType for field in wanted]:
+        return made
+    return made.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in wanted))
+
+
+@dataclass(frozen=True)
+class _BatchFunction:
+    """A user's batch function as `mapInArrow` calls it."""
+
+    step: Stateless
+    columns: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = conform(pa.Table.from_batches([batch]), self.columns)
+            yield from apply_stateless(self.step, table).to_batches()
+
+
+def _origin(source: Source) -> DataFrame:
+    df = source.origin
+    if not isinstance(df, DataFrame):
+        raise UnsupportedError(
+            f"stream '{source.name}' has no DataFrame behind it, so it cannot run on Spark; make it with "
+            "tg.stream(df, time=...) from a streaming DataFrame, or from files and run it with tg.run(...)"
+        )
+    return df
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    made = frames[0]
+    for other in frames[1:]:
+        made = made.unionByName(other)
+    return made
+
+
+def _check_session(spark: SparkSession, node: WindowAggregate) -> None:
+    if spark.conf.get(PROVIDER, "") != ROCKSDB:
+        raise EnvironmentFault(
+            f"step '{node.name}': a stateful step needs Spark's RocksDB state store; before the query starts, run\n"
+            f'    spark.conf.set("{PROVIDER}", "{ROCKSDB}")'
+        )
+    for source in sources(node):
+        if not _origin(source).isStreaming:
+            raise QueryError(f"stream '{source.name}' is a batch DataFrame; make it with spark.readStream")
+        if any("spark.watermarkDelayMs" in (field.metadata or {}) for field in _origin(source).schema):
+            raise QueryError(
+                f"stream '{source.name}' already has a watermark, and Spark allows one; remove withWatermark(...) and tell "
+                "tidegate how late tuples may be: tg.stream(df, time=..., disorder='10 seconds')"
+            )

@@ -1,0 +1,32 @@
+"""Chunks: immutable pane tables as bytes, in Arrow's IPC format, with a version; never pickle."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError
+
+VERSION = b"1"
+_KEY = b"tidegate.chunk"
+
+
+def encode(table: pa.Table) -> bytes:
+    """The bytes of a table; dictionaries travel with it."""
+    marked = table.combine_chunks().replace_schema_metadata({_KEY: VERSION})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, marked.schema) as writer:
+        writer.write_table(marked)
+    made: bytes = sink.getvalue().to_pybytes()
+    return made
+
+
+def decode(data: bytes | pa.Buffer) -> pa.Table:
+    """The table of some bytes, without a copy; a chunk of another version is refused."""
+    table: pa.Table = pa.ipc.open_stream(data).read_all()
+    found = (table.schema.metadata or {}).get(_KEY)
+    if found != VERSION:
+        raise CheckpointError(
+            f"the state was written as version {found!r} and this tidegate reads {VERSION!r}; "
+            "run it with the version that wrote it, or start from a new checkpoint"
+        )
+    return table.replace_schema_metadata(None)

@@ -1,0 +1,81 @@
+"""The public face of a query: building it, asking about it, and handing it to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidegate.errors import QueryError
+from tidegate.files import Files, files_of
+from tidegate.query.builder import Builder, source
+from tidegate.query.durations import Duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream(Builder):
+    """A stream of tuples with event time: a query, as a value. See `stream`."""
+
+    def to_spark(self, *, control: str | None = None) -> DataFrame:
+        """The query as a streaming DataFrame, for any sink and trigger.
+
+        ``control`` is a folder for the control stream through which a run can be ended (see `tidegate.end_input`); it
+        belongs to a checkpoint from its first batch on.
+        """
+        from tidegate.runtime.spark.dataframe import to_dataframe
+
+        return to_dataframe(self.node, control=control)
+
+    def explain(self, **options: Any) -> str:
+        """What the query is, how it is cut, where each part runs and why, and what it costs."""
+        from tidegate.compile.explain import explain
+
+        return explain(self.node, **options)
+
+
+def stream(
+    origin: Any,
+    *,
+    time: str,
+    disorder: Duration = 0,
+    name: str | None = None,
+) -> Stream:
+    """A stream of tuples.
+
+    ``origin`` is a streaming DataFrame, the path or glob of files (parquet or JSON lines), an Arrow table, or a schema
+    alone. ``time`` names the event-time column. ``disorder`` is how far out of order tuples may be, between partitions
+    too; a tuple that comes later still is late and counted.
+
+    >>> import pyarrow as pa, tidegate as tg
+    >>> tg.stream({"ts": pa.timestamp("us"), "x": pa.int64()}, time="ts").schema.names
+    ['ts', 'x']
+    """
+    schema, kept, called = _look(origin)
+    return Stream(source(name or called, schema, time=time, disorder=disorder, origin=kept))
+
+
+def _look(origin: Any) -> tuple[pa.Schema | Mapping[str, pa.DataType], Any, str]:
+    """The schema of an origin, what a runtime needs of it, and a name."""
+    if isinstance(origin, str | Path):
+        files = files_of(str(origin))
+        return files.schema, files, files.name
+    if isinstance(origin, Files):
+        return origin.schema, origin, origin.name
+    if isinstance(origin, pa.Table):
+        return origin.schema, origin, "table"
+    if isinstance(origin, pa.Schema | Mapping):
+        return origin, None, "stream"
+    if type(origin).__module__.startswith("pyspark."):
+        from tidegate.runtime.spark.types import arrow_schema
+
+        return arrow_schema(origin.schema), origin, "stream"
+    raise QueryError(
+        "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table or a schema; "
+        f"got {type(origin).__name__}"
+    )
