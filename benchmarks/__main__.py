@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.engine_process import EngineFailed
 from benchmarks.engines import ENGINES, expand_names
 from benchmarks.options import CACHE, Options
 from benchmarks.registry import BENCHMARKS
@@ -75,6 +76,9 @@ def main() -> int:
     except (ValueError, FileNotFoundError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
+    except EngineFailed as error:  # the judge: without it no answer can be checked
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

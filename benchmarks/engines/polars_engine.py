@@ -40,37 +40,38 @@ class PolarsEngine:
 
 
 def query(workload: Workload, tuples: pl.LazyFrame) -> pl.LazyFrame:
-    """The lazy frame of a workload. Windows are expanded before words, but after pairs, where that is faster."""
+    """The lazy frame of a workload: one row for each key and window of a tuple, then one hash aggregation."""
     keys = ["window_start", *workload.keys]
-    windows = tuples.with_columns(window_start=_window_starts(workload))
     match workload.name:
         case "wordcount":
-            words = windows.select("window_start", word=pl.col("text").str.split(" ").list.unique())
-            return words.explode("window_start").explode("word").group_by(keys).agg(tweets=pl.len())
+            words = tuples.select("ts", word=pl.col("text").str.split(" ").list.unique())
+            return _in_windows(words, workload).explode("word").group_by(keys).agg(tweets=pl.len())
         case "paircount-l" | "paircount-m":
-            pairs = _distinct_pairs(windows, workload.pair_distance)
-            return pairs.explode("window_start").group_by(keys).agg(tweets=pl.len())
+            pairs = _distinct_pairs(tuples, workload.pair_distance)
+            return _in_windows(pairs, workload).group_by(keys).agg(tweets=pl.len())
         case "keyed":
-            rows = windows.select("window_start", "key", "value").explode("window_start")
-            return rows.group_by(keys).agg(n=pl.len(), mean=pl.col("value").mean())
+            return _in_windows(tuples, workload).group_by(keys).agg(n=pl.len(), mean=pl.col("value").mean())
         case name:
             raise ValueError(f"polars: no query for workload {name!r}")
 
 
-def _window_starts(workload: Workload) -> pl.Expr:
+def _in_windows(rows: pl.LazyFrame, workload: Workload) -> pl.LazyFrame:
+    """A copy of each row for every window that holds its time, with the window's start."""
     latest = pl.col("ts").dt.truncate(f"{workload.every_seconds}s")
     every = pl.duration(seconds=workload.every_seconds, time_unit="us")
-    return pl.concat_list([latest - every * back for back in range(workload.windows_per_tuple)])
+    return pl.concat(
+        [rows.with_columns(window_start=latest - every * back) for back in range(workload.windows_per_tuple)]
+    )
 
 
 def _distinct_pairs(tuples: pl.LazyFrame, distance: int) -> pl.LazyFrame:
-    """Columns window_start, left, right: the set of pairs of each tuple, words as categorical codes.
+    """Columns ts, left, right: the set of pairs of each tuple, words as categorical codes.
 
     The words of all tuples lie under one another; a word's partner at distance k is the one k below it, if that one
     belongs to the same tuple.
     """
     flat = (
-        tuples.select("window_start", left=pl.col("text").str.split(" "))
+        tuples.select("ts", left=pl.col("text").str.split(" "))
         .with_row_index("row")
         .explode("left")
         .with_columns(pl.col("left").cast(pl.Categorical))

@@ -37,7 +37,7 @@ def files_of(pattern: str) -> Files:
     if root.is_dir():
         paths = sorted(str(path) for path in root.iterdir() if path.suffix in _FORMATS and path.name[0] not in "._")
     else:
-        paths = sorted(glob.glob(pattern, recursive=True))
+        paths = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - a pattern may be absolute
     if not paths:
         raise QueryError(f"no file matches {pattern!r}; give a file, a folder or a glob of {', '.join(_FORMATS)} files")
     kinds = {_FORMATS.get(Path(path).suffix) for path in paths}

@@ -5,7 +5,6 @@ Narwhals has no public way to take an expression apart; its version is pinned fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -28,22 +27,6 @@ _CANNOT_FAIL = frozenset(
 def parts(expr: nw.Expr) -> tuple[Any, ...]:
     """The functions of an expression from the innermost out, without their arguments' own."""
     return tuple(expr._nodes)
-
-
-def columns_read(exprs: Sequence[nw.Expr], schema: pa.Schema) -> frozenset[str]:
-    """The columns that some expressions need, with those that a function takes by bare name.
-
-    >>> sorted(columns_read([nw.coalesce("a", "b")], pa.schema([("a", pa.int64()), ("b", pa.int64())])))
-    ['a', 'b']
-    """
-    bare = {
-        argument
-        for expr in exprs
-        for part in _walk(expr)
-        for argument in part.exprs
-        if isinstance(argument, str) and not part.str_as_lit
-    }
-    return expressions.columns_read(exprs, schema) | bare
 
 
 def columns_made(exprs: tuple[nw.Expr, ...], schema: pa.Schema, step: str) -> tuple[str, ...]:
@@ -78,12 +61,4 @@ def cannot_fail(expr: nw.Expr) -> bool:
     >>> cannot_fail(nw.col("x") > 3), cannot_fail(nw.col("text").cast(nw.Int64) > 3)
     (True, False)
     """
-    return all(part.name in _CANNOT_FAIL for part in _walk(expr))
-
-
-def _walk(expr: nw.Expr) -> Iterator[Any]:
-    for part in parts(expr):
-        yield part
-        for argument in part.exprs:
-            if isinstance(argument, nw.Expr):
-                yield from _walk(argument)
+    return all(part.name in _CANNOT_FAIL for part in expressions.walk_expression(expr))

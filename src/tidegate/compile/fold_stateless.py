@@ -8,10 +8,10 @@ from tidegate.compile.expression_shape import (
     cannot_fail,
     columns_made,
     columns_passed,
-    columns_read,
     names_its_columns,
 )
 from tidegate.compile.rewrite import rewrite
+from tidegate.query import expressions
 from tidegate.query.nodes import Filter, Node, Select, WithColumns
 
 
@@ -59,7 +59,9 @@ def _fold(node: Node) -> Node:
 
 def _independent(first: WithColumns, second: WithColumns) -> bool:
     made = set(columns_made(first.exprs, first.input.schema, first.name))
-    touched = columns_read(second.exprs, first.schema) | set(columns_made(second.exprs, first.schema, second.name))
+    touched = expressions.columns_read(second.exprs, first.schema) | set(
+        columns_made(second.exprs, first.schema, second.name)
+    )
     return made.isdisjoint(touched)
 
 

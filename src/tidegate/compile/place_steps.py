@@ -36,9 +36,9 @@ def place_steps(plan: Plan) -> Plan:
         after    tweets, filter: native Spark      with words, aggregate: Arrow kernel
 
     Before the exchange, a batch goes to a Python worker once, to be combined there by Arrow kernels. Two kinds of steps
-    below an aggregate wait for that visit, and all steps after them with them: the last of the user's own functions over
-    batches, which would cost a second visit, and the making of the list that ``each`` reads, because a list costs more
-    to ship than the column it is made from. A step that something else reads as well cannot be hidden in the kernel.
+    below an aggregate wait for that visit, and all steps after them with them: the last of the user's own functions
+    over batches, which would cost a second visit, and the making of the list that ``each`` reads, because a list costs
+    more to ship than the column it is made from. A step that something else reads too cannot be hidden in the kernel.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.compile.split_at_stateful import split_at_stateful

@@ -72,9 +72,7 @@ def compact(column: pa.Array) -> pa.Array:
     indices = np.zeros(len(column), np.int32)
     valid = np.asarray(column.indices.is_valid())
     indices[valid] = used.groups
-    return pa.DictionaryArray.from_arrays(
-        pa.array(indices, mask=~valid), column.dictionary.take(pa.array(used.ids))
-    )
+    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=~valid), column.dictionary.take(pa.array(used.ids)))
 
 
 def _densify(codes: Array) -> tuple[Array, int]:

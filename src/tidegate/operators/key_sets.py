@@ -59,8 +59,6 @@ def _from_lists(lists: pa.ListArray, names: tuple[str, ...], repeats: bool) -> K
     values = lists.flatten()
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    if pa.types.is_struct(values.type):
-        columns = tuple(values.field(name) for name in names)
-    else:
-        columns = (values,)
+    composite = pa.types.is_struct(values.type)
+    columns = tuple(values.field(name) for name in names) if composite else (values,)
     return KeySets(columns, rows, offsets, repeats)

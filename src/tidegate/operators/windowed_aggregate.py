@@ -37,7 +37,9 @@ class Panes:
 
     @cached_property
     def logics(self) -> tuple[Logic, ...]:
-        return tuple(logic_of(aggregate, self.node.input.schema, self.node.time) for _, aggregate in self.node.aggregates)
+        return tuple(
+            logic_of(aggregate, self.node.input.schema, self.node.time) for _, aggregate in self.node.aggregates
+        )
 
     @cached_property
     def schema(self) -> pa.Schema:

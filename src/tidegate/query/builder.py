@@ -73,7 +73,9 @@ class Builder:
         """Keep the tuples for which a predicate is true; null is not true."""
         step = self._step("filter", name)
         if not isinstance(predicate, nw.Expr):
-            raise QueryError(f"step '{step}': filter takes a Narwhals expression, as in nw.col('x') > 3; got {predicate!r}")
+            raise QueryError(
+                f"step '{step}': filter takes a Narwhals expression, as in nw.col('x') > 3; got {predicate!r}"
+            )
         expressions.check_elementwise(predicate, step)
         kinds = expressions.derive(step, self.schema, expressions.select, (predicate,)).types
         if kinds != [pa.bool_()]:
@@ -124,7 +126,9 @@ class Builder:
         elif all(isinstance(key, str) for key in keys):
             chosen = Columns(tuple(str(key) for key in keys))
         else:
-            raise QueryError(f"step '{step}': key_by takes column names, or one each(...), or one keys(...); got {keys!r}")
+            raise QueryError(
+                f"step '{step}': key_by takes column names, or one each(...), or one keys(...); got {keys!r}"
+            )
         return Keyed(self, chosen, chosen.returns(self.schema, step))
 
     def _step(self, kind: str, name: str | None) -> str:
@@ -171,7 +175,15 @@ class Windowed(Generic[B]):
         stream, keyed = self.keyed.stream, self.keyed
         step = stream._step("aggregate", name)
         if not aggregates:
-            raise QueryError(f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {_AGGREGATES}")
+            raise QueryError(
+                f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {_AGGREGATES}"
+            )
+        for upstream in walk(stream.node):
+            if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
+                raise QueryError(
+                    f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
+                    "stateful step of a query may"
+                )
         kinds = []
         for column, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
@@ -209,7 +221,9 @@ def source(
     kind = column_type(columns, time, name)
     if not pa.types.is_timestamp(kind):
         moments = [field.name for field in columns if pa.types.is_timestamp(field.type)]
-        raise QueryError(f"stream '{name}': time='{time}' is {kind}, and event time is a timestamp; timestamps: {moments}")
+        raise QueryError(
+            f"stream '{name}': time='{time}' is {kind}, and event time is a timestamp; timestamps: {moments}"
+        )
     disorder_us = parse_duration(disorder, f"stream '{name}': disorder")
     if disorder_us < 0:
         raise QueryError(f"stream '{name}': disorder must not be negative")

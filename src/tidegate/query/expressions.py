@@ -25,7 +25,7 @@ def as_expr(value: Any) -> nw.Expr:
 
 def check_elementwise(expr: nw.Expr, step: str) -> None:
     """Refuse expressions whose value for a row depends on other rows."""
-    for node in _walk(expr):
+    for node in walk_expression(expr):
         if node.kind.name not in _ELEMENTWISE:
             raise QueryError(
                 f"step '{step}': {expr!r} uses '{node.name}', which looks at other rows of the batch; a stateless step "
@@ -34,13 +34,18 @@ def check_elementwise(expr: nw.Expr, step: str) -> None:
 
 
 def columns_read(exprs: Sequence[nw.Expr], schema: pa.Schema) -> frozenset[str]:
-    """The columns that some expressions need."""
+    """The columns that some expressions need, with those that a function takes by bare name.
+
+    >>> sorted(columns_read([nw.coalesce("a", "b")], pa.schema([("a", pa.int64()), ("b", pa.int64())])))
+    ['a', 'b']
+    """
     names: set[str] = set()
     for expr in exprs:
-        for node in _walk(expr):
+        for node in walk_expression(expr):
             if node.kind.name in _MANY:
                 return frozenset(schema.names)
             names.update(node.kwargs.get("names", ()) if node.kind.name == "COL" else ())
+            names.update(bare for bare in node.exprs if isinstance(bare, str) and not node.str_as_lit)
     return frozenset(names)
 
 
@@ -77,10 +82,11 @@ def derive(step: str, schema: pa.Schema, function: Any, exprs: Any) -> pa.Schema
     return made
 
 
-def _walk(expr: nw.Expr) -> Iterator[Any]:
+def walk_expression(expr: nw.Expr) -> Iterator[Any]:
+    """The functions of an expression and of its arguments."""
     # Narwhals has no public way to ask what an expression reads; its version is pinned for this.
     for node in expr._nodes:
         yield node
         for inner in node.exprs:
             if isinstance(inner, nw.Expr):
-                yield from _walk(inner)
+                yield from walk_expression(inner)

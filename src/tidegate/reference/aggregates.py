@@ -56,7 +56,9 @@ def _sum(values: Sequence[Any]) -> Any:
         return None
     total = sum(values)
     if isinstance(total, int) and not -(2**63) <= total < 2**63:
-        raise DataError(f"a sum of integers is {total}, which does not fit int64; cast the column to float64 to allow it")
+        raise DataError(
+            f"a sum of integers is {total}, which does not fit int64; cast the column to float64 to allow it"
+        )
     return total
 
 

@@ -178,7 +178,7 @@ def _keys_of(node: WindowAggregate, row: pa.Table, tuple_: Tuple) -> list[tuple[
             return [tuple(tuple_[name] for name in names)]
         case Each(column, _, distinct):
             keys = [(element,) for element in tuple_[column] or ()]
-        case KeyFunction(_, columns, reads, distinct):
+        case KeyFunction(_, _, reads, distinct):
             seen = row if reads is None else row.select(list(reads))
             batch = seen.combine_chunks().to_batches()[0]
             made = node.keys.key_lists(batch)[0].as_py() or []
@@ -192,7 +192,9 @@ def _python_row(row: pa.Table, node: Node) -> Tuple:
     made = row.to_pylist()[0]
     moment = row.column(node.time).combine_chunks()
     if moment[0].as_py() is None:
-        raise DataError(f"step '{node.name}': a tuple has no event time in '{node.time}': {made}; filter such tuples out")
+        raise DataError(
+            f"step '{node.name}': a tuple has no event time in '{node.time}': {made}; filter such tuples out"
+        )
     made[node.time] = moment.cast(pa.int64())[0].as_py()
     return dict(made)
 

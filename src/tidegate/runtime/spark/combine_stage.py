@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.combine import Combiner
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Source, Stateless, apply_stateless
+from tidegate.query.nodes import Stateless, apply_stateless
 from tidegate.query.schema import conform
 from tidegate.runtime.spark.control import COLUMN
 
@@ -48,12 +48,3 @@ class CombineStage:
             for step in self.steps:
                 table = apply_stateless(step, table)
             yield table
-
-
-def detached_step(node: Stateless) -> Stateless:
-    """A stateless step as it is shipped to workers."""
-    return replace(node, input=_stub(node.input.name, node.input.schema, node.time))
-
-
-def _stub(name: str, schema: pa.Schema, time: str) -> Source:
-    return Source(name, schema, time, 0)

@@ -42,5 +42,3 @@ def send(folder: Path, message: str, time: datetime) -> None:
     draft = folder / f".{uuid.uuid4().hex}"
     draft.write_text(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "message": message}) + "\n")
     draft.rename(folder / f"{uuid.uuid4().hex}.json")
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import narwhals as nw
 import pyarrow as pa
@@ -12,10 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.compile.compiler import compile_query
-from tidegate.compile.plan import Place, Plan
-from tidegate.compile.prune_columns import prune_columns
+from tidegate.compile.plan import Plan
 from tidegate.errors import EnvironmentFault, InternalError, QueryError, UnsupportedError
-from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Filter,
     MapBatches,
@@ -31,11 +29,9 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import combine_stage
-from tidegate.runtime.spark.cells import cell_keys
-from tidegate.runtime.spark.combine_stage import CombineStage, detached_step
 from tidegate.runtime.spark.control import COLUMN, with_control
-from tidegate.runtime.spark.fingerprint import fingerprint
-from tidegate.runtime.spark.processor import METRICS, CellProcessor
+from tidegate.runtime.spark.processor import METRICS
+from tidegate.runtime.spark.stages import Feed, detached, feeds, processor
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.cache import ChunkCache, default_folder
 
@@ -78,47 +74,24 @@ class _Builder:
                 raise InternalError(f"no DataFrame for {type(node).__name__}")
 
     def _stateful(self, node: WindowAggregate) -> DataFrame:
-        branches = node.input.inputs if isinstance(node.input, Union) else (node.input,)
         spark = _origin(sources(node)[0]).sparkSession
         _check_session(spark, node)
         cells = shuffle_partitions(spark)
-        packed = _union([self._combined(node, branch, cell_keys(cells)) for branch in branches])
-        pruned = prune_columns(node.input.schema, (), node)
-        panes = Panes(_detached(node, pruned.tuples))
-        mark = fingerprint(panes.node, cells)
-        processor = CellProcessor(panes, mark, ChunkCache(default_folder(uuid.uuid4().hex)))
+        packed = _union([self._combined(feed) for feed in feeds(self.plan, node, cells)])
+        cell = processor(node, cells, ChunkCache(default_folder(uuid.uuid4().hex)))
         out = packed.groupBy("cell").transformWithStateInPandas(
-            processor, spark_schema(pa.schema([*node.schema, *METRICS])), "append", "eventTime"
+            cell, spark_schema(pa.schema([*node.schema, *METRICS])), "append", "eventTime"
         )
         figures = [F.sum(name).alias(name.removeprefix("__tg_")) for name in METRICS.names]
         observed = out.observe(OBSERVED, *figures)
         return observed.where(F.col("__tg_cells").isNull()).drop(*METRICS.names)
 
-    def _combined(self, node: WindowAggregate, branch: Node, keys: tuple[int, ...]) -> DataFrame:
+    def _combined(self, feed: Feed) -> DataFrame:
         """One branch up to the exchange: native steps, control and watermark, then the kernel."""
-        steps: list[Stateless] = []
-        while not isinstance(branch, Source) and self.plan.place(branch) is Place.KERNEL:
-            if isinstance(branch, Union | WindowAggregate):
-                raise InternalError(f"step '{branch.name}' cannot be fused into a kernel")
-            steps.insert(0, branch)
-            branch = branch.input
-        source = sources(branch)[0]
-        pruned = prune_columns(branch.schema, steps, node)
-        df = self.build(branch).select(*pruned.columns.names)
-        delay_ms = -(-source.disorder_us // 1000) + 1
-        df = with_control(df, source, self.control).withWatermark(source.time, f"{delay_ms} milliseconds")
-        stage = CombineStage(
-            pruned.columns,
-            tuple(detached_step(step) for step in pruned.steps),
-            Panes(_detached(node, pruned.tuples)),
-            keys,
-        )
-        return df.select(*pruned.columns.names, COLUMN).mapInArrow(stage, combine_stage.SCHEMA)
-
-
-def _detached(node: WindowAggregate, tuples: pa.Schema) -> WindowAggregate:
-    """The stateful step over pruned tuples, without what lies before it."""
-    return replace(node, input=Source(node.input.name, tuples, node.time, 0))
+        names = feed.stage.columns.names
+        df = with_control(self.build(feed.native).select(*names), feed.source, self.control)
+        marked = df.withWatermark(feed.source.time, f"{feed.delay_ms} milliseconds")
+        return marked.select(*names, COLUMN).mapInArrow(feed.stage, combine_stage.SCHEMA)
 
 
 def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
@@ -130,7 +103,7 @@ def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
         case Filter():
             return nw.from_native(df).filter(node.predicate).to_native()
         case MapBatches():
-            return df.mapInArrow(_BatchFunction(detached_step(node), node.input.schema), spark_schema(node.schema))
+            return df.mapInArrow(_BatchFunction(detached(node), node.input.schema), spark_schema(node.schema))
         case _:
             raise InternalError(f"no DataFrame for {type(node).__name__}")
     wanted = spark_schema(node.schema)

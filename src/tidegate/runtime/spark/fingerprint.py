@@ -14,7 +14,9 @@ def fingerprint(node: WindowAggregate, cells: int) -> str:
     for name, aggregate in node.aggregates:
         types = [f"{column}: {node.input.schema.field(column).type}" for column in aggregate.columns()]
         if isinstance(aggregate, Monoid):
-            types += [f"{aggregate.name}{list(zip(aggregate.state.names, map(str, aggregate.state.types), strict=True))}"]
+            types += [
+                f"{aggregate.name}{list(zip(aggregate.state.names, map(str, aggregate.state.types), strict=True))}"
+            ]
             made.append(f"{name}=monoid({'; '.join(types)})")
         elif isinstance(aggregate, Ranked):
             columns = ", ".join(f"{field.name}: {field.type}" for field in node.input.schema)

@@ -133,7 +133,8 @@ def timer_ms(due_us: int) -> int:
 
 def frame(table: pa.Table) -> pd.DataFrame:
     """A pandas frame over Arrow memory."""
-    return table.combine_chunks().to_pandas(types_mapper=pd.ArrowDtype)
+    made: pd.DataFrame = table.combine_chunks().to_pandas(types_mapper=pd.ArrowDtype)
+    return made
 
 
 def _widened(table: pa.Table) -> pa.Table:

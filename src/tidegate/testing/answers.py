@@ -1,0 +1,31 @@
+"""The right answer to a query, by the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from tidegate.errors import QueryError
+from tidegate.files import Files, read_table
+from tidegate.query.nodes import sources
+from tidegate.reference import Answer, Event, events_of, interpret
+from tidegate.stream import Stream
+
+
+def answer(
+    query: Stream, tables: Mapping[str, pa.Table] | None = None, *, events: Iterable[Event] | None = None
+) -> Answer:
+    """Interpret a query over given events, over tables by source name, or over what its sources hold."""
+    if events is None:
+        given = tables or {}
+        whole = {}
+        for source in sources(query.node):
+            held = given.get(source.name, source.origin)
+            whole[source.name] = read_table(held, source.schema) if isinstance(held, Files) else held
+            if not isinstance(whole[source.name], pa.Table):
+                raise QueryError(
+                    f"stream '{source.name}' holds no table; pass answer(query, {{'{source.name}': table}})"
+                )
+        events = events_of(query.node, whole)
+    return interpret(query.node, events)

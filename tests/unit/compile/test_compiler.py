@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import narwhals as nw
+import pytest
+
+import tidegate.compile
+from tidegate.compile.compiler import PASSES, REWRITES, compile_query
+from tidegate.compile.plan import Place
+from tidegate.query.aggregates import count
+from tidegate.query.nodes import walk
+
+MODULES = [f"tidegate.compile.{module.name}" for module in pkgutil.iter_modules(tidegate.compile.__path__)]
+a, b = nw.col("a"), nw.col("b")
+
+
+def test_unions_move_before_neighbours_are_folded(numbers, more_numbers) -> None:
+    both = numbers.filter(a > 1, name="f").union(more_numbers, name="both").filter(b < 9, name="g")
+    plan = compile_query(both.key_by("a").window("1 minute").aggregate(n=count(), name="counts").node)
+    assert [node.name for node in walk(plan.query)] == ["numbers", "f+g", "more", "g", "both", "counts"]
+
+
+def test_every_node_has_a_place_and_every_subquery_a_region(heavy_customers) -> None:
+    for runtime in ("spark", "reference"):
+        plan = compile_query(heavy_customers.node, runtime)
+        assert all(isinstance(plan.place(node), Place) for node in walk(plan.query))
+        assert all(subquery.region is not None for subquery in plan.subqueries)
+
+
+def test_compiling_leaves_the_query_alone_and_repeats_itself(heavy_customers) -> None:
+    before = list(walk(heavy_customers.node))
+    one, other = compile_query(heavy_customers.node), compile_query(heavy_customers.node)
+    assert list(walk(heavy_customers.node)) == before
+    assert one == other
+
+
+@pytest.mark.parametrize("run", REWRITES + PASSES, ids=lambda run: run.__name__)
+def test_a_pass_is_a_file_named_for_it_that_shows_before_and_after(run) -> None:
+    assert run.__module__ == f"tidegate.compile.{run.__name__}"
+    assert "before " in run.__doc__
+    assert "after " in run.__doc__
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_docstrings_run(name) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
