@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import TracebackType
 
 import psutil
@@ -52,9 +53,22 @@ class PeakMemory:
 
 def _tree(root: psutil.Process) -> list[psutil.Process]:
     try:
-        return [root, *root.children(recursive=True)]
+        return [root, *(process for process in root.children(recursive=True) if not _is_java_spawning(process))]
     except psutil.NoSuchProcess:
         return []
+
+
+def _is_java_spawning(process: psutil.Process) -> bool:
+    """Whether this is a command that a JVM is about to start and that still is, and shares all memory of, the JVM.
+
+    Spark's checkpoints start such commands often enough to be caught in the act, which would count the heap twice.
+    """
+    try:
+        parent = process.parent()
+        executable = Path(process.exe())
+        return executable.name == "java" and parent is not None and Path(parent.exe()) == executable
+    except psutil.Error:
+        return False
 
 
 def _resident_bytes(process: psutil.Process) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -50,9 +51,10 @@ class Combiner:
         slices = numbers(whole(merged.column(SLICE)), pa.int64())
         order = np.lexsort((shards, slices))
         slices, cells = slices[order], shards[order] // SHARDS_PER_CELL
-        starts = np.flatnonzero(np.r_[True, (np.diff(slices) != 0) | (np.diff(cells) != 0)]) if len(order) else order
+        edges = np.flatnonzero((np.diff(slices) != 0) | (np.diff(cells) != 0)) + 1
+        bounds = [0, *edges.tolist(), len(order)] if len(order) else []
         sorted_panes = merged.drop_columns([SLICE]).take(pa.array(order))
-        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+        for start, stop in pairwise(bounds):
             slice_id, cell = int(slices[start]), int(cells[start])
             part = self.panes.compacted(sorted_panes.slice(start, stop - start))
             told = tuples.pop(slice_id, 0) if cell == 0 else 0

@@ -45,7 +45,7 @@ def last_revisions(table: pa.Table, keys: list[str]) -> pa.Table:
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
     rows = [tuple(row.values()) for row in table.to_pylist()]
     # Floats sort last, so that rows that differ by rounding alone still meet.
-    return sorted(rows, key=lambda row: (canonical([c for c in row if not isinstance(c, float)]), canonical(row)))
+    return sorted(rows, key=lambda row: (canonical([0.0 if isinstance(c, float) else c for c in row]), canonical(row)))
 
 
 def _bag(rows: list[tuple[Any, ...]]) -> Counter[str]:

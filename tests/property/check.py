@@ -1,0 +1,43 @@
+"""One case against the law."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.property.cases import Case
+from tests.property.spark_driver import Driver
+from tidegate.errors import DataError
+from tidegate.reference import interpret
+from tidegate.state.cache import ChunkCache
+from tidegate.testing import difference, last_revisions
+
+
+def check_case(case: Case, folder: Path) -> None:
+    """The driver's results are the reference's, for the watermarks that the run saw."""
+    driver = Driver(case.query.node, case.cells, ChunkCache(folder) if case.cached else None)
+    try:
+        outcome = driver.run(case.batches, case.no_data_after)
+    except DataError:
+        # A sum that does not fit: the law must say so too, once it sees what the run would have seen.
+        assert law_overflows(case), "the run says that a sum overflows, the reference does not"
+        return
+    law = interpret(case.query.node, outcome.events)
+    made = pa.concat_tables([case.query.schema.empty_table(), *outcome.tables])
+    told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
+    assert told is None, f"results differ (left: the run, right: the law)\n{told}"
+    assert outcome.late == law.late, f"{outcome.late} late tuples, and {law.late} by the law"
+    assert not any(store.chunks for store in driver.cells.values()), "state is left after the end of input"
+
+
+def law_overflows(case: Case) -> bool:
+    """Whether the reference fails too, over all events of the case."""
+    recorder = Driver(case.query.node, 1, None)
+    recorder._state_side = lambda rows, stores: ([], 0)  # type: ignore[method-assign]
+    events = recorder.run(case.batches, case.no_data_after).events
+    try:
+        interpret(case.query.node, events)
+    except DataError:
+        return True
+    return False

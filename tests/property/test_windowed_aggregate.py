@@ -1,0 +1,37 @@
+"""The stateful stage, driven as Spark drives it, gives the reference's answer in generated cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.property.cases import Case, cases
+from tests.property.check import check_case
+from tests.property.coverage import Coverage, covering_features
+
+CASES_PER_COMBINATION = 12
+
+
+@pytest.mark.timeout(400)
+def test_the_run_gives_the_answer_of_the_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    coverage = Coverage()
+    for features in covering_features():
+
+        @settings(
+            max_examples=CASES_PER_COMBINATION,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(cases(features))
+        def check(case: Case) -> None:
+            coverage.add(case.features)
+            check_case(case, tmp_path)
+
+        check()
+    with capsys.disabled():
+        print(f"\n{coverage.table()}")
+    assert not coverage.missing()
