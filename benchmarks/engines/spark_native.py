@@ -44,6 +44,6 @@ def build(stream: DataFrame, workload: Workload) -> DataFrame:
 
 
 def _distinct_pairs(distance: int) -> Column:
-    """The set of pairs as "left right" strings: Spark finds duplicate strings by hash, duplicate structs one by one."""
+    """The set of pairs as "left right" strings, which ran faster than structs of two strings on both state stores."""
     partners = f"transform(slice(words, i + 2, {distance}), partner -> concat(word, ' ', partner))"
     return F.expr(f"array_distinct(flatten(transform(words, (word, i) -> {partners})))")

@@ -132,9 +132,14 @@ def timer_ms(due_us: int) -> int:
 
 
 def frame(table: pa.Table) -> pd.DataFrame:
-    """A pandas frame over Arrow memory."""
-    made: pd.DataFrame = table.combine_chunks().to_pandas(types_mapper=pd.ArrowDtype)
-    return made
+    """A pandas frame over Arrow memory; PySpark takes lists and structs only as Python objects."""
+    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names})
+
+
+def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
+    if pa.types.is_nested(column.type):
+        return pd.Series(column.to_pylist(), dtype=object)
+    return pd.Series(pd.arrays.ArrowExtensionArray(column.combine_chunks()))
 
 
 def _widened(table: pa.Table) -> pa.Table:

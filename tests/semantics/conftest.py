@@ -1,0 +1,30 @@
+"""The runtimes that every query in this folder must agree on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.semantics.runtimes import OnDriver, OnReference, OnSpark, Runtime
+
+RUNTIMES = [
+    pytest.param("reference"),
+    pytest.param("driver, 1 cell"),
+    pytest.param("driver, 3 cells"),
+    pytest.param("spark", marks=pytest.mark.spark),
+]
+
+
+@pytest.fixture(params=RUNTIMES)
+def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
+    """One runtime after the other."""
+    match request.param:
+        case "reference":
+            return OnReference()
+        case "driver, 1 cell":
+            return OnDriver(1)
+        case "driver, 3 cells":
+            return OnDriver(3)
+        case _:
+            return OnSpark(request.getfixturevalue("spark"), tmp_path)
