@@ -18,10 +18,15 @@ _LARGEST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Slots: ``groups[i]`` is the slot of contribution ``i``; ``ids`` are the slots' codes, ascending."""
+    """Slots: ``groups[i]`` is that of contribution ``i``; per slot its code, ascending, and its first contribution."""
 
     groups: Array
     ids: Array
+    first: Array
+
+    @property
+    def size(self) -> int:
+        return len(self.ids)
 
 
 def key_codes(columns: Sequence[pa.Array]) -> tuple[Array, int]:
@@ -38,21 +43,11 @@ def key_codes(columns: Sequence[pa.Array]) -> tuple[Array, int]:
 def group(codes: Array, bound: int) -> Grouped:
     """Dense slots for codes below a bound, in the order of the codes."""
     if bound > 8 * len(codes) + 1_048_576:
-        ids, groups = np.unique(codes, return_inverse=True)
-        return Grouped(groups, ids)
-    present = np.zeros(bound, np.bool_)
-    present[codes] = True
-    ids = np.flatnonzero(present)
-    slot = np.empty(bound, np.int64)
-    slot[ids] = np.arange(len(ids))
-    return Grouped(slot[codes], ids)
+        ids, first, groups = np.unique(codes, return_index=True, return_inverse=True)
+        return Grouped(groups, ids, first)
+    from tidegate.operators.kernels.loops import dense_slots
 
-
-def first_rows(groups: Array, size: int) -> Array:
-    """The first contribution of each slot."""
-    first = np.empty(size, np.int64)
-    first[groups[::-1]] = np.arange(len(groups))[::-1]
-    return first
+    return Grouped(*dense_slots(codes, bound))
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> Array:

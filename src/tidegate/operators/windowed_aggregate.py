@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidegate.errors import DataError
 from tidegate.operators.aggregates import Logic, logic_of
 from tidegate.operators.columns import canonical_floats, numbers, whole
-from tidegate.operators.grouping import compact, first_rows, group, key_codes, key_hashes
+from tidegate.operators.grouping import compact, group, key_codes, key_hashes
 from tidegate.operators.key_sets import KeySets, key_sets
 from tidegate.query.nodes import WindowAggregate
 
@@ -72,10 +72,8 @@ class Panes:
         codes = codes if entries is None else codes[entries]
         of_slice = slots if take is None else slots[take]
         grouped = group(of_slice.astype(np.int64) * bound + codes, len(seen) * bound)
-        size = len(grouped.ids)
-        states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, size)]
-        first = first_rows(grouped.groups, size)
-        keys = self._keys(sets, first if entries is None else entries[first])
+        states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, grouped.size)]
+        keys = self._keys(sets, grouped.first if entries is None else entries[grouped.first])
         return self._table(seen[grouped.ids // bound], keys, states), counts
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -86,8 +84,8 @@ class Panes:
         seen, slots = np.unique(numbers(whole(joined.column(SLICE)), pa.int64()), return_inverse=True)
         codes, bound = self._codes(joined)
         grouped = group(slots.astype(np.int64) * bound + codes, len(seen) * bound)
-        keys = self._key_columns(joined, first_rows(grouped.groups, len(grouped.ids)))
-        states = self._merged_states(joined, None, grouped.groups, len(grouped.ids))
+        keys = self._key_columns(joined, grouped.first)
+        states = self._merged_states(joined, None, grouped.groups, grouped.size)
         return self._table(seen[grouped.ids // bound], keys, states)
 
     def merge_chunks(self, chunks: Sequence[pa.Table]) -> pa.Table:
@@ -143,9 +141,8 @@ class Panes:
         take = np.repeat(np.arange(len(times)), times)
         windows = begin[take] + np.arange(total) - np.repeat(np.cumsum(times) - times, times)
         grouped = group((windows - low) * bound + codes[take], (int(windows.max()) - low + 1) * bound)
-        size = len(grouped.ids)
-        states = self._merged_states(panes, take, grouped.groups, size)
-        keys = self._key_columns(panes, take[first_rows(grouped.groups, size)])
+        states = self._merged_states(panes, take, grouped.groups, grouped.size)
+        keys = self._key_columns(panes, take[grouped.first])
         yield self._finish(low + grouped.ids // bound, keys, states)
 
     def _finish(self, windows: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:

@@ -31,6 +31,27 @@ def first_in_row(offsets: Array, codes: Array, size: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
+def dense_slots(codes: Array, bound: int) -> tuple[Array, Array, Array]:
+    """Number the codes that occur, in their order: the slot of each row, the code of each slot, its first row."""
+    slot = np.full(bound, -1, np.int64)
+    for i in range(codes.size):
+        slot[codes[i]] = 0
+    size = 0
+    for code in range(bound):
+        if slot[code] == 0:
+            slot[code] = size
+            size += 1
+    ids, first, groups = np.empty(size, np.int64), np.full(size, -1, np.int64), np.empty(codes.size, np.int64)
+    for i in range(codes.size):
+        g = slot[codes[i]]
+        groups[i] = g
+        if first[g] < 0:
+            first[g] = i
+            ids[g] = codes[i]
+    return groups, ids, first
+
+
+@njit(cache=True, nogil=True)
 def sum_halves(values: Array, valid: Array, groups: Array, size: int) -> tuple[Array, Array, Array]:
     """Add int64 values per slot as two halves of 32 bits, so that no order of addition can overflow."""
     high, low, count = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
