@@ -20,6 +20,15 @@ class Benchmark:
     run: Callable[[Options], int]
 
 
+def _state_growth(options: Options) -> int:
+    # Imported when it runs: it needs Spark in this process.
+    from benchmarks import state_growth
+
+    return state_growth.run(options)
+
+
 _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())
 
-BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in (*_WINDOWED,)}
+_STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x and 10x", _state_growth)
+
+BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in (*_WINDOWED, _STATE)}

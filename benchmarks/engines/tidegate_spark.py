@@ -25,7 +25,11 @@ def build(stream: DataFrame, workload: Workload) -> DataFrame:
             words = tuples.with_columns(words=nw.col("text").str.split(" ")).key_by(tg.each("words", name="word"))
             query = words.window(size, every=every).aggregate(tweets=tg.count())
         case "paircount-l" | "paircount-m":
-            pairs = tg.keys(pairs_within(workload.pair_distance), columns={"left": pa.string(), "right": pa.string()})
+            pairs = tg.keys(
+                pairs_within(workload.pair_distance),
+                columns={"left": pa.string(), "right": pa.string()},
+                reads=["text"],
+            )
             query = tuples.key_by(pairs).window(size, every=every).aggregate(tweets=tg.count())
         case "keyed":
             query = tuples.key_by("key").window(size, every=every).aggregate(n=tg.count(), mean=tg.mean("value"))

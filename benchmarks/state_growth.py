@@ -1,0 +1,160 @@
+"""Does a micro-batch cost what it touches, or what is stored?
+
+Two queries in one Spark count tuples by key in windows of an hour. One holds a number of keys in its open window, the
+other ten times as many; both then get the same batches, which touch the same few keys. The figure is the ratio of the
+median batch times. After that every Python worker is killed and its local files are removed, as if the machine that
+held them were gone, and the next batch is timed too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import tidegate as tg
+from benchmarks.engines.spark_streaming import ROCKSDB_STATE
+from benchmarks.machine import describe
+from benchmarks.options import Options
+from benchmarks.report import write_json
+
+KEYS = 100_000
+GROWTH = 10
+TOUCHED = 5_000
+BATCH_ROWS = 20_000
+WARM, MEASURED = 10, 20
+START_US = 1_704_067_200_000_000
+
+
+@dataclass
+class Growing:
+    """A running query whose batches are put before it one by one."""
+
+    name: str
+    folder: Path
+    query: StreamingQuery
+    written: int = 0
+
+    def feed(self, keys: np.ndarray[Any, Any], seed: int) -> float:
+        """Give one batch, wait for it, and return its time in milliseconds."""
+        rng = np.random.default_rng(seed)
+        times = START_US + np.sort(rng.integers(0, 60_000_000, len(keys)))
+        table = pa.table({"ts": pa.array(times).cast(pa.timestamp("us", tz="UTC")), "key": keys})
+        draft = self.folder / f".{self.written}"
+        pq.write_table(table, draft)
+        draft.rename(self.folder / f"{self.written:05}.parquet")
+        self.written += 1
+        self.query.processAllAvailable()
+        while (done := self._batches_with_input()).get(self.written) is None:
+            time.sleep(0.01)  # a batch's progress is published a little after its end
+        return done[self.written]
+
+    def _batches_with_input(self) -> dict[int, float]:
+        timed = [p.durationMs["triggerExecution"] for p in self.query.recentProgress if p.numInputRows > 0]
+        return {number: float(taken) for number, taken in enumerate(timed, 1)}
+
+
+def run(options: Options) -> int:
+    """Run both sizes side by side, batch by batch, and print the ratio."""
+    work = Path(tempfile.mkdtemp(prefix="tidegate-state-growth-"))
+    spark = _session(options)
+    try:
+        held = {"1x": KEYS, f"{GROWTH}x": GROWTH * KEYS}
+        growing = {name: _start(spark, work / name, name) for name in held}
+        for name, keys in held.items():
+            took = growing[name].feed(np.arange(keys), 0)
+            print(f"{name}: {keys:,} keys stored in {took / 1000:.1f} s", file=sys.stderr)
+        times: dict[str, list[float]] = {name: [] for name in held}
+        for batch in range(WARM + MEASURED):
+            touched = np.random.default_rng(batch).integers(0, TOUCHED, BATCH_ROWS)
+            for name, target in growing.items():
+                times[name].append(target.feed(touched, batch))
+        lost = {name: _after_loss(target) for name, target in growing.items()}
+        for target in growing.values():
+            target.query.stop()
+    finally:
+        spark.stop()
+        shutil.rmtree(work, ignore_errors=True)
+    _report({name: taken[WARM:] for name, taken in times.items()}, lost, options)
+    return 0
+
+
+def _session(options: Options) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Tasks may be tried four times: the benchmark kills workers on purpose.
+    builder = SparkSession.builder.master("local[2, 4]").appName("state growth")
+    settings = {
+        "spark.driver.memory": f"{options.driver_memory_gb}g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        **ROCKSDB_STATE,
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _start(spark: SparkSession, work: Path, name: str) -> Growing:
+    folder = work / "in"
+    folder.mkdir(parents=True)
+    df: DataFrame = spark.readStream.schema("ts timestamp, key long").parquet(str(folder))
+    query = tg.stream(df, time="ts", disorder="10 minutes").key_by("key").window("1 hour").aggregate(n=tg.count())
+    writer = query.to_spark().writeStream.format("parquet").option("path", str(work / "out"))
+    return Growing(name, folder, writer.option("checkpointLocation", str(work / "checkpoint")).start())
+
+
+def _after_loss(target: Growing) -> float:
+    """The time of the first batch after all Python workers and their local files are gone."""
+    for process in psutil.Process().children(recursive=True):
+        if process.name().startswith("python") and "pyspark.daemon" in " ".join(process.cmdline()):
+            process.send_signal(signal.SIGKILL)
+    shutil.rmtree(Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}", ignore_errors=True)
+    time.sleep(1)
+    return target.feed(np.random.default_rng(99).integers(0, TOUCHED, BATCH_ROWS), 99)
+
+
+def _report(times: dict[str, list[float]], lost: dict[str, float], options: Options) -> None:
+    medians = {name: statistics.median(taken) for name, taken in times.items()}
+    small, large = list(medians)
+    ratio = medians[large] / medians[small]
+    print(f"{'stored':<8}{'keys':>12}{'batch p50 ms':>14}{'min – max':>18}{'after a lost worker':>22}")
+    for name, keys in zip(medians, (KEYS, GROWTH * KEYS), strict=True):
+        spread = f"{min(times[name]):.0f} – {max(times[name]):.0f}"
+        print(f"{name:<8}{keys:>12,}{medians[name]:>14.0f}{spread:>18}{lost[name]:>19.0f} ms")
+    print(f"\n{large}/{small} batch time = {ratio:.2f} (warm), {lost[large] / lost[small]:.2f} (after a lost worker)")
+    content = {
+        "workload": "state-growth",
+        "input": {"keys": KEYS, "growth": GROWTH, "touched": TOUCHED, "tuples": BATCH_ROWS, "batches": MEASURED},
+        "machine": describe(),
+        "rows": [
+            {
+                "engine": "tidegate-spark",
+                "batch": name,
+                "p50_ms": medians[name],
+                "spread": [min(times[name]), max(times[name])],
+                "after_lost_worker_ms": lost[name],
+            }
+            for name in medians
+        ],
+        "ratios": {f"{large}/{small}": ratio, f"{large}/{small} after a lost worker": lost[large] / lost[small]},
+    }
+    write_json(options.out / "state-growth.json", content)
+    print(f"written to {options.out / 'state-growth.json'}")
