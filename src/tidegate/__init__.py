@@ -10,6 +10,7 @@ from tidegate.errors import (
     UnsupportedError,
     UserError,
 )
+from tidegate.progress import Progress
 from tidegate.query.aggregates import (
     collect,
     count,
@@ -24,6 +25,7 @@ from tidegate.query.aggregates import (
     top_k,
 )
 from tidegate.query.keys import each, keys
+from tidegate.run import RunResult, end_input, run
 from tidegate.stream import Stream, stream
 
 __all__ = [
@@ -31,7 +33,9 @@ __all__ = [
     "DataError",
     "EnvironmentFault",
     "InternalError",
+    "Progress",
     "QueryError",
+    "RunResult",
     "Stream",
     "TidegateError",
     "UnsupportedError",
@@ -40,6 +44,7 @@ __all__ = [
     "count",
     "distinct",
     "each",
+    "end_input",
     "first",
     "keys",
     "last",
@@ -47,6 +52,7 @@ __all__ = [
     "mean",
     "min",
     "monoid",
+    "run",
     "stream",
     "sum",
     "top_k",

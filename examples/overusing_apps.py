@@ -1,0 +1,21 @@
+"""Applications that use the network too much, minute by minute.
+
+OpMon, the sample application of Gedik et al., "Elastic Scaling for Data Stream Processing" (listing 1). Try
+
+    tidegate run examples/overusing_apps.py
+"""
+
+import narwhals as nw
+
+import tidegate as tg
+from tidegate.demo.usage import usage
+
+THRESHOLD = 5_000.0
+
+query = (
+    tg.stream(usage(rows=20_000), time="time", name="usage")
+    .key_by("appId")
+    .window("60 seconds")
+    .aggregate(flowAmount=tg.sum("flowAmount"))
+    .filter(nw.col("flowAmount") > THRESHOLD)
+)

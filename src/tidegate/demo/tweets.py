@@ -1,0 +1,38 @@
+"""Tweets with hashtags (STRETCH §1 and appendix C): a time, a user and a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.demo.parts import cut, demo_folder, made_once
+
+WORDS = ["hi", "the", "tide", "is", "high", "and", "I", "am", "holding", "on", "to", "what", "a", "stream", "says"]
+TAGS = ["#red", "#pink", "#blue", "#green", "#tide", "#gate", "#spark", "#monday", "#coffee", "#rain"]
+FIRST_SECOND = 1_704_099_600  # 2024-01-01 09:00 UTC
+
+
+def tweets(
+    folder: str | Path | None = None, *, rows: int = 20_000, seed: int = 1, hours: float = 6, files: int = 12
+) -> str:
+    """A folder of tweets in order, made unless it is there; returns its path. A tweet has up to three hashtags."""
+    where = Path(folder) if folder is not None else demo_folder(f"tweets-{rows}-{seed}")
+    return made_once(where, lambda: _tables(rows, seed, hours, files))
+
+
+def _tables(rows: int, seed: int, hours: float, files: int) -> Iterator[pa.Table]:
+    random = np.random.default_rng(seed)
+    moments = FIRST_SECOND * 1_000_000 + np.sort(random.integers(0, int(hours * 3_600_000_000), rows))
+    users = random.integers(0, max(rows // 10, 1), rows)
+    lengths, tagged = random.integers(1, 15, rows), random.integers(0, 4, rows)
+    words = random.integers(0, len(WORDS), (rows, 15))
+    tags = (len(TAGS) * random.random((rows, 3)) ** 2).astype(np.int64)
+    texts = [
+        " ".join([WORDS[word] for word in words[row, : lengths[row]]] + [TAGS[tag] for tag in tags[row, : tagged[row]]])
+        for row in range(rows)
+    ]
+    table = pa.table({"ts": pa.array(moments, pa.timestamp("us", tz="UTC")), "user": users, "tweet": texts})
+    return cut(table, files)

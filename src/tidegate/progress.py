@@ -1,0 +1,104 @@
+"""How far a run has come, and how that is shown to people."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TextIO
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run after one of its batches; totals count from the start of the run.
+
+    ``watermark`` is the event time below which the batch expected no more tuples, None while nothing is known.
+    ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
+    input is live or replayed. ``state_rows`` counts states per key and slice. ``ended`` says that the input has ended
+    and every window has been handed out.
+    """
+
+    batch: int
+    rows: int
+    rows_total: int
+    rows_per_second: float
+    watermark: datetime | None
+    lag_seconds: float | None
+    state_rows: int
+    state_bytes: int
+    late_total: int
+    results_total: int
+    ended: bool
+
+    def __str__(self) -> str:
+        rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""
+        parts = [f"batch {self.batch}", f"{self.rows_total:,} rows{rate}"]
+        if self.ended:
+            parts.append("input ended")
+        elif self.watermark is not None:
+            lag = f" +{self.lag_seconds:,.0f} s" if self.lag_seconds is not None else ""
+            parts.append(f"up to {self.watermark:%Y-%m-%d %H:%M:%S}{lag}")
+        parts.append(f"state {self.state_rows:,} rows, {show_bytes(self.state_bytes)}")
+        parts.append(f"{self.late_total:,} late")
+        parts.append(f"{self.results_total:,} results")
+        return " · ".join(parts)
+
+
+@dataclass(slots=True)
+class ProgressLine:
+    """Shows progress on a stream: one line rewritten in place on a terminal, else a line every few seconds."""
+
+    out: TextIO = field(default_factory=lambda: sys.stderr)
+    clock: Callable[[], float] = time.monotonic
+    _shown_at: float | None = None
+    _waiting: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Show a batch, now or when its turn comes."""
+        if self.out.isatty():
+            self.out.write("\r\x1b[K" + str(progress)[: shutil.get_terminal_size().columns - 1])
+            self.out.flush()
+            self._shown_at = self.clock()
+            return
+        self._waiting = progress
+        if self._shown_at is None or self.clock() - self._shown_at >= SECONDS_BETWEEN_LINES:
+            self._print()
+
+    def say(self, text: str) -> None:
+        """Print a remark on a line of its own."""
+        if self.out.isatty() and self._shown_at is not None:
+            self.out.write("\r\x1b[K")
+        self.out.write(f"{text}\n")
+        self.out.flush()
+
+    def close(self) -> None:
+        """Show the last batch if it was held back, and leave the line."""
+        if self.out.isatty() and self._shown_at is not None:
+            self.out.write("\n")
+        elif self._waiting is not None:
+            self._print()
+        self.out.flush()
+
+    def _print(self) -> None:
+        self.out.write(f"{self._waiting}\n")
+        self.out.flush()
+        self._shown_at, self._waiting = self.clock(), None
+
+
+def show_bytes(count: int) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> show_bytes(3_250_000)
+    '3.2 MB'
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"

@@ -1,0 +1,125 @@
+"""Result folders: parts of one format, readable by anything that reads parquet or JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import uuid
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.errors import QueryError, choices
+from tidegate.files import Files, read_table
+
+SUFFIXES = {"parquet": ".parquet", "jsonl": ".json"}
+SPARK_LOG = "_spark_metadata"
+
+
+def format_of(to: Path, asked: str | None) -> str:
+    """The format of a result folder: what was asked for, else by the folder's suffix, else parquet.
+
+    >>> format_of(Path("out.jsonl"), None)
+    'jsonl'
+    """
+    if asked is None:
+        return "jsonl" if to.suffix in (".jsonl", ".ndjson") else "parquet"
+    if asked not in SUFFIXES:
+        raise QueryError(f"there is no result format {asked!r}; choose one of {choices(SUFFIXES)}")
+    return asked
+
+
+def local_folder(path: str | Path, what: str) -> Path:
+    """An absolute path; addresses of other file systems are refused."""
+    if "://" in str(path):
+        raise QueryError(
+            f"{what} {str(path)!r} is an address, and tg.run works with local or mounted folders; for other file "
+            "systems use query.to_spark() with writeStream"
+        )
+    return Path(path).expanduser().absolute()
+
+
+def visible_entries(folder: Path) -> list[str]:
+    """What a reader of a folder would see: names that begin with neither '_' nor '.'."""
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name for entry in folder.iterdir() if entry.name[0] not in "_.")
+
+
+def write_results(table: pa.Table, to: Path, kind: str) -> None:
+    """Write a table as the only part of a folder, whole or not at all."""
+    to.mkdir(parents=True, exist_ok=True)
+    draft = to / f".{uuid.uuid4().hex}"
+    if kind == "parquet":
+        pq.write_table(table, draft)
+    else:
+        lines = (json.dumps({name: _plain(value) for name, value in row.items()}) for row in table.to_pylist())
+        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    draft.rename(to / f"part-00000{SUFFIXES[kind]}")
+
+
+def read_results(to: Path, kind: str, schema: pa.Schema) -> pa.Table:
+    """All rows of a result folder."""
+    parts = tuple(str(part) for part in part_files(to, kind))
+    if not parts:
+        return schema.empty_table()
+    return read_table(Files(str(to), parts, kind, schema), schema)
+
+
+def part_files(to: Path, kind: str) -> list[Path]:
+    """The parts that belong to the results, in name order: where Spark keeps a log of them, those in the log."""
+    found = sorted(part for part in to.glob(f"*{SUFFIXES[kind]}") if part.name[0] not in "_." and part.stat().st_size)
+    listed = logged_names(to)
+    return found if listed is None else [part for part in found if part.name in listed]
+
+
+def remove_unlisted(to: Path) -> int:
+    """Delete parts that attempts left behind without committing them; only while nothing writes to the folder.
+
+    Spark's own readers skip such parts. With them gone, so does everything else that reads the folder.
+    """
+    listed = logged_names(to)
+    if listed is None:
+        return 0
+    orphans = [part for part in to.glob("part-*") if part.name not in listed]
+    for part in orphans:
+        part.unlink(missing_ok=True)
+        (to / f".{part.name}.crc").unlink(missing_ok=True)
+    return len(orphans)
+
+
+def logged_names(to: Path) -> frozenset[str] | None:
+    """The names of the parts in the log that Spark's file sink keeps, None if there is no log."""
+    log = to / SPARK_LOG
+    if not log.is_dir():
+        return None
+    names = set()
+    for entry in log.iterdir():
+        if entry.name[0] != "." and entry.is_file():
+            for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
+                names.add(json.loads(line)["path"].rsplit("/", 1)[-1])
+    return frozenset(names)
+
+
+def _plain(value: Any) -> Any:
+    """A value as Spark's JSON writer writes it."""
+    match value:
+        case datetime():
+            text = value.strftime("%Y-%m-%dT%H:%M:%S.%f")
+            return f"{text}Z" if value.tzinfo is not None else text
+        case date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case list():
+            return [_plain(part) for part in value]
+        case dict():
+            return {name: _plain(part) for name, part in value.items()}
+        case _:
+            return value

@@ -1,0 +1,191 @@
+"""Running a query to its end, or until it is stopped: the wiring between a query and a runtime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError, EnvironmentFault, QueryError, UnsupportedError, UserError, choices
+from tidegate.files import Files, read_table
+from tidegate.progress import Progress, ProgressLine
+from tidegate.query.nodes import sources
+from tidegate.results import format_of, local_folder, read_results, visible_entries, write_results
+from tidegate.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNTIMES = ("spark", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did. It counts its own work: a resumed run does not count again what an earlier one did.
+
+    ``finished`` says that all input was read and every window handed out. ``late`` counts tuples that came too late for
+    all of their windows. ``notes`` says what was done in another way than one may expect.
+    """
+
+    to: Path | None
+    format: str | None
+    schema: pa.Schema
+    rows: int
+    results: int
+    late: int
+    batches: int
+    finished: bool
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def read(self) -> pa.Table:
+        """All results in the folder, those of earlier runs on the same checkpoint too."""
+        if self.to is None or self.format is None:
+            raise UserError("the results went to the screen; to read them back, run with to='a folder'")
+        return read_results(self.to, self.format, self.schema)
+
+
+def run(
+    query: Stream,
+    *,
+    on: str = "spark",
+    to: str | Path | None = None,
+    format: str | None = None,  # noqa: A002 - the word that Spark, pandas and Arrow use
+    checkpoint: str | Path | None = None,
+    spark: SparkSession | str | None = None,
+    files_per_batch: int | None = None,
+    progress: Callable[[Progress], None] | bool = True,
+    bounded: bool | None = None,
+    show: int = 20,
+) -> RunResult:
+    """Run a query and put its results in a folder, or on the screen.
+
+    ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
+    Without it, at most ``show`` rows are printed. ``on`` is 'spark' or 'reference', the slow and obvious interpreter.
+
+    On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
+    ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
+    tables are ``bounded``: when all is read, every window is handed out and the checkpoint is finished. With
+    ``bounded=False``, the default for DataFrames, the run goes on until SIGINT, SIGTERM or `end_input` on the
+    ``control`` folder in its checkpoint; with files it takes new ones as they appear.
+
+    ``spark`` is a session, or a master URL such as 'local[4]' to start one; by default the running one is used, or a
+    local one is started and stopped afterwards. ``files_per_batch`` is how many files make a batch, given files that
+    were written in the order of their names; otherwise all of them make one. ``progress`` is called after every batch;
+    True prints to standard error.
+    """
+    if not isinstance(query, Stream):
+        raise QueryError(
+            f"run takes a query made with tg.stream(...); got {type(query).__name__}. Did you forget .window(...) or "
+            ".aggregate(...) after .key_by(...)?"
+        )
+    if on not in RUNTIMES:
+        raise UnsupportedError(f"there is no runtime {on!r}; choose one of {choices(RUNTIMES)}")
+    if files_per_batch is not None and files_per_batch < 1:
+        raise QueryError(f"files_per_batch is at least 1; got {files_per_batch}")
+    folder = local_folder(to, "to") if to is not None else None
+    kind = format_of(folder, format) if folder is not None else None
+    if on == "reference":
+        return _on_reference(query, folder, kind, show)
+    return _on_spark(query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, show)
+
+
+def end_input(control: str | Path) -> None:
+    """End the input of a query made by ``to_spark(control=...)``: every window expires and is handed out.
+
+    The query must keep running until its last batch is through; started with ``trigger(availableNow=True)``, run it once
+    more. Tuples that arrive afterwards are late.
+    """
+    from tidegate.runtime.spark.control import END, FAR, send
+
+    send(local_folder(control, "control"), END, FAR)
+
+
+def _on_spark(
+    query: Stream,
+    folder: Path | None,
+    kind: str | None,
+    checkpoint: str | Path | None,
+    spark: SparkSession | str | None,
+    files_per_batch: int | None,
+    progress: Callable[[Progress], None] | bool,
+    bounded: bool | None,
+    show: int,
+) -> RunResult:
+    try:
+        from tidegate.runtime.spark.execution import Job, execute
+        from tidegate.runtime.spark.sinks import Folder, Screen, Sink
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(
+            f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
+        ) from error
+
+    if bounded is None:
+        bounded = all(isinstance(source.origin, Files | pa.Table | None) for source in sources(query.node))
+    sink: Sink = Screen(query.time, show, live=not bounded)
+    if folder is not None and kind is not None:
+        sink = Folder(folder, kind)
+    where = local_folder(checkpoint, "checkpoint") if checkpoint is not None else folder and folder / "_checkpoint"
+    line = ProgressLine() if progress is True else None
+    report: Callable[[Progress], None] = line or (progress if callable(progress) else lambda _: None)
+    say = line.say if line is not None else lambda _: None
+    began = time.monotonic()
+    try:
+        outcome = execute(Job(query.node, sink, where, spark, files_per_batch, bounded, report, say))
+    finally:
+        if line is not None:
+            line.close()
+    return RunResult(
+        to=folder,
+        format=kind,
+        schema=query.schema,
+        rows=outcome.rows,
+        results=outcome.results,
+        late=outcome.late,
+        batches=outcome.batches,
+        finished=outcome.finished,
+        seconds=time.monotonic() - began,
+        notes=outcome.notes,
+    )
+
+
+def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: int) -> RunResult:
+    from tidegate.reference import events_of, interpret
+    from tidegate.screen import in_order, show_count, show_rows
+
+    if folder is not None and visible_entries(folder):
+        raise CheckpointError(f"{folder} is not empty: the results of two runs would be mixed. Choose another folder")
+    began = time.monotonic()
+    tables: dict[str, pa.Table] = {}
+    for source in sources(query.node):
+        held = source.origin
+        table = read_table(held, source.schema) if isinstance(held, Files) else held
+        if not isinstance(table, pa.Table):
+            raise UnsupportedError(
+                f"stream '{source.name}' reads neither files nor an Arrow table, so the reference cannot run it; make it "
+                "with tg.stream('files/*.parquet', time=...)"
+            )
+        tables[source.name] = table
+    answer = interpret(query.node, events_of(query.node, tables))
+    if folder is not None and kind is not None:
+        write_results(answer.rows, folder, kind)
+    elif answer.rows.num_rows:
+        rows = in_order(answer.rows, query.time).slice(0, show)
+        print(f"{show_rows(rows)}\n{show_count(answer.rows.num_rows, rows.num_rows)}")
+    else:
+        print("(no rows)")
+    return RunResult(
+        to=folder,
+        format=kind,
+        schema=query.schema,
+        rows=sum(table.num_rows for table in tables.values()),
+        results=answer.rows.num_rows,
+        late=answer.late,
+        batches=0,
+        finished=True,
+        seconds=time.monotonic() - began,
+    )

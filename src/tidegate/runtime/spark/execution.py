@@ -1,0 +1,182 @@
+"""A run of a query on Spark: from the first file to the last window, through stops and restarts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidegate.compile.compiler import compile_query
+from tidegate.compile.plan import Plan
+from tidegate.compile.rewrite import rewrite
+from tidegate.errors import UnsupportedError
+from tidegate.java import require_java
+from tidegate.progress import Progress
+from tidegate.query.nodes import Node, Source, WindowAggregate, sources, walk
+from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
+from tidegate.runtime.spark.dataframe import to_dataframe
+from tidegate.runtime.spark.failure import translated
+from tidegate.runtime.spark.files_source import Pace, read_stream, stage, stage_new
+from tidegate.runtime.spark.session import Session, needs_java, open_session, session_of_frames
+from tidegate.runtime.spark.sinks import Sink
+from tidegate.runtime.spark.stages import step_fingerprint
+from tidegate.runtime.spark.tally import RESULTS, Tally
+from tidegate.runtime.spark.watch import Watch, stop, stop_signals
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people."""
+
+    query: Node
+    sink: Sink
+    checkpoint: Path | None
+    spark: SparkSession | str | None
+    files_per_batch: int | None
+    bounded: bool
+    report: Callable[[Progress], None]
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did."""
+
+    rows: int
+    results: int
+    late: int
+    batches: int
+    finished: bool
+    notes: tuple[str, ...]
+
+
+def execute(job: Job) -> Outcome:
+    """Run a query on Spark, from where its checkpoint stands.
+
+    A bounded run ends when every window is handed out, an unbounded one when a signal or the control stream ends it.
+    What can be refused is refused before Spark is started. A bounded run that is asked to stop raises
+    `KeyboardInterrupt` when it has stopped.
+    """
+    plan = compile_query(job.query, "spark")
+    if needs_java(job.query, job.spark):
+        require_java()
+    with ExitStack() as stack:
+        checkpoint = Checkpoint(job.checkpoint or _temporary(stack))
+        checkpoint.check_path()
+        held = stack.enter_context(checkpoint.locked())
+        head = _opened(job, plan, checkpoint)
+        paces = _stage(job, checkpoint)
+        session = stack.enter_context(open_session(job.query, job.spark, head.cells if head else None, (held,)))
+        mark = _fingerprint(plan, session.cells)
+        if head is None:
+            checkpoint.write(Head(mark, session.cells, str(job.sink)))
+        else:
+            checkpoint.accept(head, mark, str(job.sink))
+        return _run(job, checkpoint, session, paces)
+
+
+def _temporary(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-run-", ignore_cleanup_errors=True)))
+
+
+def _opened(job: Job, plan: Plan, checkpoint: Checkpoint) -> Head | None:
+    """What the checkpoint says, if the run may go on from it; None if the run begins."""
+    head = checkpoint.read()
+    if head is not None and not _has_begun(head, job.sink, checkpoint):
+        job.sink.clean()
+        checkpoint.forget()
+        head = None
+    # Over DataFrames the number of cells is theirs, and known when their session is opened.
+    if head is not None and session_of_frames(job.query) is None:
+        checkpoint.accept(head, _fingerprint(plan, head.cells), str(job.sink))
+    job.sink.check(checkpoint, resumed=head is not None)
+    return head
+
+
+def _has_begun(head: Head, sink: Sink, checkpoint: Checkpoint) -> bool:
+    """Whether there is something to go on from, or to protect.
+
+    A run that failed in its first batch has left nothing behind, and its query may have been mended since.
+    """
+    return head.finished or head.sink != str(sink) or checkpoint.has_commits() or not sink.is_empty()
+
+
+def _fingerprint(plan: Plan, cells: int) -> str:
+    for node in walk(plan.query):
+        if isinstance(node, WindowAggregate):
+            return step_fingerprint(node, cells)
+    return STATELESS
+
+
+def _stage(job: Job, checkpoint: Checkpoint) -> dict[int, Pace]:
+    """Put files and tables where Spark will read them; gives the pace of each source by its number."""
+    return {
+        number: stage(source, checkpoint.inputs(number), job.files_per_batch)
+        for number, source in enumerate(sources(job.query))
+        if not isinstance(source.origin, DataFrame)
+    }
+
+
+def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pace]) -> Outcome:
+    notes = tuple(pace.why for pace in paces.values() if pace.why is not None)
+    for note in notes:
+        job.say(note)
+    query = _on_streams(job.query, checkpoint, session.spark, paces)
+    df = _dataframe(query, checkpoint).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+    stateful = any(isinstance(node, WindowAggregate) for node in walk(query))
+    tally = Tally(checkpoint.control)
+    with stop_signals() as stop_requested:
+        running = job.sink.start(df, checkpoint.spark)
+        watch = Watch(running, tally, job.report, stop_requested)
+        try:
+            if job.bounded:
+                finished = watch.until_all_is_read() and (not stateful or watch.end(checkpoint.control))
+            else:
+                finished = watch.until_stopped(lambda: _keep_house(job.query, checkpoint, session))
+            watch.stop()
+        except StreamingQueryException as error:
+            ours = translated(str(error))
+            if ours is not None:
+                raise ours from error
+            if session.log is not None and session.log.exists():
+                error.add_note(f"Spark's log is {session.log}")
+            raise
+        finally:
+            stop(running)
+    if finished:
+        checkpoint.finish()
+    job.sink.close(tally.results)
+    if job.bounded and not finished:
+        raise KeyboardInterrupt("the same command goes on from here" if job.checkpoint is not None else "")
+    return Outcome(tally.rows, tally.results, tally.late, tally.batches, finished, notes)
+
+
+def _on_streams(query: Node, checkpoint: Checkpoint, spark: SparkSession, paces: dict[int, Pace]) -> Node:
+    """The query over streaming DataFrames in place of files and tables."""
+    streams: dict[int, Source] = {}
+    for number, source in enumerate(sources(query)):
+        if number in paces:
+            df = read_stream(spark, source, checkpoint.inputs(number), paces[number])
+            streams[id(source)] = replace(source, origin=df)
+    return rewrite(query, lambda node: streams.get(id(node), node))
+
+
+def _dataframe(query: Node, checkpoint: Checkpoint) -> DataFrame:
+    checkpoint.control.mkdir(exist_ok=True)
+    try:
+        return to_dataframe(query, control=str(checkpoint.control))
+    except NotImplementedError as error:
+        raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
+
+
+def _keep_house(query: Node, checkpoint: Checkpoint, session: Session) -> None:
+    """What a run without end does now and then: take files that appeared, and keep the log short."""
+    session.trim_log()
+    for number, source in enumerate(sources(query)):
+        stage_new(source, checkpoint.inputs(number))

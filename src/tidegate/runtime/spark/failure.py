@@ -1,0 +1,64 @@
+"""What went wrong in a Spark query, in the words of whoever noticed it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tidegate import errors
+from tidegate.errors import DataError, TidegateError
+
+_KINDS = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TidegateError)
+}
+_END = r"(?=\n\s*SQLSTATE: |\n=== |\n\s+at |\n\nThe above exception|\n\nDuring handling|\Z)"
+_OURS = re.compile(rf"^tidegate\.errors\.(\w+): (.*?){_END}", re.MULTILINE | re.DOTALL)
+_ANY = re.compile(rf"^([A-Za-z_][\w.]*): (.*?){_END}", re.MULTILINE | re.DOTALL)
+_FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in ', re.MULTILINE)
+_NOT_THE_USERS = re.compile(r"/pyspark[./]|/tidegate/|/site-packages/|/lib/python3|^<")
+_UNREADABLE = re.compile(r"MALFORMED_RECORD_IN_PARSING|FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|is not a Parquet file")
+_STAGED = re.compile(r"(?:file:)?(/[^\s'\"]*/inputs/\d+/[0-9a-f]{24}\.(?:parquet|json))")
+
+
+def translated(message: str) -> TidegateError | None:
+    """The error behind a failed query: one of tidegate's own, or bad input, or a failing function of the user's.
+
+    None if the cause is Spark's own.
+    """
+    text = message.split("=== Streaming Query ===")[0]
+    ours = [found for found in _OURS.finditer(text) if found[1] in _KINDS]
+    if ours:
+        return _KINDS[ours[-1][1]](ours[-1][2].strip())
+    frames = [found for found in _FRAME.finditer(text) if not _NOT_THE_USERS.search(found[1])]
+    raised = list(_ANY.finditer(text))
+    if frames and raised:
+        place = f"{frames[-1][1]}, line {frames[-1][2]}"
+        return DataError(
+            f"a function of the query failed on the data: {raised[-1][1]}: {raised[-1][2].strip()} ({place})"
+        )
+    if _UNREADABLE.search(text):
+        return DataError(f"the input cannot be read: {_named(_first_lines(text))}")
+    return None
+
+
+def summary(message: str) -> str:
+    """The gist of a Spark error on one line."""
+    return _named(_first_lines(message.split("=== Streaming Query ===")[0]))
+
+
+def _first_lines(text: str) -> str:
+    """The message without stack traces and without the names of queries."""
+    text = re.sub(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ", "", text)
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("\tat ", "  File "))]
+    kept = " ".join(" ".join(lines[:3]).split())
+    return re.sub(r" ?SQLSTATE: \w+", "", kept)
+
+
+def _named(text: str) -> str:
+    """A message with the paths of links replaced by those of the files they stand for."""
+
+    def original(found: re.Match[str]) -> str:
+        path = Path(found[1])
+        return str(path.readlink()) if path.is_symlink() else found[0]
+
+    return _STAGED.sub(original, text)

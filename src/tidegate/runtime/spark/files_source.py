@@ -1,0 +1,138 @@
+"""Files and tables as streams of Spark.
+
+Spark watches a folder and reads its files in the order of their modification times. Each source gets a folder of links
+in the checkpoint: whatever glob chose the files, Spark sees them and no others, under names that stay the same when the
+run is resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.errors import DataError, QueryError, UnsupportedError
+from tidegate.files import Files, files_of
+from tidegate.query.nodes import Source
+from tidegate.query.schema import conform
+from tidegate.runtime.spark.types import spark_schema
+
+# Batches are made about this many, unless they would exceed the size.
+BATCHES = 20
+MOST_BATCH_BYTES = 128_000_000
+# Spark forgets files older than a week before the newest it knows; nothing may be forgotten here.
+MAX_FILE_AGE = "100000d"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many files a batch takes, None for all that are there; ``why`` says so where it may surprise."""
+
+    files_per_batch: int | None
+    why: str | None = None
+
+
+def choose_pace(
+    name: str, sizes: Sequence[int], modified_ms: Sequence[int], files_per_batch: int | None = None
+) -> Pace:
+    """The pace for files given in the order in which they are to be read.
+
+    Batches in that order are possible only if the files were written in it. If not, a later batch could hold earlier
+    tuples, which would then be late, so all files make one batch.
+
+    >>> choose_pace("calls", [10, 10], [1, 2])
+    Pace(files_per_batch=1, why=None)
+    """
+    if len(sizes) <= 1:
+        return Pace(files_per_batch)
+    if any(later <= earlier for earlier, later in pairwise(modified_ms)):
+        return Pace(
+            None,
+            f"stream '{name}': the files were not written in the order of their names, so Spark would read them in "
+            "another order and tuples would be late; all of them are read as one batch",
+        )
+    if files_per_batch is not None:
+        return Pace(files_per_batch)
+    by_size = MOST_BATCH_BYTES * len(sizes) // max(sum(sizes), 1)
+    return Pace(max(1, min(-(-len(sizes) // BATCHES), by_size)))
+
+
+def stage(source: Source, folder: Path, files_per_batch: int | None) -> Pace:
+    """Put what a source reads where Spark will look for it; what is there from an earlier run stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    match source.origin:
+        case Files() as files:
+            _check_readable(source, files)
+            link(files, folder)
+            stats = [Path(path).stat() for path in files.paths]
+            sizes, modified_ms = [s.st_size for s in stats], [s.st_mtime_ns // 1_000_000 for s in stats]
+            return choose_pace(source.name, sizes, modified_ms, files_per_batch)
+        case pa.Table() as table:
+            part = folder / "table.parquet"
+            if not part.exists():
+                draft = folder / f".{uuid.uuid4().hex}"
+                pq.write_table(_fitting(table, source), draft)
+                draft.rename(part)
+            return Pace(None)
+        case _:
+            raise UnsupportedError(
+                f"stream '{source.name}' is only a schema, so there is nothing to read; make it with tg.stream(...) from "
+                "files, an Arrow table or a streaming DataFrame"
+            )
+
+
+def stage_new(source: Source, folder: Path) -> None:
+    """Put files that appeared since where Spark will look for them."""
+    if isinstance(source.origin, Files):
+        with suppress(QueryError):  # for now no file may match
+            link(files_of(source.origin.pattern), folder)
+
+
+def link(files: Files, folder: Path) -> None:
+    """Link files into a folder, each under a name made from its path; links to files that are gone go too."""
+    for old in folder.iterdir():
+        if not old.exists():
+            old.unlink()
+    suffix = ".parquet" if files.format == "parquet" else ".json"
+    for path in files.paths:
+        target = Path(path).absolute()
+        name = folder / (hashlib.sha256(os.fsencode(target)).hexdigest()[:24] + suffix)
+        if not name.is_symlink():
+            name.symlink_to(target)
+
+
+def read_stream(spark: SparkSession, source: Source, folder: Path, pace: Pace) -> DataFrame:
+    """The streaming DataFrame over what was staged."""
+    kind = source.origin.format if isinstance(source.origin, Files) else "parquet"
+    reader = spark.readStream.schema(spark_schema(source.schema)).option("maxFileAge", MAX_FILE_AGE)
+    if pace.files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", pace.files_per_batch)
+    if kind == "parquet":
+        return reader.parquet(str(folder))
+    return reader.option("mode", "FAILFAST").json(str(folder))
+
+
+def _fitting(table: pa.Table, source: Source) -> pa.Table:
+    try:
+        return conform(table, source.schema)
+    except pa.ArrowException as error:
+        raise DataError(f"the table of stream '{source.name}' does not fit its types: {error}") from error
+
+
+def _check_readable(source: Source, files: Files) -> None:
+    for field in files.schema:
+        if files.format == "parquet" and pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            raise UnsupportedError(
+                f"stream '{source.name}': column '{field.name}' of {files.pattern} is in nanoseconds, which Spark does "
+                "not read; write it in microseconds (with pandas: df.to_parquet(..., coerce_timestamps='us', "
+                "allow_truncated_timestamps=True))"
+            )

@@ -1,0 +1,186 @@
+"""The Spark session of a run: the caller's, or one made for it and stopped after it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.errors import EnvironmentFault, QueryError, UserError
+from tidegate.query.nodes import Node, sources
+from tidegate.runtime.spark.dataframe import PROVIDER, ROCKSDB, shuffle_partitions
+
+# What a stateful step needs, and what readers of the results expect. All of it can be set in a running session.
+STREAMING: Mapping[str, str] = {
+    PROVIDER: ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+PARTITIONS = "spark.sql.shuffle.partitions"
+# A stateful Python partition costs about 0.1 s per batch whatever it does, so a few fat ones are better than many.
+MOST_CELLS = 8
+_SPARK_DEFAULT_PARTITIONS = 200
+MOST_LOG_BYTES = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session for one run; ``log`` is the file to which its Java process writes, if tidegate started that."""
+
+    spark: SparkSession
+    log: Path | None = None
+
+    def trim_log(self) -> None:
+        """Forget an old log: Spark writes to it with every batch."""
+        if self.log is not None and self.log.exists() and self.log.stat().st_size > MOST_LOG_BYTES:
+            os.truncate(self.log, 0)
+
+    @property
+    def cells(self) -> int:
+        """How many cells a stateful step gets in this session."""
+        return shuffle_partitions(self.spark)
+
+
+def session_of_frames(query: Node) -> SparkSession | None:
+    """The session of the DataFrames a query reads, None if it reads none."""
+    found = {id(df.sparkSession): df.sparkSession for df in _frames(query)}
+    if len(found) > 1:
+        raise QueryError("the query reads DataFrames of different Spark sessions; make them in one session")
+    return next(iter(found.values()), None)
+
+
+def needs_java(query: Node, spark: SparkSession | str | None) -> bool:
+    """Whether a run of the query has to start Spark itself."""
+    given = isinstance(spark, SparkSession) or session_of_frames(query) is not None
+    return not given and SparkContext._active_spark_context is None
+
+
+@contextmanager
+def open_session(
+    query: Node, spark: SparkSession | str | None, cells: int | None, held: tuple[int, ...]
+) -> Iterator[Session]:
+    """The session to run a query in.
+
+    A query over DataFrames runs in their session, as it is. Otherwise the session is a sibling of the one given or
+    running, so that settings made here do not leak, or a new one: local, or at the master URL in ``spark``. ``cells``
+    is the number of cells if that is settled. A Java process started here keeps the descriptors ``held`` open.
+    """
+    frames = session_of_frames(query)
+    if frames is not None:
+        yield Session(frames)
+    elif isinstance(spark, SparkSession):
+        yield Session(_sibling(spark, cells))
+    elif SparkContext._active_spark_context is not None:
+        if isinstance(spark, str):
+            raise QueryError(f"spark={spark!r} asks for a new Spark, and this process runs one already; leave it out")
+        yield Session(_sibling(SparkSession.builder.getOrCreate(), cells))
+    else:
+        with _log_file() as log:
+            made = _start(spark or "local[*]", log, held)
+            made.conf.set(PARTITIONS, cells or _default_cells(made))
+            try:
+                yield Session(made, log)
+            finally:
+                made.stop()
+
+
+def _sibling(spark: SparkSession, cells: int | None) -> SparkSession:
+    made = spark.newSession()
+    for name, value in STREAMING.items():
+        made.conf.set(name, value)
+    asked = shuffle_partitions(spark)
+    chosen = _default_cells(spark) if asked == _SPARK_DEFAULT_PARTITIONS else asked
+    made.conf.set(PARTITIONS, cells or chosen)
+    return made
+
+
+def _default_cells(spark: SparkSession) -> int:
+    return max(1, min(spark.sparkContext.defaultParallelism, MOST_CELLS))
+
+
+def _start(master: str, log: Path | None, held: tuple[int, ...]) -> SparkSession:
+    # Workers must be the interpreter that has tidegate, or an environment that is not activated fails.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf()
+    settings = {
+        "spark.master": master,
+        "spark.app.name": "tidegate",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.locality.wait": "0",
+        **STREAMING,
+    }
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    for name, value in settings.items():
+        conf.set(name, value)
+    try:
+        context = SparkContext(conf=conf, gateway=_gateway(conf, log, held))
+    except PySparkRuntimeError as error:
+        raise EnvironmentFault(f"Spark's Java process did not start: {_last_words(log) or error}") from error
+    context.setLogLevel("ERROR")
+    return SparkSession.builder.getOrCreate()
+
+
+def _gateway(conf: SparkConf, log: Path | None, held: tuple[int, ...]) -> object:
+    """A new Java process, None if this Python process has one already.
+
+    Spark writes several lines to its standard error for every batch, so that goes to a file.
+    """
+    if SparkContext._gateway is not None:
+        return None
+    if log is None:
+        return launch_gateway(conf, {"pass_fds": held})  # type: ignore[no-untyped-call] # pyspark has no types for it
+    atexit.register(_remove_if_empty, log)
+    with log.open("ab") as file:
+        options = {"pass_fds": held, "stdout": file, "stderr": file}
+        return launch_gateway(conf, options)  # type: ignore[no-untyped-call] # as above
+
+
+@contextmanager
+def _log_file() -> Iterator[Path | None]:
+    """A file for what Spark has to say; what is in it stays only where it may explain a failure."""
+    if os.environ.get("TIDEGATE_DEBUG"):
+        yield None
+        return
+    folder = Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    log = folder / f"spark-{os.getpid()}.log"
+    try:
+        yield log
+    except (UserError, EnvironmentFault, KeyboardInterrupt):
+        _empty(log)
+        raise
+    _empty(log)
+
+
+def _empty(log: Path) -> None:
+    with suppress(FileNotFoundError):
+        os.truncate(log, 0)
+
+
+def _remove_if_empty(log: Path) -> None:
+    if log.exists() and not log.stat().st_size:
+        log.unlink()
+
+
+def _last_words(log: Path | None) -> str:
+    with suppress(OSError, IndexError):
+        if log is not None:
+            return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+    return ""
+
+
+def _frames(query: Node) -> list[DataFrame]:
+    return [source.origin for source in sources(query) if isinstance(source.origin, DataFrame)]

@@ -1,0 +1,104 @@
+"""Spark's figures about its batches, added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.progress import Progress
+from tidegate.runtime.spark.dataframe import OBSERVED
+
+RESULTS = "tidegate_results"
+# A time that only the end of the input brings about.
+_END_SEEN = datetime(9000, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Adds up what Spark reports of a query; ``control`` is the folder whose rows are not data."""
+
+    control: Path
+    last: Progress | None = None
+    batches: int = 0
+    rows: int = 0
+    results: int = 0
+    late: int = 0
+    ended: bool = False
+    _batch: int | None = None
+    _newest: datetime | None = None
+    _watermark: datetime | None = None
+    _state: tuple[int, int] = (0, 0)
+    _most_cells: int = 0
+
+    def poll(self, query: StreamingQuery) -> list[Progress]:
+        """The batches that were completed since the last time."""
+        latest = query.lastProgress
+        if latest is None or (self._batch is not None and latest.batchId <= self._batch):
+            return []
+        follows = self._batch is not None and latest.batchId == self._batch + 1
+        updates = [latest] if follows else query.recentProgress
+        return [self.take(update) for update in updates if self._is_new(update)]
+
+    def take(self, update: StreamingQueryProgress) -> Progress:
+        """Add one batch."""
+        self._batch = update.batchId
+        self.batches += 1
+        rows = sum(source.numInputRows for source in update.sources if str(self.control) not in source.description)
+        self.rows += rows
+        observed = update.observedMetrics
+        self.results += _figure(observed.get(RESULTS), "rows")
+        self.late += _figure(observed.get(OBSERVED), "late")
+        self._take_state(observed.get(OBSERVED))
+        self._take_times(update.eventTime)
+        lag = (self._newest - self._watermark).total_seconds() if self._newest and self._watermark else None
+        self.last = Progress(
+            batch=update.batchId,
+            rows=rows,
+            rows_total=self.rows,
+            rows_per_second=update.processedRowsPerSecond,
+            watermark=self._watermark,
+            lag_seconds=None if lag is None else max(lag, 0.0),
+            state_rows=self._state[0],
+            state_bytes=self._state[1],
+            late_total=self.late,
+            results_total=self.results,
+            ended=self.ended,
+        )
+        return self.last
+
+    def _is_new(self, update: StreamingQueryProgress) -> bool:
+        # Spark also reports that it looked for data and ran nothing, under the number of the batch to come.
+        ran = "addBatch" in update.durationMs
+        return ran and (self._batch is None or update.batchId > self._batch)
+
+    def _take_state(self, observed: Any) -> None:
+        """Cells without anything to do report nothing, so only the fullest reports stand for all of them."""
+        cells = _figure(observed, "cells")
+        if cells and cells >= self._most_cells:
+            self._most_cells = cells
+            self._state = (_figure(observed, "state_rows"), _figure(observed, "state_bytes"))
+
+    def _take_times(self, event_time: dict[str, str]) -> None:
+        newest, watermark = _moment(event_time.get("max")), _moment(event_time.get("watermark"))
+        if newest is not None and newest < _END_SEEN:
+            self._newest = max(self._newest or newest, newest)
+        if watermark is not None and watermark >= _END_SEEN:
+            self.ended = True
+        elif watermark is not None and watermark > _EPOCH:
+            # Spark's watermark was asked to be 1 ms too long.
+            self._watermark = watermark + timedelta(milliseconds=1)
+
+
+def _figure(row: Any, name: str) -> int:
+    value = None if row is None else row[name]
+    return 0 if value is None else int(value)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

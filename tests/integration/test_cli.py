@@ -1,0 +1,175 @@
+"""The command line: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from tidegate.cli.load import load_query
+from tidegate.cli.main import main
+from tidegate.demo.usage import usage
+from tidegate.results import read_results
+from tidegate.testing import answer, difference
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+COMMAND = [sys.executable, "-m", "tidegate.cli.main"]
+
+QUERY = """
+import tidegate as tg
+query = tg.stream({files!r}, time="time").key_by("appId").window("90 seconds", every="60 seconds").aggregate(
+    flows=tg.count(), amount=tg.sum("flowAmount"))
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """A file with a query over five small files."""
+    made = tmp_path / "flows.py"
+    made.write_text(QUERY.format(files=usage(tmp_path / "usage", rows=600, minutes=10, files=5)))
+    return str(made)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_explained(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(example), "--instances", "90", "--rate", "200000"]) == 0
+    assert "on 90 instances at 200,000 tuples/s" in capsys.readouterr().out
+
+
+def test_the_reference_needs_no_spark(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", file, "--on", "reference", "--to", str(tmp_path / "out")]) == 0
+    assert difference(pq.read_table(tmp_path / "out"), answer(load_query(file)).rows) is None
+    assert main(["run", file, "--on", "reference"]) == 0
+    told = capsys.readouterr()
+    assert "rows, 20 shown)" in told.out
+    assert "600 rows read, 0 late" in told.err
+
+
+@pytest.mark.spark
+def test_a_query_runs_on_spark_and_is_not_run_twice(
+    spark: Any, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", file, "--to", str(tmp_path / "out.jsonl"), "--files-per-batch", "3"]
+    assert main(command) == 0
+    told = capsys.readouterr()
+    assert "input ended" in told.err
+    assert "600 rows read, 0 late" in told.err
+    assert main([*command, "--quiet"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "is finished" in told.err
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.spark
+def test_the_demo_leaves_earlier_results_alone(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "heavy-customers-1").mkdir()
+    assert main(["demo", "--rows", "1500", "--to", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "heavy-customers-2, as parquet" in told
+    assert "Heavy customers of the last whole hour" in told
+    assert not list((tmp_path / "heavy-customers-1").iterdir())
+
+
+@pytest.mark.spark
+def test_an_interrupted_run_says_how_to_go_on(
+    spark: Any, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit = tmp_path / "out" / "_checkpoint" / "spark" / "commits" / "0"
+
+    def interrupt() -> None:
+        wait_for(commit.exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    code = main(["run", file, "--to", str(tmp_path / "out"), "--files-per-batch", "1"])
+    helper.join()
+    assert code == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "tidegate: interrupted: the same command goes on from here"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(file: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [*COMMAND, "run", file, "--to", str(out), "--master", "local[2]", "--files-per-batch", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
+        wait_for((out / "_checkpoint" / "spark" / "commits" / "0").exists, first)
+        busy = subprocess.run(command, capture_output=True, text=True, check=False)
+        wait_for((out / "_checkpoint" / "spark" / "commits" / "1").exists, first)
+        first.send_signal(signal.SIGKILL)
+    assert first.returncode == -signal.SIGKILL
+    assert busy.returncode == 2
+    assert f"in use by another run (process {first.pid})" in " ".join(busy.stderr.split())
+
+    law = answer(load_query(file)).rows
+    assert pq.read_table(out).num_rows < law.num_rows
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stderr
+    assert difference(read_results(out, "parquet", law.schema), law) is None
+    assert pq.read_table(out).num_rows == law.num_rows
+
+
+def test_without_java_it_says_how_to_get_it(file: str, tmp_path: Path) -> None:
+    bare = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "TIDEGATE_DEBUG")}
+    told = subprocess.run(
+        [*COMMAND, "run", file], capture_output=True, text=True, check=False, env=bare | {"PATH": str(tmp_path)}
+    )
+    assert told.returncode == 3
+    assert told.stderr.startswith("tidegate: Spark needs Java, and none was found. Install a full Java 17")
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import tidegate as tg\n", "has no query"),
+        ("import tidegate as tg\nx = 1 / 0\n", "line 2: ZeroDivisionError: division by zero"),
+        ("import tidegate as tg\nx = = 1\n", "line 2: invalid syntax"),
+        ('import tidegate as tg\ns = tg.stream("nowhere/*.parquet", time="t")\n', "no file matches"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_in_a_line(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "query.py").write_text(text)
+    assert main(["run", str(tmp_path / "query.py")]) == 2
+    told = capsys.readouterr().err
+    assert said in " ".join(told.split())
+    assert "Traceback" not in told
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, code in (
+        (["--version"], 0),
+        (["--help"], 0),
+        ([], 2),
+        (["run", "x.py", "--files-per-batch", "0"], 2),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == code
+    told = capsys.readouterr()
+    assert f"tidegate {tg.__version__}" in told.out
+    assert "exit codes:" in told.out
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is so; a process that ends before is a failure, told in its own words."""
+    deadline = time.monotonic() + 100
+    while not condition():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(process.stderr.read() if process.stderr is not None else "the process has ended")
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,72 @@
+"""Files as Spark will see them: which, in what order, how many at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidegate.errors import DataError, UnsupportedError
+from tidegate.files import files_of
+from tidegate.query.builder import source
+from tidegate.runtime.spark.files_source import MOST_BATCH_BYTES, Pace, choose_pace, link, stage
+
+MOMENT = pa.timestamp("us", tz="UTC")
+
+
+def test_the_pace_follows_number_and_size() -> None:
+    assert choose_pace("s", [10], [1]) == Pace(None)
+    assert choose_pace("s", [10] * 20, range(20)) == Pace(1)
+    assert choose_pace("s", [10] * 100, range(100)) == Pace(5)
+    assert choose_pace("s", [MOST_BATCH_BYTES // 2] * 100, range(100)) == Pace(2)
+    assert choose_pace("s", [MOST_BATCH_BYTES * 9] * 100, range(100)) == Pace(1)
+    assert choose_pace("s", [10] * 100, range(100), files_per_batch=7) == Pace(7)
+
+
+def test_files_in_another_order_make_one_batch() -> None:
+    for modified in ([2, 1], [1, 1]):
+        pace = choose_pace("calls", [10, 10], modified, files_per_batch=1)
+        assert pace.files_per_batch is None
+        assert "stream 'calls': the files were not written in the order of their names" in str(pace.why)
+
+
+def test_links_stay_and_dead_ones_go(tmp_path: Path) -> None:
+    (tmp_path / "in [1]").mkdir()
+    (tmp_path / "links").mkdir()
+    for name in "ab":
+        pq.write_table(pa.table({"x": [1]}), tmp_path / "in [1]" / f"{name}.parquet")
+    link(files_of(str(tmp_path / "in [1]")), tmp_path / "links")
+    before = {path.name: path.readlink() for path in (tmp_path / "links").iterdir()}
+    assert sorted(target.name for target in before.values()) == ["a.parquet", "b.parquet"]
+    (tmp_path / "in [1]" / "a.parquet").unlink()
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "in [1]" / "c.parquet")
+    link(files_of(str(tmp_path / "in [1]")), tmp_path / "links")
+    after = {path.name: path.readlink() for path in (tmp_path / "links").iterdir()}
+    assert sorted(target.name for target in after.values()) == ["b.parquet", "c.parquet"]
+    assert {name for name, target in before.items() if target.name == "b.parquet"} <= set(after)
+
+
+def test_what_spark_cannot_read_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"ts": pa.array([1], pa.timestamp("ns"))}), tmp_path / "in.parquet")
+    files = files_of(str(tmp_path / "in.parquet"))
+    with pytest.raises(UnsupportedError, match=r"'ts' of .* is in nanoseconds, which Spark does not read"):
+        stage(source("s", files.schema, time="ts", origin=files), tmp_path / "inputs", None)
+    with pytest.raises(UnsupportedError, match="'s' is only a schema"):
+        stage(source("s", {"ts": MOMENT}, time="ts"), tmp_path / "inputs", None)
+
+
+def test_a_table_is_staged_once(tmp_path: Path) -> None:
+    table = pa.table({"ts": pa.array([1_000], pa.timestamp("ns"))})
+    node = source("s", table.schema, time="ts", origin=table)
+    assert stage(node, tmp_path, 3) == Pace(None)
+    written = tmp_path / "table.parquet"
+    assert pq.read_schema(written).field("ts").type == pa.timestamp("us")
+    before = written.stat().st_mtime_ns
+    stage(node, tmp_path, None)
+    assert written.stat().st_mtime_ns == before
+
+    finer = pa.table({"ts": pa.array([1], pa.timestamp("ns"))})
+    with pytest.raises(DataError, match="the table of stream 's' does not fit its types"):
+        stage(source("s", finer.schema, time="ts", origin=finer), tmp_path / "finer", None)
