@@ -38,14 +38,13 @@ class Progress:
     def __str__(self) -> str:
         rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""
         parts = [f"batch {self.batch}", f"{self.rows_total:,} rows{rate}"]
+        parts += [f"{self.results_total:,} results", f"{self.late_total:,} late"]
         if self.ended:
             parts.append("input ended")
         elif self.watermark is not None:
             lag = f" +{self.lag_seconds:,.0f} s" if self.lag_seconds is not None else ""
             parts.append(f"up to {self.watermark:%Y-%m-%d %H:%M:%S}{lag}")
         parts.append(f"state {self.state_rows:,} rows, {show_bytes(self.state_bytes)}")
-        parts.append(f"{self.late_total:,} late")
-        parts.append(f"{self.results_total:,} results")
         return " · ".join(parts)
 
 

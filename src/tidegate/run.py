@@ -87,6 +87,8 @@ def run(
         raise UnsupportedError(f"there is no runtime {on!r}; choose one of {choices(RUNTIMES)}")
     if files_per_batch is not None and files_per_batch < 1:
         raise QueryError(f"files_per_batch is at least 1; got {files_per_batch}")
+    if to is None and format is not None:
+        raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     folder = local_folder(to, "to") if to is not None else None
     kind = format_of(folder, format) if folder is not None else None
     if on == "reference":

@@ -145,10 +145,12 @@ def test_two_streams_of_files_are_brought_together(spark: Any, tmp_path: Path) -
 
 
 def test_a_query_without_state_needs_no_end(spark: Any, tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", [tuples([0.5, 1.5]), tuples([2.5])])
-    query = tg.stream(folder, time="ts").filter(nw.col("ts").dt.minute() > 0)
+    lines = [{"ts": f"2024-01-01T00:0{minute}:30.000001Z", "k": "a", "x": minute / 4} for minute in range(3)]
+    path = write_lines(tmp_path / "in.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    query = tg.stream(path, time="ts").filter(nw.col("x") > 0)
     result = tg.run(query, to=tmp_path / "out", spark=spark, progress=False)
     assert result.finished
+    assert result.results == 2
     assert difference(result.read(), answer(query).rows) is None
 
 

@@ -30,8 +30,8 @@ class Terminal(io.StringIO):
 
 def test_progress_is_one_line() -> None:
     assert str(PROGRESS) == (
-        "batch 7 · 12,000 rows (2,500/s) · up to 2024-01-01 09:30:00 +90 s · state 4,321 rows, 3.2 MB · 2 late · "
-        "55 results"
+        "batch 7 · 12,000 rows (2,500/s) · 55 results · 2 late · up to 2024-01-01 09:30:00 +90 s · "
+        "state 4,321 rows, 3.2 MB"
     )
     assert "input ended" in str(replace(PROGRESS, ended=True))
     assert "up to" not in str(replace(PROGRESS, watermark=None, lag_seconds=None))

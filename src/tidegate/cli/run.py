@@ -56,9 +56,10 @@ def command(chosen: argparse.Namespace) -> None:
 
 def show_result(result: RunResult) -> str:
     """What a run did, on one line."""
-    parts = [f"{result.rows:,} rows read", f"{result.late:,} late", f"{result.results:,} results"]
-    where = f" in {result.to}" if result.to is not None else ""
-    return f"{', '.join(parts)}{where} ({result.seconds:.1f} s)"
+    where = f" written to {result.to}" if result.to is not None else ""
+    return (
+        f"{result.rows:,} rows read, {result.late:,} late; {result.results:,} results{where} ({result.seconds:.1f} s)"
+    )
 
 
 def positive(text: str) -> int:
