@@ -9,6 +9,7 @@ What Spark does (and `tests/integration/test_driver.py` holds this against the r
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from collections.abc import Sequence
@@ -24,7 +25,8 @@ from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Node, Source, Union, WindowAggregate, apply_stateless, walk
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark.control import COLUMN
-from tidegate.runtime.spark.processor import METRICS, CellProcessor
+from tidegate.runtime.spark.outward import METRICS, Outward, unpack
+from tidegate.runtime.spark.processor import CellProcessor
 from tidegate.runtime.spark.stages import feeds, processor
 from tidegate.state.cache import ChunkCache
 
@@ -185,13 +187,15 @@ class Driver:
         return self._split(frames)
 
     def _split(self, frames: list[pd.DataFrame]) -> tuple[list[pa.Table], int]:
-        schema = pa.schema([*self.node.schema, *METRICS])
+        way = Outward(self.node.schema)
         late, tables = 0, []
         for frame in frames:
-            table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
-            told = table.filter(pc.is_valid(table.column("__tg_cells")))
-            late += sum(told.column("__tg_late").to_pylist())
-            results = table.filter(pc.is_null(table.column("__tg_cells"))).select(self.node.schema.names)
+            table = pa.Table.from_pandas(frame, schema=way.columns, preserve_index=False)
+            told = [metrics for metrics in table.column(METRICS).to_pylist() if metrics is not None]
+            late += sum(json.loads(metrics)["late"] for metrics in told)
+            results = table.filter(pc.is_null(table.column(METRICS))).drop_columns([METRICS])
+            if way.packs:
+                results = pa.Table.from_batches(unpack(iter(results.to_batches())), schema=self.node.schema)
             tables.append(self._after(self.plan.query, results))
         return tables, late
 

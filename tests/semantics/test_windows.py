@@ -150,6 +150,7 @@ def test_every_aggregate(runtime: Runtime) -> None:
             top=tg.top_k("n", 2),
             best=tg.top_k("n", 1, take="x"),
             different=tg.distinct("x"),
+            xs=tg.collect("x"),
         )
     )
     nan = float("nan")
@@ -167,9 +168,26 @@ def test_every_aggregate(runtime: Runtime) -> None:
     expect(
         query,
         result.rows,
-        (moments[0], "a", *moments[1:], 4, 19, 19 / 3, -0.5, -1.0, 0.5, None, 7, [None, 5, 7, 7], [7, 7], [0.5], 3),
-        (moments[0], "b", *moments[1:], 1, None, None, nan, nan, nan, None, None, [None], [], [], 1),
-        (moments[0], None, *moments[1:], 1, 1, 1.0, None, None, None, 1, 1, [1], [1], [None], 0),
+        (
+            moments[0],
+            "a",
+            *moments[1:],
+            4,
+            19,
+            19 / 3,
+            -0.5,
+            -1.0,
+            0.5,
+            None,
+            7,
+            [None, 5, 7, 7],
+            [7, 7],
+            [0.5],
+            3,
+            [0.0, 0.0, 0.5, -1.0],
+        ),
+        (moments[0], "b", *moments[1:], 1, None, None, nan, nan, nan, None, None, [None], [], [], 1, [nan]),
+        (moments[0], None, *moments[1:], 1, 1, 1.0, None, None, None, 1, 1, [1], [1], [None], 0, [None]),
     )
 
 

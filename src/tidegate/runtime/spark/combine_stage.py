@@ -33,18 +33,17 @@ class CombineStage:
     keys: tuple[int, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        combiner = Combiner(self.panes, len(self.keys))
-        for cell, delta in combiner.deltas(self._tuples(batches)):
+        combiner = Combiner(self.panes, len(self.keys), self._tuples)
+        for cell, delta in combiner.deltas(pa.Table.from_batches([batch]) for batch in batches):
             row = [[self.keys[cell]], [delta.slice_id], [delta.tuples], [delta.rows], [delta.data]]
             yield pa.record_batch([pa.array(*pair) for pair in zip(row, _ARROW.types, strict=True)], schema=_ARROW)
 
-    def _tuples(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            control = table.column(COLUMN)
-            if control.null_count < len(control):
-                table = table.filter(pc.is_null(control))
-            table = conform(table, self.columns)
-            for step in self.steps:
-                table = apply_stateless(step, table)
-            yield table
+    def _tuples(self, table: pa.Table) -> pa.Table:
+        """The tuples of what arrives: without control rows, after the fused steps."""
+        control = table.column(COLUMN)
+        if control.null_count < len(control):
+            table = table.filter(pc.is_null(control))
+        table = conform(table, self.columns)
+        for step in self.steps:
+            table = apply_stateless(step, table)
+        return table

@@ -30,14 +30,13 @@ from tidegate.query.nodes import (
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import combine_stage
 from tidegate.runtime.spark.control import COLUMN, with_control
-from tidegate.runtime.spark.processor import METRICS
+from tidegate.runtime.spark.outward import Outward
 from tidegate.runtime.spark.stages import Feed, detached, feeds, processor
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.cache import ChunkCache, default_folder
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-OBSERVED = "tidegate"
 
 
 def to_dataframe(query: Node, *, control: str | None = None) -> DataFrame:
@@ -79,12 +78,9 @@ class _Builder:
         cells = shuffle_partitions(spark)
         packed = _union([self._combined(feed) for feed in feeds(self.plan, node, cells)])
         cell = processor(node, cells, ChunkCache(default_folder(uuid.uuid4().hex)))
-        out = packed.groupBy("cell").transformWithStateInPandas(
-            cell, spark_schema(pa.schema([*node.schema, *METRICS])), "append", "eventTime"
-        )
-        figures = [F.sum(name).alias(name.removeprefix("__tg_")) for name in METRICS.names]
-        observed = out.observe(OBSERVED, *figures)
-        return observed.where(F.col("__tg_cells").isNull()).drop(*METRICS.names)
+        way = Outward(node.schema)
+        out = packed.groupBy("cell").transformWithStateInPandas(cell, spark_schema(way.columns), "append", "eventTime")
+        return way.arrived(out)
 
     def _combined(self, feed: Feed) -> DataFrame:
         """One branch up to the exchange: native steps, control and watermark, then the kernel."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyspark import cloudpickle
 
 from tidegate.compile.plan import Place, Plan
 from tidegate.compile.prune_columns import prune_columns
 from tidegate.errors import InternalError
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Node, Source, Stateless, Union, WindowAggregate, sources
+from tidegate.runtime.spark.cell_frames import CellFrames
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.combine_stage import CombineStage
 from tidegate.runtime.spark.fingerprint import fingerprint
@@ -41,7 +43,8 @@ def feeds(plan: Plan, node: WindowAggregate, cells: int) -> tuple[Feed, ...]:
 def processor(node: WindowAggregate, cells: int, cache: ChunkCache | None) -> CellProcessor:
     """The stateful step behind the exchange."""
     shipped = _shipped(node)
-    return CellProcessor(Panes(shipped), fingerprint(shipped, cells), cache)
+    cell = CellFrames(Panes(shipped), fingerprint(shipped, cells), cache)
+    return CellProcessor(cloudpickle.dumps(cell))  # type: ignore[no-untyped-call] # pyspark has no types for it
 
 
 def step_fingerprint(node: WindowAggregate, cells: int) -> str:

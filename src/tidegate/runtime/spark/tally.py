@@ -11,7 +11,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.progress import Progress
-from tidegate.runtime.spark.dataframe import OBSERVED
+from tidegate.runtime.spark.outward import OBSERVED
 
 RESULTS = "tidegate_results"
 # A time that only the end of the input brings about.

@@ -1,0 +1,116 @@
+"""A cell behind the exchange: frames of deltas in, frames of results and metrics out, state in Spark's store.
+
+The cell's directory is one value; its chunks are entries of a map; nothing is ever iterated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, TimerValues, ValueState
+
+from tidegate.operators.cell import Cell, Delta
+from tidegate.operators.windowed_aggregate import Panes
+from tidegate.runtime.spark.fingerprint import check
+from tidegate.runtime.spark.outward import Metrics, Outward
+from tidegate.state.cache import ChunkCache
+from tidegate.state.directory import Directory
+from tidegate.state.slice_log import SliceLog
+
+
+@dataclass(frozen=True, slots=True)
+class MapBlobs:
+    """Chunks as entries of a Spark map state."""
+
+    state: MapState
+
+    def get(self, blob_id: int) -> bytes | None:
+        found = self.state.getValue((blob_id,))
+        return bytes(found[0]) if found is not None else None
+
+    def put(self, blob_id: int, data: bytes) -> None:
+        self.state.updateValue((blob_id,), (data,))
+
+    def remove(self, blob_id: int) -> None:
+        self.state.removeKey((blob_id,))
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What Spark keeps for the cell at hand."""
+
+    handle: StatefulProcessorHandle
+    directory: ValueState
+    chunks: MapState
+
+
+@dataclass(frozen=True, slots=True)
+class CellFrames:
+    """Runs a cell for Spark; results and metrics leave as `Outward` says, and each call adds one row of metrics."""
+
+    panes: Panes
+    fingerprint: str
+    cache: ChunkCache | None
+
+    def receive(self, store: Store, rows: Iterator[Any], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
+        """Take the rows of a batch."""
+        deltas = [
+            Delta(int(slice_id), int(tuples), int(count), data if data is None else bytes(data))
+            for frame in rows
+            for slice_id, tuples, count, data in zip(
+                frame["slice"], frame["tuples"], frame["rows"], frame["data"], strict=True
+            )
+        ]
+        cell = self._cell(store)
+        yield from self._results(store, cell, cell.receive(deltas, watermark_us(timer_values)))
+
+    def advance(self, store: Store, timer_values: TimerValues) -> Iterator[pd.DataFrame]:
+        """Do what the timer was set for."""
+        cell = self._cell(store)
+        cell.log.directory.timer_ms = None
+        yield from self._results(store, cell, cell.advance(watermark_us(timer_values)))
+
+    def _cell(self, store: Store) -> Cell:
+        stored = store.directory.get()
+        if stored is None:
+            directory = Directory(self.fingerprint)
+        else:
+            directory = Directory.decode(bytes(stored[0]))
+            check(directory.fingerprint, self.fingerprint, "the checkpoint")
+        log = SliceLog(directory, MapBlobs(store.chunks), self.cache, self.panes.merge_chunks)
+        return Cell(self.panes, log)
+
+    def _results(self, store: Store, cell: Cell, results: Iterator[pa.Table]) -> Iterator[pd.DataFrame]:
+        way = Outward(self.panes.node.schema)
+        for table in results:
+            yield from way.results(table)
+        directory = cell.log.directory
+        _set_timer(store, directory, cell.next_due())
+        store.directory.update((directory.encode(),))
+        yield way.metrics(Metrics(cell.late, directory.state_rows(), directory.state_bytes()))
+
+
+def _set_timer(store: Store, directory: Directory, due_us: int | None) -> None:
+    wanted = None if due_us is None else timer_ms(due_us)
+    if wanted == directory.timer_ms:
+        return
+    if directory.timer_ms is not None:
+        store.handle.deleteTimer(directory.timer_ms)
+    if wanted is not None:
+        store.handle.registerTimer(wanted)
+    directory.timer_ms = wanted
+
+
+def watermark_us(timer_values: TimerValues) -> int | None:
+    """Our watermark: Spark's was asked to be 1 ms too long, and its 0 means that nothing is known yet."""
+    milliseconds = timer_values.getCurrentWatermarkInMs()
+    return (milliseconds + 1) * 1000 if milliseconds > 0 else None
+
+
+def timer_ms(due_us: int) -> int:
+    """When Spark's watermark shows that ours has reached a time; Spark's knows nothing before 1970."""
+    return max(-(-due_us // 1000) - 1, 1)

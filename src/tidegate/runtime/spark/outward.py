@@ -1,0 +1,91 @@
+"""How results and metrics leave a stateful step: as rows of one schema, told apart by the column of metrics.
+
+PySpark takes the step's output as pandas frames. Scalar columns pass through them untouched, over Arrow memory. Lists and
+structs would become Python objects, and NaN in them null, so results with such columns travel packed, as encoded tables in
+one binary column, and are unpacked behind the step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidegate.runtime.spark.types import spark_schema
+from tidegate.state import chunks
+
+METRICS = "__tg_metrics"
+PACKED = "__tg_packed"
+OBSERVED = "tidegate"
+ROWS_PER_PACK = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a cell tells about a batch."""
+
+    late: int
+    state_rows: int
+    state_bytes: int
+    cells: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outward:
+    """The way out for results of a schema."""
+
+    schema: pa.Schema
+
+    @property
+    def packs(self) -> bool:
+        """Whether results travel packed."""
+        return any(pa.types.is_nested(kind) for kind in self.schema.types)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of what travels."""
+        results = [pa.field(PACKED, pa.binary())] if self.packs else list(self.schema)
+        return pa.schema([*results, pa.field(METRICS, pa.string())])
+
+    def results(self, table: pa.Table) -> Iterator[pd.DataFrame]:
+        """Results as they travel."""
+        if self.packs:
+            packs = [chunks.encode(table.slice(at, ROWS_PER_PACK)) for at in range(0, table.num_rows, ROWS_PER_PACK)]
+            yield _frame(
+                pa.table([pa.array(packs, pa.binary()), pa.nulls(len(packs), pa.string())], schema=self.columns)
+            )
+        else:
+            yield _frame(pa.table([*table.columns, pa.nulls(table.num_rows, pa.string())], schema=self.columns))
+
+    def metrics(self, metrics: Metrics) -> pd.DataFrame:
+        """Metrics as they travel."""
+        nulls = [pa.nulls(1, field.type) for field in self.columns if field.name != METRICS]
+        return _frame(pa.table([*nulls, pa.array([json.dumps(asdict(metrics))])], schema=self.columns))
+
+    def arrived(self, df: DataFrame) -> DataFrame:
+        """The results alone; the metrics go to the query's progress on the way."""
+        results = df.observe(OBSERVED, *_sums()).where(F.col(METRICS).isNull()).drop(METRICS)
+        return results.mapInArrow(unpack, spark_schema(self.schema)) if self.packs else results
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of packed results."""
+    for batch in batches:
+        for pack in batch.column(PACKED):
+            yield from chunks.decode(pack.as_buffer()).to_batches()
+
+
+def _sums() -> list[Column]:
+    return [
+        F.sum(F.get_json_object(METRICS, f"$.{field.name}").cast("long")).alias(field.name) for field in fields(Metrics)
+    ]
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    return pd.DataFrame({name: pd.Series(pd.arrays.ArrowExtensionArray(array)) for name, array in columns.items()})
