@@ -11,9 +11,12 @@ from benchmarks.engines.spark_streaming import ROCKSDB_STATE, SparkEngine
 from benchmarks.pairs import pairs_within
 from benchmarks.workloads import Workload
 
+# State is outside the Java heap and tuples are combined in Python workers, so a small heap does.
+SETTINGS = {**ROCKSDB_STATE, "spark.driver.memory": "1g"}
+
 
 def tidegate_on_spark(workload: Workload) -> SparkEngine:
-    return SparkEngine(workload, build, ROCKSDB_STATE)
+    return SparkEngine(workload, build, SETTINGS)
 
 
 def build(stream: DataFrame, workload: Workload) -> DataFrame:

@@ -20,6 +20,8 @@ from tidegate.state.cache import ChunkCache
 from tidegate.state.directory import Chunk, Directory
 
 MOST_CHUNKS = 8
+# Below this a chunk is fetched as fast as its file is mapped.
+LEAST_CACHED_BYTES = 32_768
 
 
 class Blobs(Protocol):
@@ -52,7 +54,7 @@ class SliceLog:
         """Add an encoded chunk to a slice."""
         chunk = Chunk(self.ids.getrandbits(62), rows, len(data))
         self.blobs.put(chunk.id, data)
-        if self.cache is not None:
+        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
             self.cache.put(chunk.id, data)
         self.directory.slices.setdefault(slice_id, []).append(chunk)
 
@@ -82,17 +84,18 @@ class SliceLog:
         self.append(slice_id, chunks.encode(merged), merged.num_rows)
 
     def _table(self, chunk: Chunk) -> pa.Table:
-        data = self.cache.get(chunk.id) if self.cache is not None else None
+        cache = self.cache if chunk.bytes >= LEAST_CACHED_BYTES else None
+        data = cache.get(chunk.id) if cache is not None else None
         if data is None:
             stored = self.blobs.get(chunk.id)
             if stored is None:
                 raise InternalError(f"chunk {chunk.id:x} is listed in the directory and missing from the state store")
-            if self.cache is not None:
-                self.cache.put(chunk.id, stored)
+            if cache is not None:
+                cache.put(chunk.id, stored)
             data = stored
         return chunks.decode(data)
 
     def _forget(self, chunk: Chunk) -> None:
         self.blobs.remove(chunk.id)
-        if self.cache is not None:
+        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
             self.cache.drop(chunk.id)
