@@ -11,24 +11,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.operators.windowed_aggregate import Panes
-from tidegate.state import chunks
-from tidegate.state.slice_log import SliceLog
+from tidegate.operators.windowed_aggregate import SLICE, Panes
+from tidegate.state.directory import Chunk
+from tidegate.state.slice_log import Piece, SliceLog
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one task combined for one slice of a cell.
+    """What one task has for a cell: panes, or how many tuples fell in which slices, with a key or without.
 
-    ``tuples`` is how many tuples fell in the slice, with a key here or not; exactly one cell is told, so that a late
-    tuple is counted once. ``data`` is the encoded pane table, None if only tuples are told.
+    Of the tuples exactly one cell is told, so that a late one is counted once, however many keys it has.
     """
 
-    slice_id: int
-    tuples: int
-    rows: int
-    data: bytes | None
+    piece: Piece | None
+    tuples: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -42,94 +40,114 @@ class Cell:
     def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
         """Take a batch at a watermark (None: nothing is known yet); yields results. ``late`` counts late tuples."""
         yield from self.advance(watermark)
-        revised: dict[int, list[pa.Table]] = {}
-        touched = set()
+        least = self._least_open(watermark)
+        revised: list[pa.Table] = []
+        touched = []
         for delta in deltas:
-            if self._closed(delta.slice_id, watermark):
-                self.late += delta.tuples
+            self.late += sum(count for slice_id, count in delta.tuples if least is not None and slice_id < least)
+            if delta.piece is None:
                 continue
-            if delta.data is None:
-                continue
-            if watermark is not None and self._expired_windows(delta.slice_id, watermark):
-                fresh = self.panes.in_slice(delta.slice_id, chunks.decode(delta.data))
-                revised.setdefault(delta.slice_id, []).append(fresh)
-            self.log.append(delta.slice_id, delta.data, delta.rows)
-            touched.add(delta.slice_id)
+            for piece in self._still_open(delta.piece, least):
+                if self._expired_windows(piece.low, watermark):
+                    revised.append(self.panes.decode(piece.data, piece.low))
+                self.log.append(piece)
+                touched.append((piece.low, piece.high))
         if revised and watermark is not None:
-            yield from self._revise(revised, watermark)
-        for slice_id in touched:
-            self.log.compact(slice_id)
+            yield from self._revise(pa.concat_tables(revised), watermark)
+        for low, high in touched:
+            self.log.compact(low, high)
 
     def advance(self, watermark: int | None) -> Iterator[pa.Table]:
         """Hand out the windows that expire, in order, and forget the slices that no open window needs."""
-        directory = self.log.directory
+        directory, window = self.log.directory, self.panes.node.window
         if watermark is None or (directory.watermark is not None and watermark <= directory.watermark):
             return
         first, last = self._expiring(directory.watermark, watermark)
-        if first is not None and last is not None:
-            window = self.panes.node.window
-            needed = [s for s in directory.slices if window.first_window(s) <= last and window.last_window(s) >= first]
-            for table in self.panes.results(self._read(needed), first, last):
-                yield self._numbered(table)
+        read: dict[Chunk, pa.Table] = {}
+        if first <= last:
+            needed = self.log.overlapping(2 * first, window.slice_of(window.end(last) - 1))
+            read = {chunk: self.log.read(chunk) for chunk in needed}
+            if read:
+                for table in self.panes.results(pa.concat_tables(list(read.values())), first, last):
+                    yield self._numbered(table)
         directory.watermark = watermark
-        for slice_id in [s for s in directory.slices if self._closed(s, watermark)]:
-            self.log.drop(slice_id)
-        horizon = self.panes.node.window
+        self._forget(read, watermark)
+
+    def _forget(self, read: dict[Chunk, pa.Table], watermark: int) -> None:
+        """Drop chunks that no open window needs, and rewrite those at hand that are mostly such."""
+        directory, window = self.log.directory, self.panes.node.window
+        least = self._least_open(watermark)
+        for chunk in [chunk for chunk in directory.chunks if least is not None and chunk.high < least]:
+            self.log.drop(chunk)
+        for chunk, table in read.items():
+            if least is not None and chunk.low < least <= chunk.high:
+                kept = self.panes.from_slice(table, least)
+                if 2 * kept.num_rows <= chunk.rows:
+                    self.log.drop(chunk)
+                    for piece in self.panes.merge_pieces([kept]):
+                        self.log.append(piece)
         directory.rounds = {
-            n: count for n, count in directory.rounds.items() if horizon.end(n) + horizon.lateness > watermark
+            n: count for n, count in directory.rounds.items() if window.end(n) + window.lateness > watermark
         }
 
+    def _still_open(self, piece: Piece, least: int | None) -> Iterator[Piece]:
+        """A piece without the slices that are closed: what is late for all windows of a slice is left out."""
+        if least is None or piece.low >= least:
+            yield piece
+        elif piece.high >= least:
+            yield from self.panes.merge_pieces([self.panes.from_slice(self.panes.decode(piece.data, piece.low), least)])
+
     def next_due(self) -> int | None:
-        """The watermark at which this cell has something to do: the next end of a window, or a slice's last use."""
+        """The watermark at which this cell may have something to do: the next end of a window, or a slice's last use."""
         directory, window = self.log.directory, self.panes.node.window
         due = []
-        for slice_id in directory.slices:
-            first = window.first_window(slice_id)
-            if directory.watermark is not None:
-                first = max(first, (directory.watermark - window.size) // window.every + 1)
-            last = window.last_window(slice_id)
+        for chunk in directory.chunks:
+            first, last = self._not_before(window.first_window(chunk.low)), window.last_window(chunk.high)
             due.append(window.end(first) if first <= last else window.end(last) + window.lateness)
         return min(due, default=None)
 
-    def _expiring(self, before: int | None, watermark: int) -> tuple[int | None, int | None]:
-        """The first and last window over held slices with ``before < end ≤ watermark``."""
-        window, held = self.panes.node.window, self.log.directory.slices
+    def _expiring(self, before: int | None, watermark: int) -> tuple[int, int]:
+        """The first and last window over held slices with ``before < end ≤ watermark``; last < first if there is none."""
+        window, held = self.panes.node.window, self.log.directory.chunks
         if not held:
-            return None, None
-        first = min(window.first_window(s) for s in held)
-        if before is not None:
-            first = max(first, (before - window.size) // window.every + 1)
-        last = min(max(window.last_window(s) for s in held), (watermark - window.size) // window.every)
-        return (first, last) if first <= last else (None, None)
+            return 0, -1
+        first = self._not_before(min(window.first_window(chunk.low) for chunk in held))
+        latest = max(window.last_window(chunk.high) for chunk in held)
+        return first, min(latest, (watermark - window.size) // window.every)
 
-    def _closed(self, slice_id: int, watermark: int | None) -> bool:
+    def _not_before(self, number: int) -> int:
+        """A window, or the first that has not been handed out yet."""
+        window, reached = self.panes.node.window, self.log.directory.watermark
+        return number if reached is None else max(number, (reached - window.size) // window.every + 1)
+
+    def _least_open(self, watermark: int | None) -> int | None:
+        """The least slice that is still open to tuples; None if all are."""
         window = self.panes.node.window
-        return watermark is not None and window.last_end(slice_id) + window.lateness <= watermark
+        if watermark is None:
+            return None
+        return 2 * ((watermark - window.size - window.lateness) // window.every + 1)
 
-    def _expired_windows(self, slice_id: int, watermark: int) -> range:
+    def _expired_windows(self, slice_id: int, watermark: int | None) -> range:
         """Windows over a slice that were handed out already and are still open to late tuples."""
         window = self.panes.node.window
-        if not window.lateness:
+        if not window.lateness or watermark is None:
             return range(0)
         first = max(window.first_window(slice_id), (watermark - window.lateness - window.size) // window.every + 1)
         last = min(window.last_window(slice_id), (watermark - window.size) // window.every)
         return range(first, last + 1)
 
-    def _revise(self, revised: dict[int, list[pa.Table]], watermark: int) -> Iterator[pa.Table]:
+    def _revise(self, fresh: pa.Table, watermark: int) -> Iterator[pa.Table]:
         """Hand out again the keys that late tuples touched in windows that had expired."""
         window, directory = self.panes.node.window, self.log.directory
-        windows = sorted({n for slice_id in revised for n in self._expired_windows(slice_id, watermark)})
-        for number in windows:
-            slices = [s for s in directory.slices if window.first_window(s) <= number <= window.last_window(s)]
-            fresh = pa.concat_tables([table for s in slices for table in revised.get(s, ())])
+        slices = pc.unique(fresh.column(SLICE)).to_pylist()
+        for number in sorted({number for slice_id in slices for number in self._expired_windows(slice_id, watermark)}):
+            low, high = 2 * number, window.slice_of(window.end(number) - 1)
+            held = pa.concat_tables([self.log.read(chunk) for chunk in self.log.overlapping(low, high)])
+            places = fresh.column(SLICE)
+            inside = fresh.filter(pc.and_(pc.greater_equal(places, low), pc.less_equal(places, high)))
             directory.rounds[number] = directory.rounds.get(number, 0) + 1
-            touched = self.panes.with_keys_of(self._read(slices), fresh)
-            for table in self.panes.results(touched, number, number):
+            for table in self.panes.results(self.panes.with_keys_of(held, inside), number, number):
                 yield self._numbered(table)
-
-    def _read(self, slice_ids: Sequence[int]) -> pa.Table:
-        held = [self.panes.in_slice(number, table) for number in slice_ids for table in self.log.read(number)]
-        return pa.concat_tables(held) if held else self.panes.schema.empty_table()
 
     def _numbered(self, table: pa.Table) -> pa.Table:
         """Results with the revision their window has reached."""

@@ -1,4 +1,4 @@
-"""Combining before the exchange: a task's tuples become one packed pane table per slice and cell."""
+"""Combining before the exchange: a task's tuples become packed pane tables, one per cell and run of slices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ import pyarrow as pa
 from tidegate.operators.cell import Delta
 from tidegate.operators.columns import numbers, whole
 from tidegate.operators.windowed_aggregate import SLICE, Panes
-from tidegate.state import chunks
 
 SHARDS_PER_CELL = 256
 ROWS_AT_ONCE = 65_536
@@ -71,20 +69,16 @@ class Combiner:
             return
         merged = self.panes.merge(self._made)
         tuples, self._made, self._tuples = self._tuples, [], {}
-        shards = self.panes.shards(merged, self.cells * SHARDS_PER_CELL)
-        slices = numbers(whole(merged.column(SLICE)), pa.int64())
-        order = np.lexsort((shards, slices))
-        slices, cells = slices[order], shards[order] // SHARDS_PER_CELL
-        edges = np.flatnonzero((np.diff(slices) != 0) | (np.diff(cells) != 0)) + 1
-        bounds = [0, *edges.tolist(), len(order)] if len(order) else []
-        sorted_panes = merged.drop_columns([SLICE]).take(pa.array(order))
-        for start, stop in pairwise(bounds):
-            slice_id, cell = int(slices[start]), int(cells[start])
-            part = self.panes.compacted(sorted_panes.slice(start, stop - start))
-            told = tuples.pop(slice_id, 0) if cell == 0 else 0
-            yield cell, Delta(slice_id, told, part.num_rows, chunks.encode(part))
-        for slice_id, count in tuples.items():
-            yield 0, Delta(slice_id, count, 0, None)
+        # One cell is told how many tuples there were, so that a late one is counted once.
+        yield 0, Delta(None, tuple(tuples.items()))
+        cells = self.panes.shards(merged, self.cells * SHARDS_PER_CELL) // SHARDS_PER_CELL
+        order = np.lexsort((numbers(whole(merged.column(SLICE)), pa.int64()), cells))
+        counts = np.bincount(cells, minlength=self.cells).tolist()
+        ordered, start = merged.take(pa.array(order)), 0
+        for cell, count in enumerate(counts):
+            for piece in self.panes.pieces(ordered.slice(start, count)):
+                yield cell, Delta(piece)
+            start += count
 
 
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:

@@ -22,10 +22,13 @@ from tidegate.operators.columns import canonical_floats, numbers, whole
 from tidegate.operators.grouping import compact, group, key_codes, key_hashes
 from tidegate.operators.key_sets import KeySets, key_sets
 from tidegate.query.nodes import WindowAggregate
+from tidegate.state import chunks
+from tidegate.state.slice_log import Piece
 
 Array = np.ndarray[Any, Any]
 
 SLICE = "__tg_slice"
+LEAST_RUN = 16_384
 _ROWS_AT_ONCE = 2_000_000
 
 
@@ -88,18 +91,36 @@ class Panes:
         states = self._merged_states(joined, None, grouped.groups, grouped.size)
         return self._table(seen[grouped.ids // bound], keys, states)
 
-    def merge_chunks(self, chunks: Sequence[pa.Table]) -> pa.Table:
-        """One chunk of several of the same slice."""
-        return self.merge([self.in_slice(0, chunk) for chunk in chunks]).drop_columns([SLICE])
+    def pieces(self, panes: pa.Table) -> Iterator[Piece]:
+        """Encode a pane table that is sorted by slice: runs of whole slices, each of at least `LEAST_RUN` panes."""
+        slices = numbers(whole(panes.column(SLICE)), pa.int64())
+        edges = [0, *(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
+        start = 0
+        for stop in edges[1:]:
+            if stop - start >= LEAST_RUN or (stop == len(slices) and stop > start):
+                run = panes.slice(start, stop - start)
+                low, high = int(slices[start]), int(slices[stop - 1])
+                # A run of one slice does not repeat which.
+                table = run.drop_columns([SLICE]) if low == high else run
+                columns = [compact(whole(column)) for column in table.columns]
+                data = chunks.encode(pa.table(columns, schema=table.schema))
+                yield Piece(low, high, stop - start, data)
+                start = stop
 
-    def in_slice(self, slice_id: int, chunk: pa.Table) -> pa.Table:
-        """The pane table of a chunk: chunks do not repeat the slice they belong to."""
-        return pa.table([pa.array(np.full(chunk.num_rows, slice_id)), *chunk.columns], schema=self.schema)
+    def merge_pieces(self, tables: Sequence[pa.Table]) -> Iterator[Piece]:
+        """Merge pane tables into new pieces."""
+        return self.pieces(self.merge(tables))
 
-    def compacted(self, chunk: pa.Table) -> pa.Table:
-        """A chunk of whole columns whose dictionaries hold no value it does not use."""
-        columns = [compact(whole(column)) for column in chunk.columns]
-        return pa.table(columns, schema=chunk.schema)
+    def decode(self, data: bytes | pa.Buffer, low: int) -> pa.Table:
+        """The pane table of an encoded run that begins with the slice ``low``."""
+        table = chunks.decode(data)
+        if SLICE in table.column_names:
+            return table
+        return pa.table([pa.array(np.full(table.num_rows, low)), *table.columns], schema=self.schema)
+
+    def from_slice(self, panes: pa.Table, least: int) -> pa.Table:
+        """The panes of the slices from ``least`` on."""
+        return panes.filter(pc.greater_equal(panes.column(SLICE), least))
 
     def with_keys_of(self, panes: pa.Table, others: pa.Table) -> pa.Table:
         """The panes whose keys also occur in other panes."""
@@ -116,11 +137,10 @@ class Panes:
         codes, bound = self._codes(panes)
         slices, slots = np.unique(numbers(whole(panes.column(SLICE)), pa.int64()), return_inverse=True)
         window = self.node.window
-        begins = np.array([window.first_window(number) for number in slices.tolist()], np.int64)
-        ends = np.array([window.last_window(number) for number in slices.tolist()], np.int64)
+        begins = np.array([max(window.first_window(number), first) for number in slices.tolist()], np.int64)
+        ends = np.array([min(window.last_window(number), last) for number in slices.tolist()], np.int64)
         at_once = max(1, _ROWS_AT_ONCE // panes.num_rows)
-        for low in range(first, last + 1, at_once):
-            high = min(low + at_once - 1, last)
+        for low, high in stretches(begins, ends, at_once):
             begin, end = np.maximum(begins, low)[slots], np.minimum(ends, high)[slots]
             yield from self._run_of_windows(panes, codes, bound, begin, end, low)
 
@@ -197,6 +217,24 @@ class Panes:
 
     def _table(self, slices: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
         return pa.table([pa.array(slices), *keys, *states], schema=self.schema)
+
+
+def stretches(begins: Array, ends: Array, most: int) -> Iterator[tuple[int, int]]:
+    """Cover the intervals ``begins[i]`` to ``ends[i]``, both ascending, by stretches of at most ``most`` numbers.
+
+    >>> list(stretches(np.array([1, 2, 90]), np.array([3, 5, 91]), 4))
+    [(1, 4), (5, 5), (90, 91)]
+    """
+    runs: list[list[int]] = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        if begin > end:
+            continue
+        if runs and begin <= runs[-1][1] + 1:
+            runs[-1][1] = max(runs[-1][1], end)
+        else:
+            runs.append([begin, end])
+    for low, high in runs:
+        yield from ((at, min(at + most - 1, high)) for at in range(low, high + 1, most))
 
 
 def unify(panes: pa.Table) -> pa.Table:

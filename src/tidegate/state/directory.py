@@ -1,23 +1,28 @@
-"""The directory of a cell: which chunks hold which slice, and how far the cell has come. All it must remember, by name."""
+"""The directory of a cell: which chunks hold which slices, and how far the cell has come."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 
 VERSION = 1
+_COLUMNS = ("id", "low", "high", "rows", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One entry: an immutable chunk of a slice. Its id is random, so no other attempt ever wrote the same one."""
+    """One entry: an immutable chunk with panes of the slices ``low`` to ``high``.
+
+    Its id is random, so no other attempt ever wrote the same one.
+    """
 
     id: int
+    low: int
+    high: int
     rows: int
     bytes: int
 
@@ -29,26 +34,20 @@ class Directory:
     fingerprint: str
     watermark: int | None = None
     timer_ms: int | None = None
-    slices: dict[int, list[Chunk]] = field(default_factory=dict)
+    chunks: list[Chunk] = field(default_factory=list)
     rounds: dict[int, int] = field(default_factory=dict)
 
     def state_rows(self) -> int:
         """How many panes are held, counting those of one key in several chunks several times."""
-        return sum(chunk.rows for chunks in self.slices.values() for chunk in chunks)
+        return sum(chunk.rows for chunk in self.chunks)
 
     def state_bytes(self) -> int:
         """How many bytes the chunks take."""
-        return sum(chunk.bytes for chunks in self.slices.values() for chunk in chunks)
+        return sum(chunk.bytes for chunk in self.chunks)
 
     def encode(self) -> bytes:
         """The directory as bytes: an Arrow table of chunks with the rest in its metadata."""
-        entries = [(number, chunk) for number, chunks in self.slices.items() for chunk in chunks]
-        columns: dict[str, Any] = {
-            "slice": [number for number, _ in entries],
-            "id": [chunk.id for _, chunk in entries],
-            "rows": [chunk.rows for _, chunk in entries],
-            "bytes": [chunk.bytes for _, chunk in entries],
-        }
+        columns = {name: [getattr(chunk, name) for chunk in self.chunks] for name in _COLUMNS}
         head = {
             "version": VERSION,
             "fingerprint": self.fingerprint,
@@ -70,8 +69,6 @@ class Directory:
         head = json.loads(table.schema.metadata[b"tidegate.directory"])
         if head["version"] != VERSION:
             raise CheckpointError(f"the state's directory has version {head['version']}; this tidegate reads {VERSION}")
-        slices: dict[int, list[Chunk]] = {}
-        for row in table.to_pylist():
-            slices.setdefault(row["slice"], []).append(Chunk(row["id"], row["rows"], row["bytes"]))
+        chunks = [Chunk(**row) for row in table.to_pylist()]
         rounds = {int(window): int(count) for window, count in head["rounds"]}
-        return cls(head["fingerprint"], head["watermark"], head["timer_ms"], slices, rounds)
+        return cls(head["fingerprint"], head["watermark"], head["timer_ms"], chunks, rounds)

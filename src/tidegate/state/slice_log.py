@@ -1,21 +1,20 @@
 """The slices of a cell as a log of chunks: a batch appends, nothing is rewritten, and small chunks are merged in time.
 
-A batch costs one write per slice it touches, whatever is stored already. Past `MOST_CHUNKS` in a slice the small ones
-are merged; a chunk is rewritten only together with others that amount to at least half of it, so each pane is rewritten
-a logarithmic number of times.
+A batch costs a write per run of slices it touches, whatever is stored already. Where more than `MOST_CHUNKS` overlap the
+small ones are merged; a chunk is rewritten only together with others that amount to at least half of it, so each pane is
+rewritten a logarithmic number of times.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.state import chunks
 from tidegate.state.cache import ChunkCache
 from tidegate.state.directory import Chunk, Directory
 
@@ -40,50 +39,67 @@ class Blobs(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An encoded pane table of the slices ``low`` to ``high``, ready to be a chunk."""
+
+    low: int
+    high: int
+    rows: int
+    data: bytes
+
+
 @dataclass(slots=True)
 class SliceLog:
-    """Reads and writes the chunks that a directory lists; ``merge`` makes one pane table of several."""
+    """Reads and writes the chunks that a directory lists; ``merge`` makes new pieces of several pane tables.
+
+    ``decode`` makes the pane table of a chunk's bytes, given its first slice.
+    """
 
     directory: Directory
     blobs: Blobs
     cache: ChunkCache | None
-    merge: Callable[[Sequence[pa.Table]], pa.Table]
+    merge: Callable[[Sequence[pa.Table]], Iterable[Piece]]
+    decode: Callable[[bytes | pa.Buffer, int], pa.Table]
     ids: random.Random = field(default_factory=random.SystemRandom)
 
-    def append(self, slice_id: int, data: bytes, rows: int) -> None:
-        """Add an encoded chunk to a slice."""
-        chunk = Chunk(self.ids.getrandbits(62), rows, len(data))
-        self.blobs.put(chunk.id, data)
+    def append(self, piece: Piece) -> None:
+        """Add a piece."""
+        chunk = Chunk(self.ids.getrandbits(62), piece.low, piece.high, piece.rows, len(piece.data))
+        self.blobs.put(chunk.id, piece.data)
         if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
-            self.cache.put(chunk.id, data)
-        self.directory.slices.setdefault(slice_id, []).append(chunk)
+            self.cache.put(chunk.id, piece.data)
+        self.directory.chunks.append(chunk)
 
-    def read(self, slice_id: int) -> list[pa.Table]:
-        """All chunks of a slice, decoded; in no order."""
-        return [self._table(chunk) for chunk in self.directory.slices.get(slice_id, ())]
+    def overlapping(self, low: int, high: int) -> list[Chunk]:
+        """The chunks that may hold panes of some slices."""
+        return [chunk for chunk in self.directory.chunks if chunk.low <= high and chunk.high >= low]
 
-    def drop(self, slice_id: int) -> None:
-        """Forget a slice."""
-        for chunk in self.directory.slices.pop(slice_id, ()):
-            self._forget(chunk)
+    def drop(self, chunk: Chunk) -> None:
+        """Forget a chunk."""
+        self.directory.chunks.remove(chunk)
+        self.blobs.remove(chunk.id)
+        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
+            self.cache.drop(chunk.id)
 
-    def compact(self, slice_id: int) -> None:
-        """Merge the small chunks of a slice if it has too many."""
-        held = self.directory.slices.get(slice_id, [])
+    def compact(self, low: int, high: int) -> None:
+        """Merge the small chunks over some slices if there are too many."""
+        held = self.overlapping(low, high)
         if len(held) <= MOST_CHUNKS:
             return
-        held = sorted(held, key=lambda chunk: chunk.rows)
+        held.sort(key=lambda chunk: chunk.rows)
         taken, rows = 1, held[0].rows
         while taken < len(held) and (taken < MOST_CHUNKS // 2 or held[taken].rows <= 2 * rows):
             rows += held[taken].rows
             taken += 1
-        merged = self.merge([self._table(chunk) for chunk in held[:taken]])
+        merged = list(self.merge([self.read(chunk) for chunk in held[:taken]]))
         for chunk in held[:taken]:
-            self._forget(chunk)
-        self.directory.slices[slice_id] = held[taken:]
-        self.append(slice_id, chunks.encode(merged), merged.num_rows)
+            self.drop(chunk)
+        for piece in merged:
+            self.append(piece)
 
-    def _table(self, chunk: Chunk) -> pa.Table:
+    def read(self, chunk: Chunk) -> pa.Table:
+        """The pane table of a chunk."""
         cache = self.cache if chunk.bytes >= LEAST_CACHED_BYTES else None
         data = cache.get(chunk.id) if cache is not None else None
         if data is None:
@@ -93,9 +109,4 @@ class SliceLog:
             if cache is not None:
                 cache.put(chunk.id, stored)
             data = stored
-        return chunks.decode(data)
-
-    def _forget(self, chunk: Chunk) -> None:
-        self.blobs.remove(chunk.id)
-        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
-            self.cache.drop(chunk.id)
+        return self.decode(data, chunk.low)

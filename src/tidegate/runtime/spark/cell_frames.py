@@ -13,8 +13,9 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, TimerValues, ValueState
 
-from tidegate.operators.cell import Cell, Delta
+from tidegate.operators.cell import Cell
 from tidegate.operators.windowed_aggregate import Panes
+from tidegate.runtime.spark.combine_stage import decode_delta
 from tidegate.runtime.spark.fingerprint import check
 from tidegate.runtime.spark.outward import Metrics, Outward
 from tidegate.state.cache import ChunkCache
@@ -59,11 +60,9 @@ class CellFrames:
     def receive(self, store: Store, rows: Iterator[Any], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Take the rows of a batch."""
         deltas = [
-            Delta(int(slice_id), int(tuples), int(count), data if data is None else bytes(data))
+            decode_delta(*row)
             for frame in rows
-            for slice_id, tuples, count, data in zip(
-                frame["slice"], frame["tuples"], frame["rows"], frame["data"], strict=True
-            )
+            for row in zip(*(frame[name] for name in ("low", "high", "rows", "data", "tuples")), strict=True)
         ]
         cell = self._cell(store)
         yield from self._results(store, cell, cell.receive(deltas, watermark_us(timer_values)))
@@ -81,7 +80,7 @@ class CellFrames:
         else:
             directory = Directory.decode(bytes(stored[0]))
             check(directory.fingerprint, self.fingerprint, "the checkpoint")
-        log = SliceLog(directory, MapBlobs(store.chunks), self.cache, self.panes.merge_chunks)
+        log = SliceLog(directory, MapBlobs(store.chunks), self.cache, self.panes.merge_pieces, self.panes.decode)
         return Cell(self.panes, log)
 
     def _results(self, store: Store, cell: Cell, results: Iterator[pa.Table]) -> Iterator[pd.DataFrame]:

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.cell import Delta
 from tidegate.operators.combine import Combiner
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Stateless, apply_stateless
 from tidegate.query.schema import conform
 from tidegate.runtime.spark.control import COLUMN
+from tidegate.state.slice_log import Piece
 
-SCHEMA = "cell int, slice long, tuples long, rows long, data binary"
+SCHEMA = "cell int, low long, high long, rows long, data binary, tuples binary"
 _ARROW = pa.schema(
-    [("cell", pa.int32()), ("slice", pa.int64()), ("tuples", pa.int64()), ("rows", pa.int64()), ("data", pa.binary())]
+    [("cell", pa.int32())]
+    + [(name, pa.int64()) for name in ("low", "high", "rows")]
+    + [(name, pa.binary()) for name in ("data", "tuples")]
 )
+
+
+def encode_delta(delta: Delta) -> tuple[int | None, int | None, int | None, bytes | None, bytes | None]:
+    """A delta as the values of a row, without its cell."""
+    piece = delta.piece
+    if piece is None:
+        return None, None, None, None, np.array(delta.tuples, np.int64).tobytes()
+    return piece.low, piece.high, piece.rows, piece.data, None
+
+
+def decode_delta(low: Any, high: Any, rows: Any, data: bytes | None, tuples: bytes | None) -> Delta:
+    """The delta of a row's values."""
+    if data is not None:
+        return Delta(Piece(int(low), int(high), int(rows), bytes(data)))
+    counts = np.frombuffer(tuples or b"", np.int64).reshape(-1, 2).tolist()
+    return Delta(None, tuple((slice_id, count) for slice_id, count in counts))
 
 
 @dataclass(frozen=True)
@@ -35,8 +57,9 @@ class CombineStage:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         combiner = Combiner(self.panes, len(self.keys), self._tuples)
         for cell, delta in combiner.deltas(pa.Table.from_batches([batch]) for batch in batches):
-            row = [[self.keys[cell]], [delta.slice_id], [delta.tuples], [delta.rows], [delta.data]]
-            yield pa.record_batch([pa.array(*pair) for pair in zip(row, _ARROW.types, strict=True)], schema=_ARROW)
+            row = (self.keys[cell], *encode_delta(delta))
+            columns = [pa.array([value], kind) for value, kind in zip(row, _ARROW.types, strict=True)]
+            yield pa.record_batch(columns, schema=_ARROW)
 
     def _tuples(self, table: pa.Table) -> pa.Table:
         """The tuples of what arrives: without control rows, after the fused steps."""
