@@ -1,13 +1,22 @@
-"""One Spark session for all tests that need one: it takes seconds to start."""
+"""One Spark session for all tests that need one, as it takes seconds to start; and no thread left behind."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Fails a test that leaves a thread of ours running; Spark's own live as long as its session."""
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("tidegate")]
+    assert not left, f"threads left running: {left}"
 
 
 @pytest.fixture(scope="session")
