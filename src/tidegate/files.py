@@ -78,7 +78,8 @@ def _json_table(path: str, schema: pa.Schema | None = None) -> pa.Table:
             rows.append(json.loads(line))
         except json.JSONDecodeError as error:
             raise DataError(f"{path}, line {number}: not JSON: {error}") from error
-    table = pa.Table.from_pylist(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    table = pa.table({name: [row.get(name) for row in rows] for name in names})
     # JSON has no timestamps: text in ISO form is read as UTC.
     for position, field in enumerate(table.schema):
         wanted = schema.field(field.name).type if schema is not None and field.name in schema.names else None

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import DataError, InternalError
+from tidegate.errors import DataError, InternalError, QueryError, choices
 from tidegate.query.keys import Columns, Each, KeyFunction
 from tidegate.query.nodes import Node, Source, Union, WindowAggregate, apply_stateless, walk
 from tidegate.query.order import canonical
@@ -62,7 +62,13 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
         for upstream in node.inputs:
             operators[id(upstream)].readers.append(operators[id(node)])
     operators[id(query)].sink = made
-    sources = {node.name: operators[id(node)] for node in walk(query) if isinstance(node, Source)}
+    found = [node for node in walk(query) if isinstance(node, Source)]
+    sources = {node.name: operators[id(node)] for node in found}
+    if len(sources) < len(found):
+        raise QueryError(
+            f"arrivals are told apart by the names of their streams, and two are called alike: "
+            f"{choices(node.name for node in found)}; name them with tg.stream(..., name='...')"
+        )
     watermark = _NEVER
     for event in events:
         match event:

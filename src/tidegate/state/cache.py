@@ -51,9 +51,10 @@ class ChunkCache:
             return None
 
     def drop(self, chunk_id: int) -> None:
-        """Forget a chunk; mapped readers keep theirs."""
+        """Forget a chunk; mapped readers keep theirs. With its last file the folder goes."""
         with contextlib.suppress(OSError):
             self._file(chunk_id).unlink()
+            self.folder.rmdir()
 
     def _file(self, chunk_id: int) -> Path:
         return self.folder / f"{chunk_id:x}"

@@ -1,0 +1,40 @@
+"""Bounded inputs in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.errors import DataError, QueryError
+from tidegate.files import files_of, read_table
+from tidegate.testing import answer
+
+
+def test_json_lines_keep_columns_that_the_first_line_lacks(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"ts": "2024-01-01T00:00:00Z"}\n\n{"ts": "2024-01-01T00:00:01Z", "x": 3}\n')
+    files = files_of(str(file))
+    assert files.schema.names == ["ts", "x"]
+    assert read_table(files, files.schema).column("x").to_pylist() == [None, 3]
+
+
+def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": \n')
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: not JSON"):
+        files_of(str(tmp_path))
+
+
+def test_a_glob_that_matches_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="no file matches"):
+        tg.stream(str(tmp_path / "*.parquet"), time="ts")
+
+
+def test_streams_of_one_name_cannot_be_told_apart() -> None:
+    tables = [pa.table({"ts": pa.array([n], pa.timestamp("us")), "k": ["a"]}) for n in (1, 2)]
+    left, right = (tg.stream(table, time="ts") for table in tables)
+    query = left.union(right).key_by("k").window("1 minute").aggregate(n=tg.count())
+    with pytest.raises(QueryError, match="two are called alike: 'table', 'table'"):
+        answer(query)
