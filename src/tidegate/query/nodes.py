@@ -174,7 +174,8 @@ def is_stateful(node: Node) -> bool:
 
 def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:
     made = []
-    for batch in table.combine_chunks().to_batches():
+    # No rows are a batch too: that is how a function is checked when the query is built.
+    for batch in table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         result = node.function(batch)
         result = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
         if not isinstance(result, pa.Table):
@@ -183,4 +184,4 @@ def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:
         if missing:
             raise QueryError(f"step '{node.name}': the batch function left out the declared columns {missing}")
         made.append(conform(result, node.schema))
-    return pa.concat_tables(made) if made else node.schema.empty_table()
+    return pa.concat_tables(made)
