@@ -30,7 +30,7 @@ Build = Callable[[DataFrame, Workload], DataFrame]
 
 
 class SparkEngine:
-    """`build` makes the results of a workload from its stream; the session lives as long as the engine."""
+    """`build` makes the results of a workload from its stream; the Spark session lives as long as the engine."""
 
     def __init__(self, workload: Workload, build: Build, state: Mapping[str, str]) -> None:
         self._workload = workload

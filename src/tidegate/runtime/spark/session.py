@@ -48,7 +48,7 @@ class Session:
 
     @property
     def cells(self) -> int:
-        """How many cells a stateful step gets in this session."""
+        """How many cells a stateful step gets in this Spark session."""
         return shuffle_partitions(self.spark)
 
 
