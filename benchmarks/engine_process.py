@@ -77,7 +77,7 @@ class EngineProcess:
         }
         with PeakMemory(self._process.pid) as memory:
             answer = self._ask(command)
-        return Run(Timing(answer["seconds"], tuple(answer["batch_ms"])), memory.peak_mb)
+        return Run(Timing(**{**answer, "batch_ms": tuple(answer["batch_ms"])}), memory.peak_mb)
 
     def collect(self) -> Path:
         """The folder of parquet files with the results of the last run."""

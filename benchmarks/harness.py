@@ -17,8 +17,7 @@ from benchmarks.measure import Session, say
 from benchmarks.options import CACHE, Options
 from benchmarks.workloads import Batching, Workload
 
-WARMUP_BATCHES = 4
-WARMUP_SPAN_SECONDS = 240  # of event time, so that windows close while warming up
+USUAL_BATCHES = 4
 
 
 def run_windowed(workload: Workload, options: Options) -> int:
@@ -47,7 +46,6 @@ def run_windowed(workload: Workload, options: Options) -> int:
             session = Session(
                 workload,
                 data,
-                prepare(_warmup_spec(workload, batching, options), CACHE),
                 judge.results(data),
                 options.runs,
                 options.driver_memory_gb,
@@ -98,7 +96,7 @@ def choose_batchings(workload: Workload, options: Options) -> tuple[Batching, ..
         return workload.batchings
     if options.tuples is None:
         sizes: Sequence[int] = options.batch_rows or ()
-        return tuple(usual.get(rows) or Batching(WARMUP_BATCHES * rows, rows) for rows in sizes)
+        return tuple(usual.get(rows) or Batching(USUAL_BATCHES * rows, rows) for rows in sizes)
     if options.batch_rows is not None:
         return tuple(Batching(options.tuples, rows) for rows in options.batch_rows)
     fitting = [rows for rows in usual if 2 * rows <= options.tuples]
@@ -135,10 +133,3 @@ class Judge:
 
 def _input_spec(workload: Workload, batching: Batching, options: Options) -> InputSpec:
     return InputSpec(workload.input_kind, batching, options.seed, options.tuples_per_second, options.data)
-
-
-def _warmup_spec(workload: Workload, batching: Batching, options: Options) -> InputSpec:
-    batch_rows = min(workload.warmup_batch_rows, batching.batch_rows)
-    tuples = WARMUP_BATCHES * batch_rows
-    density = max(1, tuples // WARMUP_SPAN_SECONDS)
-    return InputSpec(workload.input_kind, Batching(tuples, batch_rows), options.seed, density)

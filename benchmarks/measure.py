@@ -56,7 +56,6 @@ class Session:
 
     workload: Workload
     data: Input
-    warmup: Input
     judge: pl.DataFrame
     runs: int
     driver_memory_gb: int
@@ -82,7 +81,7 @@ class Session:
         try:
             process = EngineProcess(spec.name, self.workload.name, self.scratch / spec.name, self.driver_memory_gb)
             processes.callback(process.stop)
-            warmed = process.run(self.warmup)
+            warmed = process.run(self.data)
         except EngineFailed as failure:
             failures.append(str(failure))
             say(f"  {spec.name}: failed while warming up")

@@ -30,6 +30,7 @@ class Row:
     p99_ms: float
     peak_rss_mb: int
     output_rows: int
+    start_s: float = 0.0
     setting: str | None = None  # which variant a row named `spark` is
 
     def as_json(self) -> dict[str, Any]:
@@ -50,6 +51,7 @@ def row_from_runs(engine: str, batch: str, tuples: int, runs: Sequence[Run], out
         p99_ms=round(float(np.percentile(batch_ms, 99)), 1),
         peak_rss_mb=round(max(run.peak_mb for run in runs)),
         output_rows=output_rows,
+        start_s=round(median(run.timing.start_seconds for run in runs), 2),
     )
 
 
@@ -86,7 +88,7 @@ def ratios(rows: Sequence[Row]) -> dict[str, float]:
 
 def table(rows: Sequence[Row], ratios_by_name: dict[str, float]) -> str:
     """The figures for a reader: a line per row, then a line per ratio."""
-    titles = ("engine", "batch", "tuples", "tuples/s", "min – max", "batch p50 ms", "peak MB", "output rows")
+    titles = ("engine", "batch", "tuples", "tuples/s", "min – max", "batch p50 ms", "start s", "peak MB", "output rows")
     cells = [
         (
             row.engine if row.setting is None else f"{row.engine} ({row.setting.removeprefix('spark-')})",
@@ -95,6 +97,7 @@ def table(rows: Sequence[Row], ratios_by_name: dict[str, float]) -> str:
             f"{row.tuples_per_second:,}",
             f"{row.spread[0]:,} – {row.spread[1]:,}",
             f"{row.p50_ms:,.0f}",
+            f"{row.start_s:.1f}",
             f"{row.peak_rss_mb:,}",
             f"{row.output_rows:,}",
         )

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,7 +43,7 @@ def _obey(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
         case {"do": "run", "files": files, "tuples": tuples, "scratch": scratch}:
             paths = tuple(Path(file) for file in files)
             timing = engine.run(Input(paths[0].parent, paths, tuples), Path(scratch))
-            return {"seconds": timing.seconds, "batch_ms": timing.batch_ms}
+            return asdict(timing)
         case {"do": "collect", "target": target}:
             engine.collect(Path(target))
             return {"target": target}

@@ -49,7 +49,6 @@ class Workload:
     keys: tuple[str, ...]
     aggregates: tuple[str, ...]
     batchings: tuple[Batching, ...]
-    warmup_batch_rows: int
     pair_distance: int = 0
 
     def __post_init__(self) -> None:
@@ -88,7 +87,6 @@ WORDCOUNT = Workload(
     keys=("word",),
     aggregates=("tweets",),
     batchings=THREE_BATCHINGS,
-    warmup_batch_rows=25_000,
 )
 
 
@@ -102,7 +100,6 @@ def _paircount(name: str, distance: int) -> Workload:
         keys=("left", "right"),
         aggregates=("tweets",),
         batchings=(Batching(200_000, 50_000),),
-        warmup_batch_rows=5_000,
         pair_distance=distance,
     )
 
@@ -119,7 +116,6 @@ KEYED = Workload(
     keys=("key",),
     aggregates=("n", "mean"),
     batchings=THREE_BATCHINGS,
-    warmup_batch_rows=25_000,
 )
 
 WINDOWED = {workload.name: workload for workload in (WORDCOUNT, PAIRCOUNT_L, PAIRCOUNT_M, KEYED)}

@@ -25,17 +25,15 @@ def spark() -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.spark.dataframe import PROVIDER, ROCKSDB
+    from tidegate.runtime.spark.session import LOCAL_CHECKPOINTS, STREAMING
 
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tidegate tests")
         .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config(PROVIDER, ROCKSDB)
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config(map={**STREAMING, **LOCAL_CHECKPOINTS})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

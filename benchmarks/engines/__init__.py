@@ -19,10 +19,14 @@ from benchmarks.workloads import Workload
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What one run took: all of it, and each micro-batch that had input (for an engine without batches, the run)."""
+    """What one run took: all of it, and each micro-batch that had input (for an engine without batches, the run).
+
+    `start_seconds` is what a query took to start before that, where there is such a thing.
+    """
 
     seconds: float
     batch_ms: tuple[float, ...]
+    start_seconds: float = 0.0
 
 
 class Engine(Protocol):

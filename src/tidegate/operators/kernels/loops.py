@@ -12,6 +12,8 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 
+_DIGIT_BITS = 11
+_DIGITS = 1 << _DIGIT_BITS
 _LOW = np.int64(0xFFFFFFFF)
 _FNV = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
@@ -49,6 +51,32 @@ def dense_slots(codes: Array, bound: int) -> tuple[Array, Array, Array]:
             first[g] = i
             ids[g] = codes[i]
     return groups, ids, first
+
+
+@njit(cache=True, nogil=True)
+def dense_ranks(codes: Array, bits: int) -> tuple[Array, int]:
+    """Rank codes of so many bits, equal ones alike, by a radix sort; returns the ranks and how many there are."""
+    keys, rows = codes.copy(), np.arange(codes.size)
+    other_keys, other_rows = np.empty_like(keys), np.empty_like(rows)
+    starts = np.empty(_DIGITS, np.int64)
+    for shift in range(0, bits, _DIGIT_BITS):
+        starts[:] = 0
+        for key in keys:
+            starts[(key >> shift) & (_DIGITS - 1)] += 1
+        total = 0
+        for digit in range(_DIGITS):
+            total, starts[digit] = total + starts[digit], total
+        for i in range(keys.size):
+            digit = (keys[i] >> shift) & (_DIGITS - 1)
+            other_keys[starts[digit]], other_rows[starts[digit]] = keys[i], rows[i]
+            starts[digit] += 1
+        keys, other_keys, rows, other_rows = other_keys, keys, other_rows, rows
+    ranks, rank = np.empty(codes.size, np.int64), -1
+    for i in range(keys.size):
+        if i == 0 or keys[i] != keys[i - 1]:
+            rank += 1
+        ranks[rows[i]] = rank
+    return ranks, rank + 1
 
 
 @njit(cache=True, nogil=True)

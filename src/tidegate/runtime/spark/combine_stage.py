@@ -63,9 +63,8 @@ class CombineStage:
 
     def _tuples(self, table: pa.Table) -> pa.Table:
         """The tuples of what arrives: without control rows, after the fused steps."""
-        control = table.column(COLUMN)
-        if control.null_count < len(control):
-            table = table.filter(pc.is_null(control))
+        if COLUMN in table.column_names and table.column(COLUMN).null_count < table.num_rows:
+            table = table.filter(pc.is_null(table.column(COLUMN)))
         table = conform(table, self.columns)
         for step in self.steps:
             table = apply_stateless(step, table)

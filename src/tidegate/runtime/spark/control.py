@@ -22,10 +22,9 @@ FAR = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame:
-    """The data with the column for control messages, and the control stream in it if there is one."""
-    data = df.withColumn(COLUMN, F.lit(None).cast("string"))
+    """The data with the control stream in it, told apart by a column of messages; the data as it is if there is none."""
     if folder is None:
-        return data
+        return df
     rows = df.sparkSession.readStream.schema("time timestamp, message string").json(folder)
     columns = [
         F.col("time").cast(field.dataType).alias(field.name)
@@ -33,6 +32,7 @@ def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame
         else F.lit(None).cast(field.dataType).alias(field.name)
         for field in df.schema
     ]
+    data = df.withColumn(COLUMN, F.lit(None).cast("string"))
     return data.unionByName(rows.select(*columns, F.col("message").alias(COLUMN)))
 
 

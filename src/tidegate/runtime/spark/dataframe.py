@@ -29,7 +29,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import combine_stage
-from tidegate.runtime.spark.control import COLUMN, with_control
+from tidegate.runtime.spark.control import with_control
 from tidegate.runtime.spark.outward import Outward
 from tidegate.runtime.spark.stages import Feed, detached, feeds, processor
 from tidegate.runtime.spark.types import spark_schema
@@ -87,7 +87,7 @@ class _Builder:
         names = feed.stage.columns.names
         df = with_control(self.build(feed.native).select(*names), feed.source, self.control)
         marked = df.withWatermark(feed.source.time, f"{feed.delay_ms} milliseconds")
-        return marked.select(*names, COLUMN).mapInArrow(feed.stage, combine_stage.SCHEMA)
+        return marked.mapInArrow(feed.stage, combine_stage.SCHEMA)
 
 
 def _stateless(node: Stateless, df: DataFrame) -> DataFrame:

@@ -23,6 +23,7 @@ METRICS = "__tg_metrics"
 PACKED = "__tg_packed"
 OBSERVED = "tidegate"
 ROWS_PER_PACK = 65_536
+ROWS_PER_FRAME = 262_144  # Spark writes one frame while the next is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,9 @@ class Outward:
                 pa.table([pa.array(packs, pa.binary()), pa.nulls(len(packs), pa.string())], schema=self.columns)
             )
         else:
-            yield _frame(pa.table([*table.columns, pa.nulls(table.num_rows, pa.string())], schema=self.columns))
+            for at in range(0, table.num_rows, ROWS_PER_FRAME):
+                part = table.slice(at, ROWS_PER_FRAME)
+                yield _frame(pa.table([*part.columns, pa.nulls(part.num_rows, pa.string())], schema=self.columns))
 
     def metrics(self, metrics: Metrics) -> pd.DataFrame:
         """Metrics as they travel."""

@@ -12,11 +12,11 @@ from tidegate.compile.prune_columns import prune_columns
 from tidegate.errors import InternalError
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Node, Source, Stateless, Union, WindowAggregate, sources
+from tidegate.runtime.spark import processor as light
 from tidegate.runtime.spark.cell_frames import CellFrames
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.combine_stage import CombineStage
 from tidegate.runtime.spark.fingerprint import fingerprint
-from tidegate.runtime.spark.processor import CellProcessor
 from tidegate.state.cache import ChunkCache
 
 
@@ -40,11 +40,15 @@ def feeds(plan: Plan, node: WindowAggregate, cells: int) -> tuple[Feed, ...]:
     return tuple(_feed(plan, node, branch, cells) for branch in branches)
 
 
-def processor(node: WindowAggregate, cells: int, cache: ChunkCache | None) -> CellProcessor:
-    """The stateful step behind the exchange."""
+def processor(node: WindowAggregate, cells: int, cache: ChunkCache | None) -> light.CellProcessor:
+    """The stateful step behind the exchange.
+
+    Its class travels by value, so that the process Spark starts on the driver need not import tidegate.
+    """
+    cloudpickle.register_pickle_by_value(light)  # type: ignore[no-untyped-call] # pyspark has no types for it
     shipped = _shipped(node)
     cell = CellFrames(Panes(shipped), fingerprint(shipped, cells), cache)
-    return CellProcessor(cloudpickle.dumps(cell))  # type: ignore[no-untyped-call] # pyspark has no types for it
+    return light.CellProcessor(cloudpickle.dumps(cell))  # type: ignore[no-untyped-call] # pyspark has no types for it
 
 
 def step_fingerprint(node: WindowAggregate, cells: int) -> str:
