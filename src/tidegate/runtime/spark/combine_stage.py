@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate.operators.cell import Delta
 from tidegate.operators.combine import Combiner
+from tidegate.operators.memory import keep_memory
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Stateless, apply_stateless
 from tidegate.query.schema import conform
@@ -55,6 +56,7 @@ class CombineStage:
     keys: tuple[int, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_memory()
         combiner = Combiner(self.panes, len(self.keys), self._tuples)
         for cell, delta in combiner.deltas(pa.Table.from_batches([batch]) for batch in batches):
             row = (self.keys[cell], *encode_delta(delta))

@@ -48,8 +48,10 @@ class CellProcessor(StatefulProcessor):
         pass
 
     def _at_work(self) -> tuple[CellFrames, Store]:
+        from tidegate.operators.memory import keep_memory
         from tidegate.runtime.spark.cell_frames import Store
 
         if self._frames is None:
+            keep_memory()
             self._frames = pickle.loads(self.shipped)
         return self._frames, Store(self.handle, self.directory, self.chunks)
