@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "query": {"errors"},
     "compile": {"errors", "query"},
     "state": {"errors"},
+    "gate": {"errors"},
     "operators": {"errors", "query", "state"},
     "reference": {"errors", "query"},
     "files": {"errors"},
