@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time as _time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import pyarrow as pa
 
 from tidegate.errors import QueryError, UserError, choices
 from tidegate.gate.aborted import GateAborted
 from tidegate.gate.congestion import BlockedTimes
-from tidegate.gate.flow import FlowLimits
+from tidegate.gate.flow import Flow, FlowLimits
+from tidegate.gate.linger import Linger
 from tidegate.gate.log import Log, Node
 from tidegate.gate.merger import Merger
 from tidegate.gate.parker import Parker
@@ -30,7 +30,8 @@ class Gate:
     ``settled`` hands out tuples with τ < W rather than τ ≤ W, so that no tuple of a τ comes in two segments.
     ``on_late(source, batch)`` is called, in the thread that added them, with rows that came too late to be put in order;
     with ``forward_late`` they also travel in the next segment, for operators that decide by window.
-    ``clock`` serves congestion and idleness only.
+    ``linger_seconds`` (at most 0.001 is sensible) holds a small batch back for others to share its segment.
+    ``clock`` serves lingering, idleness and the measurement of congestion.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Gate:
         segment_bytes: int = 4 << 20,
         settled: bool = False,
         limits: FlowLimits | None = None,
+        linger_seconds: float = 0.0,
         on_late: Callable[[str, pa.RecordBatch], None] | None = None,
         forward_late: bool = False,
         clock: Callable[[], float] = _time.monotonic,
@@ -56,15 +58,20 @@ class Gate:
         self._time = time
         self._clock = clock
         self._on_late = on_late
-        self._limits = limits or FlowLimits()
         self._lock = threading.Lock()
         self._log = Log(inputs if inputs is not None else max((spec.input for spec in specs), default=0) + 1)
-        self._merger = Merger(self._log, segment_rows, segment_bytes, settled, forward_late)
+        bounds = limits or FlowLimits()
+        # A segment never holds more than the log may: what is ready is in the log before it is too much.
+        segment = min(segment_rows, bounds.log_rows), min(segment_bytes, bounds.log_bytes)
+        self._merger = Merger(self._log, *segment, settled, forward_late)
         self._sources: dict[str, Source] = {}
         self._readers = {name: Reader(self, name, self._log.tail) for name in readers}
+        self._flow = Flow(bounds, self._log, self._readers)
+        self._linger = Linger(linger_seconds)
         self._waiting: list[Parker] = []
         self._blocked: list[tuple[Source, Parker]] = []
         self._failure: BaseException | None = None
+        self._may_idle = False
         if not self._readers:
             raise QueryError("gate: there is no reader; name at least one, since only a reader can add others")
         self._open(specs, self._log.watermark)
@@ -182,7 +189,7 @@ class Gate:
     def check_idle(self) -> None:
         """Look whether a source has fallen silent. Readers and sources that wait do so themselves."""
         with self._lock:
-            self._write_if_wanted()
+            self._write()
 
     def blocked_times(self) -> BlockedTimes:
         """How long each source has stood blocked in `add` until now."""
@@ -207,7 +214,7 @@ class Gate:
             if watermark is not None and watermark > source.intake.watermark:
                 source.intake.watermark = watermark
             self._write_if_wanted()
-            held_up = run is not None and self._holds_up(source, waiting=False)
+            held_up = run is not None and self._is_held_up(source, waiting=False)
         if late is not None and self._on_late is not None:
             self._on_late(source.name, late)
         if watermark is not None and watermark >= END:
@@ -226,10 +233,15 @@ class Gate:
                     self._raise_if_aborted()
                     # First be seen to wait, then look: a reader first passes, then looks for who waits.
                     self._blocked.append(place)
-                    if not self._holds_up(source, waiting=True):
+                    if not self._is_held_up(source, waiting=True):
                         self._blocked.remove(place)
                         return
-                    self._raise_if_own_fault(source, place)
+                    try:
+                        taking_part = [other for other in self._sources.values() if not self._is_idle(other)]
+                        self._flow.check_thread(source, taking_part, threading.get_ident())
+                    except UserError:
+                        self._blocked.remove(place)
+                        raise
                     patience = self._until_idle()
                 if not place[1].park(patience):
                     with self._lock:
@@ -243,47 +255,11 @@ class Gate:
                 source.blocked.end(self._clock())
                 source.heard_at = self._clock()
 
-    def _holds_up(self, source: Source, waiting: bool) -> bool:
-        """Whether a source must wait."""
-        return self._log_is_full(waiting) or self._is_too_far_ahead(source, waiting)
-
-    def _log_is_full(self, waiting: bool) -> bool:
-        if not self._readers:
-            return False
-        tail = self._log.tail
-        rows = tail.rows_through - min([reader.passed_rows for reader in self._readers.values()])
-        nbytes = tail.bytes_through - min([reader.passed_bytes for reader in self._readers.values()])
-        return self._limits.log_full(rows, nbytes, waiting)
-
-    def _is_too_far_ahead(self, source: Source, waiting: bool) -> bool:
-        intake = source.intake
-        if intake.closed or not self._limits.too_far_ahead(intake.rows, int(intake.nbytes), waiting):
-            return False
-        self._write()
-        return intake.watermark > self._log.watermark and self._limits.too_far_ahead(
-            intake.rows, int(intake.nbytes), waiting
-        )
-
-    def _raise_if_own_fault(self, source: Source, place: tuple[Source, Parker]) -> None:
-        """Fail rather than wait for what only this thread could do."""
-        me = threading.get_ident()
-        if self._log_is_full(waiting=True):
-            slowest = min(self._readers.values(), key=lambda reader: reader.passed_rows)
-            if slowest.thread == me:
-                self._blocked.remove(place)
-                raise UserError(
-                    f"source '{source.name}' must wait for reader '{slowest.name}', but one thread does both; read in "
-                    "between, use a thread for each, or raise the log's bounds"
-                )
-            return
-        lagging = min((other for other in self._sources.values()), key=lambda other: other.intake.watermark)
-        if lagging.feeder == me:
-            self._blocked.remove(place)
-            raise UserError(
-                f"source '{source.name}' holds {source.intake.rows} rows that wait for source '{lagging.name}', but one "
-                f"thread feeds both; feed them in order of time, use a thread for each, call advance() on "
-                f"'{lagging.name}' when it has nothing, or raise unready_rows and unready_bytes"
-            )
+    def _is_held_up(self, source: Source, waiting: bool) -> bool:
+        """Whether a source must wait even when all that is ready has been written."""
+        if self._flow.is_over(source, waiting):
+            self._write()
+        return self._flow.must_wait(source, waiting)
 
     # Called by readers.
 
@@ -293,22 +269,20 @@ class Gate:
         while True:
             with self._lock:
                 self._raise_if_aborted()
-                if reader.removed:
-                    reader.finished = True
-                    return None
-                if reader.node.next is None:
+                lingering = self._linger.remaining(self._clock()) if self._linger.seconds else 0.0
+                remaining = None if deadline is None else deadline - _time.monotonic()
+                leaves = reader.removed or (remaining is not None and remaining <= 0)
+                # Who leaves while something is held back writes it, as the others may rely on it to do so.
+                if (leaves and lingering) or (reader.node.next is None and not lingering):
                     self._write()
-                following = reader.node.next
+                following = None if reader.removed else reader.node.next
                 if following is not None:
                     return following
-                if self._log.ended:
-                    reader.finished = True
-                    return None
-                remaining = None if deadline is None else deadline - _time.monotonic()
-                if remaining is not None and remaining <= 0:
+                reader.finished = reader.removed or self._log.ended
+                if leaves or reader.finished:
                     return None
                 self._waiting.append(reader.parker)
-                patience = _sooner(remaining, self._until_idle())
+                patience = _soonest(remaining, self._until_idle(), lingering or None)
             if not reader.parker.park(patience):
                 with self._lock:
                     if reader.parker in self._waiting:
@@ -333,21 +307,29 @@ class Gate:
             source = Source(self, spec, watermark, self._clock())
             self._sources[spec.name] = source
             self._merger.open(source)
+            self._may_idle = self._may_idle or spec.idle_after_seconds is not None
 
-    def _write(self) -> None:
+    def _write(self, watermark: int | None = None) -> None:
         """Write what is ready, and wake those it concerns."""
-        if self._merger.write(self._ready_watermark()):
+        self._linger.end()
+        if self._merger.write(self._ready_watermark() if watermark is None else watermark):
             self._wake_readers()
             self._wake_sources()
 
     def _write_if_wanted(self) -> None:
-        """Write what is ready if a reader waits for it, or if it fills a segment."""
-        if self._waiting or self._merger.fills_a_segment(self._ready_watermark()):
-            self._write()
+        """Write what is ready if someone waits for it, if it fills a segment, or if there is nobody to come for it."""
+        watermark = self._ready_watermark()
+        if self._blocked or not self._readers or self._merger.fills_a_segment(watermark):
+            self._write(watermark)
+        elif not self._linger.seconds:
+            if self._waiting:
+                self._write(watermark)
+        elif self._merger.has_something(watermark) and self._linger.begin(self._clock()) and self._waiting:
+            # One reader is enough to see to it that the rest is written in time.
+            self._waiting.pop().unpark()
 
     def _ready_watermark(self) -> int:
-        idle = any(source.spec.idle_after_seconds is not None for source in self._sources.values())
-        return self._merger.ready_watermark(self._is_idle if idle else None)
+        return self._merger.ready_watermark(self._is_idle if self._may_idle else None)
 
     def _is_idle(self, source: Source) -> bool:
         patience = source.spec.idle_after_seconds
@@ -355,11 +337,13 @@ class Gate:
 
     def _until_idle(self) -> float | None:
         """Seconds until a source may have fallen silent for long enough."""
+        if not self._may_idle:
+            return None
         now = self._clock()
         left = [
             source.spec.idle_after_seconds - (now - source.heard_at)
             for source in self._sources.values()
-            if source.spec.idle_after_seconds is not None and not self._is_idle(source)
+            if source.spec.idle_after_seconds is not None and not source.blocked.waiting and not self._is_idle(source)
         ]
         return min(left) if left else None
 
@@ -371,7 +355,7 @@ class Gate:
     def _wake_sources(self) -> None:
         """Wake the sources that need not wait any more."""
         for place in list(self._blocked):
-            if self._failure is not None or not self._holds_up(place[0], waiting=True):
+            if self._failure is not None or not self._flow.must_wait(place[0], waiting=True):
                 self._blocked.remove(place)
                 place[1].unpark()
 
@@ -384,6 +368,6 @@ class Gate:
         return source if isinstance(source, SourceSpec) else SourceSpec(source, time=time)
 
 
-def _sooner(one: float | None, other: float | None) -> float | None:
-    given: list[Any] = [value for value in (one, other) if value is not None]
-    return min(given) if given else None
+def _soonest(*waits_seconds: float | None) -> float | None:
+    """The shortest wait that is given."""
+    return min((wait for wait in waits_seconds if wait is not None), default=None)

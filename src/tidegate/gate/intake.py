@@ -44,15 +44,17 @@ class Intake:
             return bool(self.runs) and is_ready(self.runs[0].head, watermark, settled)
         return any(is_ready(run.head, watermark, settled) for run in self.runs)
 
-    def ready_rows(self, watermark: int, settled: bool) -> int:
-        """How many rows may leave at a watermark."""
-        rows = 0
+    def ready(self, watermark: int, settled: bool) -> tuple[int, float]:
+        """How many rows and bytes may leave at a watermark."""
+        rows, nbytes = 0, 0.0
         for run in self.runs:
             if is_ready(run.head, watermark, settled):
-                rows += run.bound(watermark, settled) - run.low
+                count = run.bound(watermark, settled) - run.low
+                rows += count
+                nbytes += count * run.row_bytes
             elif self.in_order:
                 break
-        return rows
+        return rows, nbytes
 
     def take(self, watermark: int, settled: bool) -> tuple[list[Slice], float]:
         """Remove and return what may leave at a watermark, and its size in bytes."""

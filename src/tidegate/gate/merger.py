@@ -25,6 +25,7 @@ class Merger:
         self.log = log
         self.sources: list[Source] = []
         self.held_rows = 0
+        self.held_bytes = 0.0
         self._segment_rows = segment_rows
         self._segment_bytes = segment_bytes
         self._settled = settled
@@ -54,6 +55,7 @@ class Merger:
         if len(run):
             intake.push(run)
             self.held_rows += len(run)
+            self.held_bytes += len(run) * run.row_bytes
         return late
 
     def ready_watermark(self, is_idle: Callable[[Source], bool] | None) -> int:
@@ -73,14 +75,24 @@ class Merger:
             return reached
         return max(least, reached)
 
+    def has_something(self, watermark: int) -> bool:
+        """Whether there is anything to write at a watermark."""
+        return (
+            watermark > self.log.watermark
+            or any(self._late)
+            or any(source.intake.has_ready(watermark, self._settled) for source in self.sources)
+        )
+
     def fills_a_segment(self, watermark: int) -> bool:
-        """Whether what is ready is a segment's worth."""
-        if self.held_rows < self._segment_rows:
+        """Whether what is ready is a segment's worth, in rows or in bytes."""
+        if self.held_rows < self._segment_rows and self.held_bytes < self._segment_bytes:
             return False
-        ready = 0
+        rows, nbytes = 0, 0.0
         for source in self.sources:
-            ready += source.intake.ready_rows(watermark, self._settled)
-            if ready >= self._segment_rows:
+            ready_rows, ready_bytes = source.intake.ready(watermark, self._settled)
+            rows += ready_rows
+            nbytes += ready_bytes
+            if rows >= self._segment_rows or nbytes >= self._segment_bytes:
                 return True
         return False
 
@@ -98,6 +110,7 @@ class Merger:
             return True
         rows = sum([piece.high - piece.low for piece in slices])
         self.held_rows -= rows
+        self.held_bytes = self.held_bytes - nbytes if self.held_rows else 0.0
         row_bytes = nbytes / rows
         limit = min(self._segment_rows, max(int(self._segment_bytes / max(row_bytes, 1.0)), 1))
         before: list[Slice] | None = None
