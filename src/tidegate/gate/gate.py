@@ -273,7 +273,8 @@ class Gate:
                 remaining = None if deadline is None else deadline - _time.monotonic()
                 leaves = reader.removed or (remaining is not None and remaining <= 0)
                 # Who leaves while something is held back writes it, as the others may rely on it to do so.
-                if (leaves and lingering) or (reader.node.next is None and not lingering):
+                at_the_end = reader.node.next is None and not reader.removed
+                if (leaves and lingering) or (at_the_end and not lingering):
                     self._write()
                 following = None if reader.removed else reader.node.next
                 if following is not None:
