@@ -93,9 +93,9 @@ class GateMachine(RuleBasedStateMachine):
 
     def _follow(self) -> None:
         """The gate may write whenever it likes, but then all that is ready; the model does the same."""
-        if self.gate._log.written > self.written:
+        if self.gate._core.log.written > self.written:
             self._settle()
-            self.written = self.gate._log.written
+            self.written = self.gate._core.log.written
 
     def _settle(self) -> None:
         """Hand out, in the model, all that is ready."""

@@ -107,6 +107,24 @@ def test_a_removed_source_stops_waiting_and_its_batch_is_kept() -> None:
     assert all_times(gate.reader("r")) == [1, 2, 3]
 
 
+def test_a_source_whose_rows_become_ready_as_it_is_about_to_wait_goes_on() -> None:
+    """
+    a   10  |  3 20 21 22 23 24     bound 2 µs and 3 rows; 3 is late, the rest too far ahead
+    b   …8           …100           comes between a's batch and a's wait
+    """
+    gate = Gate(
+        [SourceSpec("a", disorder_us=2), SourceSpec("b")],
+        ["r"],
+        limits=FlowLimits(unready_rows=3),
+        on_late=lambda *_: gate.source("b").advance(100),
+    )
+    gate.source("b").advance(8)
+    gate.source("a").add(batch(10))
+    assert all_times(gate.reader("r")) == [] and gate.watermark == 8
+    gate.source("a").add(batch(3, 20, 21, 22, 23, 24))
+    assert all_times(gate.reader("r")) == [10, 20, 21, 22]
+
+
 def test_an_unsorted_source_within_its_bound_never_waits_for_itself() -> None:
     gate = Gate([SourceSpec("a", disorder_us=100)], ["r"], limits=FlowLimits(unready_rows=3))
     gate.source("a").add(batch(*range(50, 0, -1)))
@@ -135,7 +153,7 @@ def test_a_control_segment_comes_at_the_same_place_for_all_readers_past_flow_con
 def test_a_control_segment_wakes_a_waiting_reader() -> None:
     gate = Gate(["a"], ["r"])
     with in_thread(lambda: gate.reader("r").get()) as got:
-        until(lambda: bool(gate._waiting))
+        until(lambda: bool(gate._core.waiting))
         gate.append_control({"instances": 2})
         until(lambda: bool(got))
     assert got[0].control == {"instances": 2}  # type: ignore[attr-defined]
@@ -155,7 +173,7 @@ def test_abort_wakes_everyone_with_the_error() -> None:
     cause = ValueError("instance 3 divided by zero")
     a = gate.source("a")
     with in_thread(lambda: a.add(batch(1, 2, 3))) as fed, in_thread(lambda: gate.reader("r").get()) as read:
-        until(lambda: a.blocked.waiting and bool(gate._waiting))
+        until(lambda: a.blocked.waiting and bool(gate._core.waiting))
         gate.abort(cause)
         gate.abort(KeyError("a second failure"))
         until(lambda: bool(fed) and bool(read))

@@ -171,6 +171,26 @@ def test_what_an_idle_source_brings_too_late_is_late() -> None:
     assert rows(reader.get(0)) == [(11, "b")], "b takes part again"
 
 
+def test_the_watermark_does_not_fall_when_an_idle_source_comes_back() -> None:
+    """
+    a   10          10
+    b        6           idle when 10 was handed out: 6 is late, and the second 10 is ready
+    W   10   10     10
+    """
+    clock = Clock()
+    gate = Gate(["a", SourceSpec("b", idle_after_seconds=5)], ["r"], clock=clock, forward_late=True)
+    reader = gate.reader("r")
+    gate.source("a").add(batch(10))
+    clock.seconds = 6.0
+    assert all_times(reader) == [10]
+    gate.source("b").add(batch(6))
+    gate.source("a").add(batch(10))
+    segment = reader.get(0)
+    assert times(segment) == [10]
+    assert segment is not None and segment.watermark == 10 and segment.late[0] is not None
+    assert segment.late[0].column("time").to_pylist() == [6]
+
+
 def test_a_reader_that_waits_notices_by_itself_that_a_source_is_idle() -> None:
     gate = Gate(["a", SourceSpec("b", idle_after_seconds=0.01)], ["r"])
     with in_thread(lambda: times(gate.reader("r").get(30))) as got:
@@ -186,12 +206,40 @@ def test_small_batches_linger_to_share_a_segment_but_no_longer_than_asked() -> N
     gate.source("a").add(batch(1))
     assert reader.get(0.0) is not None, "a reader that cannot wait gets what there is"
     with in_thread(lambda: [times(reader.get(30)), times(reader.get(30))]) as got:
-        until(lambda: bool(gate._waiting))
+        until(lambda: bool(gate._core.waiting))
         gate.source("a").add(batch(2))
         gate.source("a").add(batch(3))
         clock.seconds = 1.0
         until(lambda: gate.watermark == 3)
-        until(lambda: bool(gate._waiting))
+        until(lambda: bool(gate._core.waiting))
         gate.source("a").add(batch(*range(4, 14)))
         until(lambda: bool(got))
     assert got == [[[2, 3], list(range(4, 14))]]
+
+
+def test_a_reader_that_leaves_while_something_lingers_writes_it_for_the_others() -> None:
+    clock = Clock()
+    gate = Gate(["a"], ["stays", "leaves"], linger_seconds=0.001, clock=clock)
+    with in_thread(lambda: times(gate.reader("stays").get(30))) as stayed:
+        until(lambda: len(gate._core.waiting) == 1)
+        with in_thread(lambda: gate.reader("leaves").get(30)):
+            until(lambda: len(gate._core.waiting) == 2)
+            gate.source("a").add(batch(1))
+            until(lambda: len(gate._core.waiting) == 2)
+            gate.remove_readers(["leaves"])
+        until(lambda: bool(stayed))
+    assert stayed == [[1]]
+
+
+def test_a_batch_worth_a_segment_of_its_own_does_not_linger() -> None:
+    gate = Gate(["a"], ["r"], linger_seconds=1e9, segment_rows=8, clock=Clock())
+    with in_thread(lambda: times(gate.reader("r").get(30))) as got:
+        until(lambda: bool(gate._core.waiting))
+        gate.source("a").add(batch(1, 2))
+        until(lambda: bool(got))
+    assert got == [[1, 2]]
+
+
+def test_a_negative_linger_is_refused() -> None:
+    with pytest.raises(QueryError, match="linger_seconds is -1"):
+        Gate(["a"], ["r"], linger_seconds=-1)

@@ -78,7 +78,7 @@ class Flow:
                 )
             return
         lagging = min(taking_part, key=lambda other: other.intake.watermark)
-        if lagging.feeder == thread:
+        if lagging is not source and lagging.feeder == thread:
             raise UserError(
                 f"source '{source.name}' holds {source.intake.rows} rows that wait for source '{lagging.name}', but one "
                 f"thread feeds both; feed them in order of time, use a thread for each, call advance() on "

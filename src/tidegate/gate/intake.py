@@ -59,10 +59,8 @@ class Intake:
     def take(self, watermark: int, settled: bool) -> tuple[list[Slice], float]:
         """Remove and return what may leave at a watermark, and its size in bytes."""
         taken: list[Slice] = []
-        left: deque[Run] = deque()
         nbytes = 0.0
-        while self.runs:
-            run = self.runs[0]
+        for run in self.runs:
             if is_ready(run.head, watermark, settled):
                 piece = run.take(run.bound(watermark, settled))
                 taken.append(piece)
@@ -70,9 +68,9 @@ class Intake:
                 nbytes += (piece.high - piece.low) * run.row_bytes
             elif self.in_order:
                 break
+        if not self.in_order:
+            self.runs = deque([run for run in self.runs if len(run)])
+        while self.runs and not len(self.runs[0]):
             self.runs.popleft()
-            if len(run):
-                left.append(run)
-        self.runs = left + self.runs if left else self.runs
         self.nbytes = max(self.nbytes - nbytes, 0.0) if self.rows else 0.0
         return taken, nbytes

@@ -23,6 +23,11 @@ class Linger:
         self._due = now + self.seconds
         return True
 
+    @property
+    def pending(self) -> bool:
+        """Whether something is held back, even if it is due by now."""
+        return self._due is not None
+
     def remaining(self, now: float) -> float:
         """Seconds for which to hold back still; 0 if nothing is held back."""
         return 0.0 if self._due is None else max(self._due - now, 0.0)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from tidegate.gate.ready import Array, Slice
 
-_SMALL = 4
-"""A slice of less than 1/_SMALL of a segment is worth copying into a longer one; others pass through as they are."""
+SMALL = 4
+"""A slice of less than 1/SMALL of a segment is worth copying into a longer one; others pass through as they are."""
 
 
 def join(slices: Sequence[Slice]) -> Slice | None:
@@ -68,7 +68,7 @@ def _consecutive(slices: Sequence[Slice], rows: int, settled: bool) -> Iterator[
     for piece in slices:
         tied = settled and held and held[-1].times[held[-1].high - 1] == piece.times[piece.low]
         size = piece.high - piece.low
-        short = size * _SMALL <= rows and (held[-1].high - held[-1].low) * _SMALL <= rows if held else False
+        short = size * SMALL <= rows and (held[-1].high - held[-1].low) * SMALL <= rows if held else False
         if held and not tied and not (short and held_rows + size <= rows):
             yield held
             held, held_rows = [], 0

@@ -83,16 +83,17 @@ class Merger:
             or any(source.intake.has_ready(watermark, self._settled) for source in self.sources)
         )
 
-    def fills_a_segment(self, watermark: int) -> bool:
-        """Whether what is ready is a segment's worth, in rows or in bytes."""
-        if self.held_rows < self._segment_rows and self.held_bytes < self._segment_bytes:
+    def fills(self, watermark: int, share: int) -> bool:
+        """Whether what is ready makes 1/share of a segment, in rows or in bytes."""
+        worth_rows, worth_bytes = self._segment_rows / share, self._segment_bytes / share
+        if self.held_rows < worth_rows and self.held_bytes < worth_bytes:
             return False
         rows, nbytes = 0, 0.0
         for source in self.sources:
             ready_rows, ready_bytes = source.intake.ready(watermark, self._settled)
             rows += ready_rows
             nbytes += ready_bytes
-            if rows >= self._segment_rows or nbytes >= self._segment_bytes:
+            if rows >= worth_rows or nbytes >= worth_bytes:
                 return True
         return False
 

@@ -13,7 +13,7 @@ from tidegate.gate.parker import Parker
 from tidegate.gate.segment import Segment
 
 if TYPE_CHECKING:
-    from tidegate.gate.gate import Gate
+    from tidegate.gate.core import Core
 
 
 class Reader:
@@ -23,10 +23,10 @@ class Reader:
     `get` takes no lock.
     """
 
-    __slots__ = ("_gate", "finished", "name", "node", "parker", "passed_bytes", "passed_rows", "removed", "thread")
+    __slots__ = ("_core", "finished", "name", "node", "parker", "passed_bytes", "passed_rows", "removed", "thread")
 
-    def __init__(self, gate: Gate, name: str, node: Node) -> None:
-        self._gate = gate
+    def __init__(self, core: Core, name: str, node: Node) -> None:
+        self._core = core
         self.name = name
         self.node = node
         self.passed_rows = node.rows_through
@@ -43,16 +43,16 @@ class Reader:
         reader was removed). Raises `GateAborted` if the run has failed.
         """
         self.thread = threading.get_ident()
-        gate = self._gate
+        core = self._core
         here = self.node
         # First say what has been passed, then look whether a source waits for that: it looks in the other order.
         self.passed_rows = here.rows_through
         self.passed_bytes = here.bytes_through
-        if gate._blocked:
-            gate._on_passed()
+        if core.blocked:
+            core.on_passed()
         following = here.next
-        if following is None or self.removed or gate._failure is not None:
-            following = gate._next(self, timeout_seconds)
+        if following is None or self.removed or core.failure is not None:
+            following = core.next(self, timeout_seconds)
             if following is None:
                 return None
         self.node = following

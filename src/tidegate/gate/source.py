@@ -16,7 +16,7 @@ from tidegate.gate.ready import END, START, Array, Run
 from tidegate.gate.reorder import first_descent, in_order
 
 if TYPE_CHECKING:
-    from tidegate.gate.gate import Gate
+    from tidegate.gate.core import Core
 
 _TIME_TYPES = (pa.int64(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
 
@@ -57,10 +57,10 @@ class Source:
     again; the batch itself is taken in first.
     """
 
-    __slots__ = ("_gate", "blocked", "feeder", "heard_at", "intake", "late_rows", "spec")
+    __slots__ = ("_core", "blocked", "feeder", "heard_at", "intake", "late_rows", "spec")
 
-    def __init__(self, gate: Gate, spec: SourceSpec, watermark: int, heard_at: float) -> None:
-        self._gate = gate
+    def __init__(self, core: Core, spec: SourceSpec, watermark: int, heard_at: float) -> None:
+        self._core = core
         self.spec = spec
         self.intake = Intake(watermark, in_order=spec.disorder_us == 0)
         self.heard_at = heard_at
@@ -84,15 +84,15 @@ class Source:
         the run has failed meanwhile.
         """
         times = self._times(batch)
-        self._gate._admit(self, Run(self.spec.input, *self._sorted(batch, times)) if len(times) else None, watermark)
+        self._core.admit(self, Run(self.spec.input, *self._sorted(batch, times)) if len(times) else None, watermark)
 
     def advance(self, watermark: int) -> None:
         """A heartbeat: no tuple with τ below the watermark is still due from here. Never waits, never goes back."""
-        self._gate._admit(self, None, watermark)
+        self._core.admit(self, None, watermark)
 
     def end(self) -> None:
         """Nothing more will come from this source; the last one to end ends the input. Never waits."""
-        self._gate.remove_sources([self])
+        self._core.close([self])
 
     def fed_here(self) -> None:
         """Say that the calling thread feeds this source, before it has delivered anything.
