@@ -68,6 +68,35 @@ def test_a_reader_claims_ahead_before_it_waits() -> None:
     assert following is not None and following.derive("work", lambda _: -1) == 10
 
 
+def test_a_reader_stops_claiming_ahead_when_its_own_segment_is_done() -> None:
+    """
+    segment   0                  1               2    3
+    r         begins, goes on when 1 has begun
+    s         finds it taken: 1, which lasts until 0 is done; then no more
+    """
+    gate = gate_of(4, ("r", "s"))
+    begun, go_on = threading.Event(), threading.Event()
+    r, s = gate.reader("r"), gate.reader("s")
+    first = r.get(0)
+    s.get(0)
+    assert first is not None
+    worked: list[int] = []
+
+    def work(segment: Segment) -> None:
+        worked.append(segment.index)
+        if segment.index == 0:
+            begun.set()
+            assert go_on.wait(30)
+        else:
+            go_on.set()
+            until(lambda: first.derived.is_done("work"))
+
+    with in_thread(lambda: r.derive("work", work)):
+        assert begun.wait(30)
+        s.derive("work", work, ahead=3)
+    assert worked == [0, 1]
+
+
 def test_claiming_ahead_stops_at_a_control_segment() -> None:
     gate = gate_of(1, ("r", "s"))
     assert gate.reader("r").get(0) is not None and gate.reader("s").get(0) is not None

@@ -127,6 +127,18 @@ def test_a_removed_source_leaves_the_minimum_and_its_tuples_become_ready() -> No
         gate.source("b")
 
 
+def test_sources_that_came_and_went_leave_nothing_behind() -> None:
+    gate = Gate(["a"], ["r"])
+    for time in range(50):
+        name = f"guest{time}"
+        gate.add_sources([name])
+        gate.source(name).add(batch(time))
+        gate.source(name).end()
+        gate.source("a").add(batch(time))
+        assert all_times(gate.reader("r")) == [time, time]
+    assert [source.name for source in gate._core.merger.sources] == ["a"]
+
+
 def test_a_source_that_was_removed_can_deliver_nothing_more() -> None:
     gate = Gate(["a", "b"], ["r"])
     gone = gate.source("b")
