@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import tidegate.gate
 from tests.unit.gate_kit import all_times, batch, rows, times, waiting
 from tidegate.errors import DataError, QueryError
 from tidegate.gate import END, START, Gate, SourceSpec
@@ -185,3 +187,8 @@ def test_a_gate_that_cannot_work_is_refused() -> None:
         Gate([SourceSpec("a", 1)], ["r"], inputs=1)
     with pytest.raises(QueryError, match="must be at least 1"):
         Gate(["a"], ["r"], segment_rows=0)
+
+
+def test_the_example_in_the_package_holds() -> None:
+    outcome = doctest.testmod(tidegate.gate)
+    assert outcome.attempted and not outcome.failed

@@ -139,6 +139,12 @@ class Gate:
         """
         return self._core.close(sources)
 
+    def flush(self) -> None:
+        """Write what is ready now: what comes later with τ below the watermark reached here is late."""
+        with self._core.lock:
+            self._core.raise_if_aborted()
+            self._core.write()
+
     def append_control(self, payload: object) -> int:
         """Write a control segment at the end of the log, past flow control; returns its index.
 

@@ -1,7 +1,7 @@
 """A place for one thread to wait for one wake-up: a lock used as a flag.
 
-Waking is one lock release, and the woken thread needs no other lock to go on; a condition variable would make every
-woken thread queue for the condition's lock once more.
+Waking is one lock release, which can be aimed at one thread among many, and the woken thread needs no other lock to go
+on. It takes as long as with a condition variable, whose woken threads all queue for its lock once more.
 """
 
 from __future__ import annotations
