@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "progress": set(),
     "results": {"errors", "files"},
     "screen": set(),
+    "runtime.local": {"errors", "query", "operators", "gate", "files", "progress", "results", "screen"},
     "runtime.spark": {
         "errors",
         "query",
