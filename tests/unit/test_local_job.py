@@ -32,14 +32,6 @@ def total(tables: Iterator[pa.Table] | list[pa.Table]) -> int:
     return sum(value for table in tables for value in table.column("n").to_pylist())
 
 
-@pytest.fixture(autouse=True)
-def no_threads_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("tidegate")]
-    assert not left, f"threads are left behind: {left}"
-
-
 class Gated:
     """An origin that delivers one table, then waits to be let go."""
 
