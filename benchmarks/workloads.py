@@ -106,6 +106,7 @@ def _paircount(name: str, distance: int) -> Workload:
 
 PAIRCOUNT_L = _paircount("paircount-l", 3)
 PAIRCOUNT_M = _paircount("paircount-m", 10)
+PAIRCOUNT_H = _paircount("paircount-h", 18)  # any distance: a tweet has at most 19 words
 
 KEYED = Workload(
     name="keyed",
@@ -118,4 +119,4 @@ KEYED = Workload(
     batchings=THREE_BATCHINGS,
 )
 
-WINDOWED = {workload.name: workload for workload in (WORDCOUNT, PAIRCOUNT_L, PAIRCOUNT_M, KEYED)}
+WINDOWED = {workload.name: workload for workload in (WORDCOUNT, PAIRCOUNT_L, PAIRCOUNT_M, PAIRCOUNT_H, KEYED)}

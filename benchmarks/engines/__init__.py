@@ -70,6 +70,8 @@ ENGINES: Mapping[str, EngineSpec] = {
         EngineSpec("polars", "polars_engine", "PolarsEngine", ("polars",), on_spark=False),
         EngineSpec("spark-hdfs", "spark_native", "native_on_hdfs_state", ("pyspark",), on_spark=True),
         EngineSpec("spark-rocksdb", "spark_native", "native_on_rocksdb_state", ("pyspark",), on_spark=True),
+        EngineSpec("tidegate-local", "tidegate_local", "two_instances", ("tidegate",), on_spark=False),
+        EngineSpec("tidegate-local-1", "tidegate_local", "one_instance", ("tidegate",), on_spark=False),
         EngineSpec("tidegate-spark", "tidegate_spark", "tidegate_on_spark", ("pyspark", "tidegate"), on_spark=True),
     )
 }

@@ -51,7 +51,7 @@ def query(workload: Workload, files: str) -> str:
         case "wordcount":
             source = f"SELECT {slot} AS slot, unnest(list_distinct(string_split(text, ' '))) AS word FROM '{files}'"
             select = "word, count(*) AS tweets"
-        case "paircount-l" | "paircount-m":
+        case "paircount-l" | "paircount-m" | "paircount-h":
             split = f"SELECT {slot} AS slot, string_split(text, ' ') AS words FROM '{files}'"
             source = f"SELECT slot, unnest({_distinct_pairs(workload.pair_distance)}) AS pair FROM ({split})"
             select = 'pair[1] AS "left", pair[2] AS "right", count(*) AS tweets'

@@ -46,7 +46,7 @@ def query(workload: Workload, tuples: pl.LazyFrame) -> pl.LazyFrame:
         case "wordcount":
             words = tuples.select("ts", word=pl.col("text").str.split(" ").list.unique())
             return _in_windows(words, workload).explode("word").group_by(keys).agg(tweets=pl.len())
-        case "paircount-l" | "paircount-m":
+        case "paircount-l" | "paircount-m" | "paircount-h":
             pairs = _distinct_pairs(tuples, workload.pair_distance)
             return _in_windows(pairs, workload).group_by(keys).agg(tweets=pl.len())
         case "keyed":

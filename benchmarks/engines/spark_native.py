@@ -28,7 +28,7 @@ def build(stream: DataFrame, workload: Workload) -> DataFrame:
             words = F.array_distinct(F.split("text", " "))
             counts = tuples.select("ts", F.explode(words).alias("word")).groupBy(window, "word")
             results = counts.agg(F.count("*").alias("tweets"))
-        case "paircount-l" | "paircount-m":
+        case "paircount-l" | "paircount-m" | "paircount-h":
             pairs = tuples.select("ts", F.split("text", " ").alias("words")).select(
                 "ts", F.explode(_distinct_pairs(workload.pair_distance)).alias("pair")
             )

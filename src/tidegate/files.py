@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,31 +58,39 @@ def _schema(path: str, kind: str) -> pa.Schema:
     try:
         if kind == "parquet":
             return pq.read_schema(path).remove_metadata()
-        return _json_table(path).schema
+        return json_table(json_records(path)).schema
     except (OSError, pa.ArrowException) as error:
         raise QueryError(f"cannot read the schema of {path}: {error}") from error
 
 
 def _read(path: str, kind: str, schema: pa.Schema) -> pa.Table:
     try:
-        table = pq.read_table(path) if kind == "parquet" else _json_table(path, schema)
+        table = pq.read_table(path) if kind == "parquet" else json_table(json_records(path), schema)
         return table.select(schema.names).cast(schema)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise DataError(f"{path} does not hold rows of ({', '.join(schema.names)}): {error}") from error
 
 
-def _json_table(path: str, schema: pa.Schema | None = None) -> pa.Table:
-    rows = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}, line {number}: not JSON: {error}") from error
+def json_records(path: str) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines; a line that is none is an error that names it."""
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise DataError(f"{path}, line {number}: not JSON: {error}") from error
+            if not isinstance(record, dict):
+                raise DataError(f"{path}, line {number}: not a JSON object but {type(record).__name__}")
+            yield record
+
+
+def json_table(records: Iterable[dict[str, Any]], schema: pa.Schema | None = None) -> pa.Table:
+    """Records as columns. JSON has no timestamps: text in ISO form is read as UTC."""
+    rows = list(records)
     names = dict.fromkeys(name for row in rows for name in row)
     table = pa.table({name: [row.get(name) for row in rows] for name in names})
-    # JSON has no timestamps: text in ISO form is read as UTC.
     for position, field in enumerate(table.schema):
         wanted = schema.field(field.name).type if schema is not None and field.name in schema.names else None
         if pa.types.is_string(field.type) and (wanted is None or pa.types.is_timestamp(wanted)):

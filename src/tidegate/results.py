@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import uuid
+from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -50,16 +51,51 @@ def visible_entries(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.name[0] not in "_.")
 
 
+@dataclass(slots=True)
+class PartWriter:
+    """Writes the parts of a folder one after the other; each appears whole, under its final name, or not at all."""
+
+    folder: Path
+    format: str
+    schema: pa.Schema
+    rows_per_part: int = 4_000_000
+    _draft: Path | None = None
+    _file: Any = None
+    _rows: int = 0
+    _parts: int = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows to the part that is being written."""
+        if self._file is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._draft = self.folder / f".{uuid.uuid4().hex}"
+            parquet = self.format == "parquet"
+            self._file = (
+                pq.ParquetWriter(self._draft, self.schema) if parquet else self._draft.open("w", encoding="utf-8")
+            )
+        if self.format == "parquet":
+            self._file.write_table(table)
+        else:
+            for row in table.to_pylist():
+                self._file.write(json.dumps({name: _plain(value) for name, value in row.items()}) + "\n")
+        self._rows += table.num_rows
+        if self._rows >= self.rows_per_part:
+            self.close()
+
+    def close(self) -> None:
+        """Give the part its name."""
+        if self._file is None or self._draft is None:
+            return
+        self._file.close()
+        self._draft.rename(self.folder / f"part-{self._parts:05}{SUFFIXES[self.format]}")
+        self._file, self._draft, self._rows, self._parts = None, None, 0, self._parts + 1
+
+
 def write_results(table: pa.Table, to: Path, kind: str) -> None:
     """Write a table as the only part of a folder, whole or not at all."""
-    to.mkdir(parents=True, exist_ok=True)
-    draft = to / f".{uuid.uuid4().hex}"
-    if kind == "parquet":
-        pq.write_table(table, draft)
-    else:
-        lines = (json.dumps({name: _plain(value) for name, value in row.items()}) for row in table.to_pylist())
-        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    draft.rename(to / f"part-00000{SUFFIXES[kind]}")
+    writer = PartWriter(to, kind, table.schema, rows_per_part=table.num_rows + 1)
+    writer.write(table)
+    writer.close()
 
 
 def read_results(to: Path, kind: str, schema: pa.Schema) -> pa.Table:

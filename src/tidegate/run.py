@@ -20,7 +20,9 @@ from tidegate.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RUNTIMES = ("spark", "reference")
+    from tidegate.runtime.local.job import LocalJob
+
+RUNTIMES = ("spark", "local", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,14 @@ def run(
     files_per_batch: int | None = None,
     progress: Callable[[Progress], None] | bool = True,
     bounded: bool | None = None,
+    instances: int | tuple[int, int] | None = None,
     show: int = 20,
 ) -> RunResult:
     """Run a query and put its results in a folder, or on the screen.
 
     ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
-    Without it, at most ``show`` rows are printed. ``on`` is 'spark' or 'reference', the slow and obvious interpreter.
+    Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
+    `start`) or 'reference', the slow and obvious interpreter.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
@@ -91,9 +95,59 @@ def run(
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     folder = local_folder(to, "to") if to is not None else None
     kind = format_of(folder, format) if folder is not None else None
+    if instances is not None and on != "local":
+        raise QueryError(f"instances={instances} is for on='local'; on {on!r} leave it out")
     if on == "reference":
         return _on_reference(query, folder, kind, show)
+    if on == "local":
+        return _on_local(query, folder, kind, instances, progress, show)
     return _on_spark(query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, show)
+
+
+def start(
+    query: Stream,
+    *,
+    on: str = "local",
+    to: str | Path | Callable[[pa.Table], None] | None = None,
+    format: str | None = None,  # noqa: A002 - as in `run`
+    instances: int | tuple[int, int] = 2,
+    segment_rows: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> LocalJob:
+    """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
+
+    ``instances`` is how many threads each subquery has to begin with; of two numbers the second is how many it may get.
+    ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
+    them. Results come in the order of event time, whatever the instances are and whenever they change.
+
+    >>> import pyarrow as pa, tidegate as tg
+    >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
+    >>> counts = tg.stream(rows, time="ts").key_by("k").window("1 second").aggregate(n=tg.count())
+    >>> job = tg.start(counts, instances=(1, 4))
+    >>> sorted(row["n"] for table in job for row in table.to_pylist())
+    [1, 1, 1]
+    >>> job.wait()
+    True
+    """
+    from tidegate.compile.compiler import compile_query
+    from tidegate.runtime.local.job import LocalJob, Settings
+    from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
+
+    if on != "local":
+        raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
+    output: Output
+    match to:
+        case None:
+            output = ToIterator()
+        case str() | Path():
+            folder = _empty(local_folder(to, "to"))
+            output = ToFolder(folder, format_of(folder, format), query.schema)
+        case _:
+            output = ToFunction(to)
+    first, most = instances if isinstance(instances, tuple) else (instances, max(instances, 32))
+    settings = Settings(first, most) if segment_rows is None else Settings(first, most, segment_rows)
+    plan = compile_query(query.node, "local")
+    return LocalJob(plan.query, output, settings, progress or (lambda _: None)).start()
 
 
 def end_input(control: str | Path) -> None:
@@ -155,12 +209,57 @@ def _on_spark(
     )
 
 
+def _on_local(
+    query: Stream,
+    folder: Path | None,
+    kind: str | None,
+    instances: int | tuple[int, int] | None,
+    progress: Callable[[Progress], None] | bool,
+    show: int,
+) -> RunResult:
+    from tidegate.runtime.local.outputs import ToScreen
+
+    screen = ToScreen(show)
+    line = ProgressLine() if progress is True else None
+    report: Callable[[Progress], None] | None = line or (progress if callable(progress) else None)
+    began = time.monotonic()
+    job = start(query, to=folder or screen.write, format=kind, instances=instances or 2, progress=report)
+    try:
+        job.wait()
+    except BaseException:
+        job.cancel()
+        raise
+    finally:
+        if line is not None:
+            line.close()
+    if folder is None:
+        screen.close(complete=True)
+    return RunResult(
+        to=folder,
+        format=kind,
+        schema=query.schema,
+        rows=job.rows,
+        results=job.results,
+        late=job.late,
+        batches=job.segments,
+        finished=True,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _empty(folder: Path) -> Path:
+    """A folder for results, refused if it holds some."""
+    if visible_entries(folder):
+        raise CheckpointError(f"{folder} is not empty: the results of two runs would be mixed. Choose another folder")
+    return folder
+
+
 def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: int) -> RunResult:
     from tidegate.reference import events_of, interpret
     from tidegate.screen import in_order, show_count, show_rows
 
-    if folder is not None and visible_entries(folder):
-        raise CheckpointError(f"{folder} is not empty: the results of two runs would be mixed. Choose another folder")
+    if folder is not None:
+        _empty(folder)
     began = time.monotonic()
     tables: dict[str, pa.Table] = {}
     for source in sources(query.node):

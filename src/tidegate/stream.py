@@ -45,19 +45,34 @@ def stream(
     time: str,
     disorder: Duration = 0,
     name: str | None = None,
+    schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
 ) -> Stream:
     """A stream of tuples.
 
-    ``origin`` is a streaming DataFrame, the path or glob of files (parquet or JSON lines), an Arrow table, or a schema
-    alone. ``time`` names the event-time column. ``disorder`` is how far out of order tuples may be, between partitions
-    too; a tuple that comes later still is late and counted.
+    ``origin`` is a streaming DataFrame, the path or glob of files (parquet or JSON lines), an Arrow table, a schema
+    alone, or, given a ``schema``, an iterable of batches, tables or dicts. ``time`` names the event-time column.
+    ``disorder`` is how far out of order tuples may be, between partitions too; a tuple that comes later still is late
+    and counted.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> tg.stream({"ts": pa.timestamp("us"), "x": pa.int64()}, time="ts").schema.names
     ['ts', 'x']
     """
-    schema, kept, called = _look(origin)
-    return Stream(source(name or called, schema, time=time, disorder=disorder, origin=kept))
+    if schema is None:
+        found, kept, called = _look(origin)
+    else:
+        found, kept, called = schema, _iterable(origin), "stream"
+    return Stream(source(name or called, found, time=time, disorder=disorder, origin=kept))
+
+
+def _iterable(origin: Any) -> Any:
+    """What gives the tuples of a schema; anything that already has a schema of its own is refused."""
+    if isinstance(origin, str | Path | pa.Table | pa.Schema | Mapping) or not hasattr(origin, "__iter__"):
+        raise QueryError(
+            "stream: schema=... goes with an iterable of batches, tables or dicts; other origins have their own. "
+            f"Got {type(origin).__name__}"
+        )
+    return origin
 
 
 def _look(origin: Any) -> tuple[pa.Schema | Mapping[str, pa.DataType], Any, str]:
@@ -76,6 +91,6 @@ def _look(origin: Any) -> tuple[pa.Schema | Mapping[str, pa.DataType], Any, str]
 
         return arrow_schema(origin.schema), origin, "stream"
     raise QueryError(
-        "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table or a schema; "
-        f"got {type(origin).__name__}"
+        "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table, a schema, or an iterable "
+        f"together with schema=...; got {type(origin).__name__}"
     )

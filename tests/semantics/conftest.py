@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.semantics.runtimes import OnDriver, OnReference, OnSpark, Runtime
+from tests.semantics.runtimes import OnDriver, OnLocal, OnReference, OnSpark, Runtime
 
 RUNTIMES = [
     pytest.param("reference"),
     pytest.param("driver, 1 cell"),
     pytest.param("driver, 3 cells"),
+    pytest.param("local, 1 instance"),
+    pytest.param("local, 2 instances"),
+    pytest.param("local, 7 instances"),
     pytest.param("spark", marks=pytest.mark.spark),
 ]
 
@@ -26,5 +29,11 @@ def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
             return OnDriver(1)
         case "driver, 3 cells":
             return OnDriver(3)
+        case "local, 1 instance":
+            return OnLocal(1)
+        case "local, 2 instances":
+            return OnLocal(2)
+        case "local, 7 instances":
+            return OnLocal(7)
         case _:
             return OnSpark(request.getfixturevalue("spark"), tmp_path)

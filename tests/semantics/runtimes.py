@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import tidegate as tg
+from tests.property.local_runs import run_in_step
 from tests.property.spark_driver import Batch, Driver
 from tidegate.compile.rewrite import rewrite
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.reference import Advance, Event, Rows, interpret
+from tidegate.runtime.local.job import Settings
 from tidegate.runtime.spark import control
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.types import spark_schema
@@ -69,6 +71,18 @@ class OnDriver:
         driver = Driver(query.node, self.cells)
         outcome = driver.run([Batch({name: [table] for name, table in batch.items()}) for batch in batches])
         return Result(pa.concat_tables([query.schema.empty_table(), *outcome.tables]), outcome.late)
+
+
+@dataclass(frozen=True)
+class OnLocal:
+    """Threads of this process."""
+
+    instances: int
+
+    def run(self, query: tg.Stream, batches: Batches) -> Result:
+        arrivals = [{name: [table] for name, table in batch.items()} for batch in batches]
+        run = run_in_step(query.node, arrivals, Settings(self.instances))
+        return Result(pa.concat_tables([query.schema.empty_table(), *run.tables]), run.job.late)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "query": {"errors"},
     "compile": {"errors", "query"},
     "state": {"errors"},
+    "gate": {"errors"},
     "operators": {"errors", "query", "state"},
     "reference": {"errors", "query"},
     "files": {"errors"},
@@ -24,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "progress": set(),
     "results": {"errors", "files"},
     "screen": set(),
+    "runtime.local": {"errors", "query", "operators", "gate", "files", "progress", "results", "screen"},
     "runtime.spark": {
         "errors",
         "query",

@@ -32,6 +32,9 @@ def add_to(commands: Any) -> None:
     made.add_argument("--format", choices=tuple(SUFFIXES), help="default: by the suffix of PATH, else parquet")
     made.add_argument("--checkpoint", metavar="DIR", help="default: _checkpoint in the results' folder")
     made.add_argument("--files-per-batch", metavar="N", type=positive, help="how many files make a batch on Spark")
+    made.add_argument(
+        "--instances", metavar="N", type=positive, help="threads per subquery with --on local (default: 2)"
+    )
     made.add_argument("--master", metavar="URL", help="Spark master, such as local[4] (default: local, all cores)")
     made.add_argument("--quiet", action="store_true", help="say nothing but results and errors")
     made.set_defaults(command=command)
@@ -48,6 +51,7 @@ def command(chosen: argparse.Namespace) -> None:
         checkpoint=chosen.checkpoint,
         spark=chosen.master,
         files_per_batch=chosen.files_per_batch,
+        instances=chosen.instances,
         progress=not chosen.quiet,
     )
     if not chosen.quiet:

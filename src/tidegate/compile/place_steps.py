@@ -58,6 +58,8 @@ def place_steps(plan: Plan) -> Plan:
     match plan.runtime:
         case "spark":
             stages = {id(node): _unfused(node) for node in walk(plan.query)} | _fused(plan.query)
+        case "local":
+            stages = {id(node): _in_process(node) for node in walk(plan.query)}
         case "reference":
             stages = {id(node): Stage(node, Place.PYTHON, "one tuple at a time") for node in walk(plan.query)}
         case _:
@@ -68,6 +70,22 @@ def place_steps(plan: Plan) -> Plan:
             replace(subquery, stages=tuple(stages[id(node)] for node in subquery.nodes)) for subquery in plan.subqueries
         ),
     )
+
+
+def _in_process(node: Node) -> Stage:
+    match node:
+        case Source():
+            return Stage(node, Place.KERNEL, "a thread reads it into the gate")
+        case MapBatches():
+            return Stage(node, Place.PYTHON, "a user's function, once per segment, on any instance")
+        case WindowAggregate():
+            return Stage(
+                node, Place.KERNEL, _aggregate_why(node, "each segment lifted once, windows by their shards' owners")
+            )
+        case Union():
+            return Stage(node, Place.KERNEL, "the gate merges its branches")
+        case _:
+            return Stage(node, Place.KERNEL, "whole columns of a segment at a time, on any instance")
 
 
 def _unfused(node: Node) -> Stage:
@@ -81,13 +99,13 @@ def _unfused(node: Node) -> Stage:
         case MapBatches():
             return Stage(node, Place.PYTHON, "a user's function: Spark ships it Arrow batches in a Python worker")
         case WindowAggregate():
-            return Stage(node, Place.KERNEL, _aggregate_why(node))
+            why = "combined per key and slice before the exchange, merged and emitted after it, on whole columns"
+            return Stage(node, Place.KERNEL, _aggregate_why(node, why))
         case _:
             raise InternalError(f"no place is known for {type(node).__name__}")
 
 
-def _aggregate_why(node: WindowAggregate) -> str:
-    why = "combined per key and slice before the exchange, merged and emitted after it, on whole columns"
+def _aggregate_why(node: WindowAggregate, why: str) -> str:
     match node.keys:
         case KeyFunction():
             return f"{why}; Python makes the keys, {node.keys} once per batch"

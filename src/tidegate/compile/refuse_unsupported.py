@@ -34,6 +34,7 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
                 remedy='run it on="reference" or write the first\'s result to a table and start a second query from it',
             ),
         ),
+        "local": (),
         "reference": (),
     }
 )

@@ -40,7 +40,7 @@ class Cell:
     def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
         """Take a batch at a watermark (None: nothing is known yet); yields results. ``late`` counts late tuples."""
         yield from self.advance(watermark)
-        least = self._least_open(watermark)
+        least = self.panes.node.window.least_open_slice(watermark)
         revised: list[pa.Table] = []
         touched = []
         for delta in deltas:
@@ -48,7 +48,7 @@ class Cell:
             if delta.piece is None:
                 continue
             for piece in self._still_open(delta.piece, least):
-                if self._expired_windows(piece.low, watermark):
+                if self.panes.node.window.reopened(piece.low, watermark):
                     revised.append(self.panes.decode(piece.data, piece.low))
                 self.log.append(piece)
                 touched.append((piece.low, piece.high))
@@ -76,7 +76,7 @@ class Cell:
     def _forget(self, read: dict[Chunk, pa.Table], watermark: int) -> None:
         """Drop chunks that no open window needs, and rewrite those at hand that are mostly such."""
         directory, window = self.log.directory, self.panes.node.window
-        least = self._least_open(watermark)
+        least = window.least_open_slice(watermark)
         for chunk in [chunk for chunk in directory.chunks if least is not None and chunk.high < least]:
             self.log.drop(chunk)
         for chunk, table in read.items():
@@ -113,34 +113,18 @@ class Cell:
             return 0, -1
         first = self._not_before(min(window.first_window(chunk.low) for chunk in held))
         latest = max(window.last_window(chunk.high) for chunk in held)
-        return first, min(latest, (watermark - window.size) // window.every)
+        return first, min(latest, window.first_open(watermark) - 1)
 
     def _not_before(self, number: int) -> int:
         """A window, or the first that has not been handed out yet."""
         window, reached = self.panes.node.window, self.log.directory.watermark
-        return number if reached is None else max(number, (reached - window.size) // window.every + 1)
-
-    def _least_open(self, watermark: int | None) -> int | None:
-        """The least slice that is still open to tuples; None if all are."""
-        window = self.panes.node.window
-        if watermark is None:
-            return None
-        return 2 * ((watermark - window.size - window.lateness) // window.every + 1)
-
-    def _expired_windows(self, slice_id: int, watermark: int | None) -> range:
-        """Windows over a slice that were handed out already and are still open to late tuples."""
-        window = self.panes.node.window
-        if not window.lateness or watermark is None:
-            return range(0)
-        first = max(window.first_window(slice_id), (watermark - window.lateness - window.size) // window.every + 1)
-        last = min(window.last_window(slice_id), (watermark - window.size) // window.every)
-        return range(first, last + 1)
+        return number if reached is None else max(number, window.first_open(reached))
 
     def _revise(self, fresh: pa.Table, watermark: int) -> Iterator[pa.Table]:
         """Hand out again the keys that late tuples touched in windows that had expired."""
         window, directory = self.panes.node.window, self.log.directory
         slices = pc.unique(fresh.column(SLICE)).to_pylist()
-        for number in sorted({number for slice_id in slices for number in self._expired_windows(slice_id, watermark)}):
+        for number in sorted({number for slice_id in slices for number in window.reopened(slice_id, watermark)}):
             low, high = 2 * number, window.slice_of(window.end(number) - 1)
             held = pa.concat_tables([self.log.read(chunk) for chunk in self.log.overlapping(low, high)])
             places = fresh.column(SLICE)

@@ -78,6 +78,21 @@ class Window:
         """The end of the last window that covers a slice: past it the slice is of no use."""
         return self.end(self.last_window(slice_id))
 
+    def first_open(self, watermark: int) -> int:
+        """The first window that has not expired at a watermark."""
+        return (watermark - self.size) // self.every + 1
+
+    def least_open_slice(self, watermark: int | None) -> int | None:
+        """The least slice that still takes tuples at a watermark, lateness counted; None if all do."""
+        return None if watermark is None else 2 * self.first_open(watermark - self.lateness)
+
+    def reopened(self, slice_id: int, watermark: int | None) -> range:
+        """The windows over a slice that have expired at a watermark and still take late tuples."""
+        if not self.lateness or watermark is None:
+            return range(0)
+        first = max(self.first_window(slice_id), self.first_open(watermark - self.lateness))
+        return range(first, min(self.last_window(slice_id) + 1, self.first_open(watermark)))
+
     def covering(self, time: int) -> Iterator[int]:
         """The windows a time lies in, earliest first."""
         return iter(range((time - self.size) // self.every + 1, time // self.every + 1))

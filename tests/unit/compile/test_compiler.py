@@ -24,7 +24,7 @@ def test_unions_move_before_neighbours_are_folded(numbers, more_numbers) -> None
 
 
 def test_every_node_has_a_place_and_every_subquery_a_region(heavy_customers) -> None:
-    for runtime in ("spark", "reference"):
+    for runtime in ("spark", "local", "reference"):
         plan = compile_query(heavy_customers.node, runtime)
         assert all(isinstance(plan.place(node), Place) for node in walk(plan.query))
         assert all(subquery.region is not None for subquery in plan.subqueries)

@@ -62,7 +62,7 @@ def test_a_refused_query_is_shown_with_the_refusal(heavy_customers) -> None:
 
 def test_an_unknown_runtime_is_a_refusal_too(numbers) -> None:
     assert explain(numbers.node, "flink").endswith(
-        "on flink: refused\n  there is no runtime 'flink'; choose one of 'spark', 'reference'\n"
+        "on flink: refused\n  there is no runtime 'flink'; choose one of 'spark', 'local', 'reference'\n"
     )
 
 

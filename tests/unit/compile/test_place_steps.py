@@ -138,3 +138,7 @@ def test_a_node_of_another_query_has_no_place(heavy_customers, numbers) -> None:
 def test_a_runtime_without_places_is_a_bug(numbers) -> None:
     with pytest.raises(InternalError, match="'elsewhere'"):
         place_steps(Plan(numbers.node, "elsewhere"))
+
+
+def test_in_process_whole_segments_are_worked_on(heavy_customers: Builder) -> None:
+    assert set(places(heavy_customers, "local").values()) == {KERNEL}

@@ -47,5 +47,7 @@ def test_what_is_supported_passes_unchanged(runtime, heavy_customers) -> None:
 
 
 def test_an_unknown_runtime_is_told_the_choices(heavy_customers) -> None:
-    with pytest.raises(UnsupportedError, match="there is no runtime 'flink'; choose one of 'spark', 'reference'"):
+    with pytest.raises(
+        UnsupportedError, match="there is no runtime 'flink'; choose one of 'spark', 'local', 'reference'"
+    ):
         compile_query(heavy_customers.node, "flink")

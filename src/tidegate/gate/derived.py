@@ -1,0 +1,91 @@
+"""Work derived from a segment, done once and shared by every instance that reads it.
+
+An instance that finds segment n being derived should claim n + 1 … n + k before it waits: `derive_ahead`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class _Claim:
+    """One piece of derived work: whoever gets the lock first does it, the others wait for the lock."""
+
+    __slots__ = ("done", "error", "lock", "value")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def attempt(self, compute: Callable[[], Any], wait: bool) -> bool:
+        """Do the work unless it is done; False if another thread is at it and ``wait`` is off."""
+        if self.done:
+            return True
+        if not self.lock.acquire(blocking=wait):
+            return False
+        try:
+            if not self.done:
+                try:
+                    self.value = compute()
+                except BaseException as error:
+                    self.error = error
+                self.done = True
+        finally:
+            self.lock.release()
+        return True
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Derived:
+    """The derived work of one segment, by name.
+
+    A function that raises is not tried again: its exception reaches everyone who asks for that name. A function must not
+    ask for its own name (it would wait for itself); asking for another name of the same segment is fine.
+    """
+
+    __slots__ = ("_claims",)
+
+    def __init__(self) -> None:
+        self._claims: dict[str, _Claim] = {}
+
+    def derive(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The value under a name; computed by the first caller, waited for by the others."""
+        claim = self._claim(name)
+        claim.attempt(compute, wait=True)
+        return claim.result()
+
+    def claim(self, name: str, compute: Callable[[], Any]) -> bool:
+        """Compute the value if nobody has begun to; whether it is there now. Never waits, never raises."""
+        return self._claim(name).attempt(compute, wait=False)
+
+    def is_done(self, name: str) -> bool:
+        """Whether the value (or its exception) is there."""
+        return self._claim(name).done
+
+    def _claim(self, name: str) -> _Claim:
+        claim = self._claims.get(name)
+        # setdefault is one step under the interpreter lock: all callers get the same claim.
+        return claim if claim is not None else self._claims.setdefault(name, _Claim())
+
+
+def derive_ahead(
+    name: str, first: Derived, compute: Callable[[], Any], following: Iterable[tuple[Derived, Callable[[], Any]]]
+) -> Any:
+    """The value of ``first``; while another thread is at it, work on the ``following`` ones instead of waiting.
+
+    ``following`` is consumed lazily and only for as long as the first is not done.
+    """
+    if not first.claim(name, compute):
+        for derived, compute_later in following:
+            derived.claim(name, compute_later)
+            if first.is_done(name):
+                break
+    return first.derive(name, compute)

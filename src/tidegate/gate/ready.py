@@ -1,0 +1,71 @@
+"""Readiness: which tuples of sorted runs may be handed out at a watermark.
+
+A tuple is *ready* when τ ≤ W, W the least of the sources' watermarks (STRETCH, definition 3), and *settled* when τ < W.
+A source's watermark is the latest τ it delivered, or what it promised explicitly if that is more. Times are int64
+microseconds; the two ends of the range stand for −∞ and +∞ and are not valid times of tuples.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+Array = np.ndarray[Any, Any]
+
+START = -(2**63)
+"""The watermark before anything is known."""
+
+END = 2**63 - 1
+"""The watermark at the end of input: +∞."""
+
+
+class Slice(NamedTuple):
+    """Rows [low, high) of a batch of one input, in non-decreasing τ."""
+
+    input: int
+    batch: pa.RecordBatch
+    times: Array
+    low: int
+    high: int
+
+
+class Run:
+    """A batch in non-decreasing τ whose rows leave from the front; never empty.
+
+    ``head`` and ``last`` are the first and last τ still held, as Python integers, so that most comparisons need no NumPy.
+    """
+
+    __slots__ = ("batch", "head", "input", "last", "low", "row_bytes", "times")
+
+    def __init__(self, input_index: int, batch: pa.RecordBatch, times: Array) -> None:
+        self.input = input_index
+        self.batch = batch
+        self.times = times
+        self.low = 0
+        self.head = int(times[0])
+        self.last = int(times[-1])
+        self.row_bytes = batch.nbytes / len(times)
+
+    def __len__(self) -> int:
+        return len(self.times) - self.low
+
+    def bound(self, watermark: int, settled: bool) -> int:
+        """The position after the last row that is ready (settled) at a watermark."""
+        if self.last < watermark or (self.last == watermark and not settled):
+            return len(self.times)
+        return self.low + int(self.times[self.low :].searchsorted(watermark, "left" if settled else "right"))
+
+    def take(self, high: int) -> Slice:
+        """Hand out the rows before ``high``."""
+        taken = Slice(self.input, self.batch, self.times, self.low, high)
+        self.low = high
+        if high < len(self.times):
+            self.head = int(self.times[high])
+        return taken
+
+
+def is_ready(head: int, watermark: int, settled: bool) -> bool:
+    """Whether a tuple at ``head`` may leave at a watermark."""
+    return head < watermark or (head == watermark and not settled)

@@ -1,0 +1,1 @@
+"""Queries in one process: threads over shared memory, after STRETCH."""

@@ -1,0 +1,97 @@
+"""What the instances of one region do with a segment, and where their results go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from tidegate.gate.segment import Segment
+from tidegate.operators.shared_windows import Array, Lifted, SharedWindows
+from tidegate.query.schema import conform
+from tidegate.runtime.local.regions import Feed, Region
+
+
+class Work(Protocol):
+    """The work of a region; shared by its instances, called from all of their threads."""
+
+    def derive(self, segment: Segment, instance: int) -> object:
+        """The part of a segment's work that is done once, by whichever instance comes first."""
+        ...
+
+    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        """What one instance hands out for a segment, in the order of event time; ``derived`` is None if it has no rows."""
+        ...
+
+    def join(self, instance: int, number: int, watermark: int) -> None: ...
+
+    def leave(self, instance: int) -> None: ...
+
+    def passed(self, instance: int, number: int, watermark: int) -> None: ...
+
+
+def tuples_of(region: Region, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
+    """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
+    for feed in region.inputs:
+        for batch in (segment.late[feed.input], segment.batches[feed.input]):
+            if batch is not None and batch.num_rows:
+                table = pa.Table.from_batches([batch])
+                # A region applies the steps to what it makes itself; a source hands out what it reads.
+                yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWork:
+    """A windowed aggregate: lifting is shared, windows are handed out by the owners of their shards."""
+
+    region: Region
+    state: SharedWindows
+
+    def derive(self, segment: Segment, instance: int) -> Lifted:
+        tables = [table for _, table in tuples_of(self.region, segment)]
+        if not tables:
+            return Lifted((), 0, ())
+        tuples = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        lifted = self.state.lift(segment.index, tuples, segment.since)
+        self.state.insert(segment.index, lifted)
+        return lifted
+
+    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        if isinstance(derived, Lifted) and derived.reopened:
+            yield from self.state.revisions(segment.index, derived, owned)
+        yield from self.state.expired(segment.index, segment.since, segment.watermark, owned)
+
+    def join(self, instance: int, number: int, watermark: int) -> None:
+        self.state.join(instance, number, watermark)
+
+    def leave(self, instance: int) -> None:
+        self.state.leave(instance)
+
+    def passed(self, instance: int, number: int, watermark: int) -> None:
+        self.state.passed(instance, number, watermark)
+        self.state.compact()
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessWork:
+    """No state: whoever derives a segment hands it out, and all keep the order by passing the watermark on."""
+
+    region: Region
+
+    def derive(self, segment: Segment, instance: int) -> tuple[int, list[pa.Table]]:
+        return instance, [table for _, table in tuples_of(self.region, segment)]
+
+    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        if isinstance(derived, tuple) and derived[0] == instance:
+            yield from derived[1]
+
+    def join(self, instance: int, number: int, watermark: int) -> None:
+        """Nothing is held for an instance."""
+
+    def leave(self, instance: int) -> None:
+        """Nothing is held for an instance."""
+
+    def passed(self, instance: int, number: int, watermark: int) -> None:
+        """Nothing is held for a segment."""

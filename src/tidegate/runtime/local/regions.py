@@ -1,0 +1,103 @@
+"""The query as regions: what runs between two gates, and the feeds that join them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidegate.errors import InternalError
+from tidegate.query.nodes import Node, Source, Stateless, Union, WindowAggregate, apply_stateless, walk
+
+OUTPUT = -1
+"""The target of feeds whose tuples leave the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One way for tuples: from a source or a region, through stateless steps, to an input of a region or out.
+
+    The steps run where the tuples are made if a region makes them, else where they are read; both are spread over
+    instances.
+    """
+
+    origin: Source | int
+    steps: tuple[Stateless, ...]
+    target: int
+    input: int
+    time: str
+    schema: pa.Schema
+
+    def apply(self, tuples: pa.Table) -> pa.Table:
+        """The tuples after all steps."""
+        for step in self.steps:
+            tuples = apply_stateless(step, tuples)
+        return tuples
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A stateful operator, or None for the stateless way from sources straight to the output, and its feeds."""
+
+    number: int
+    name: str
+    operator: WindowAggregate | None
+    inputs: tuple[Feed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """A whole query: its regions, each after those it reads, and the feeds that lead out of it."""
+
+    regions: tuple[Region, ...]
+    outputs: tuple[Feed, ...]
+
+    def feeds_from(self, origin: Source | int) -> tuple[Feed, ...]:
+        """The feeds that begin at a source or a region."""
+        every = [feed for region in self.regions for feed in region.inputs] + list(self.outputs)
+        return tuple(feed for feed in every if feed.origin is origin or feed.origin == origin)
+
+
+def regions_of(query: Node) -> Regions:
+    """Cut a query before each stateful operator; what leads from a source to the output without one is a region too.
+
+    A stream that is read twice has two feeds, so the two sides of a diamond keep their own steps.
+    """
+    stateful = [node for node in walk(query) if isinstance(node, WindowAggregate)]
+    number_of = {id(node): number for number, node in enumerate(stateful)}
+    regions = [
+        Region(number, node.name, node, tuple(_feeds(node.input, number, number_of)))
+        for number, node in enumerate(stateful)
+    ]
+    outward = list(_feeds(query, OUTPUT, number_of))
+    if any(isinstance(feed.origin, Source) for feed in outward):
+        # Everything that leaves passes one stateless region, which keeps the order of what it merges.
+        last = len(regions)
+        regions.append(Region(last, query.name, None, tuple(_feeds(query, last, number_of))))
+        outward = [Feed(last, (), OUTPUT, 0, query.time, query.schema)]
+    return Regions(tuple(regions), tuple(outward))
+
+
+def _feeds(node: Node, target: int, number_of: dict[int, int]) -> Iterator[Feed]:
+    paths = list(_paths(node, (), number_of))
+    for position, (origin, steps) in enumerate(paths):
+        yield Feed(origin, steps, target, position, node.time, node.schema)
+
+
+def _paths(
+    node: Node, after: tuple[Stateless, ...], number_of: dict[int, int]
+) -> Iterator[tuple[Source | int, tuple[Stateless, ...]]]:
+    """The ways that lead to a node, each from where its tuples come from."""
+    match node:
+        case Source():
+            yield node, after
+        case WindowAggregate():
+            yield number_of[id(node)], after
+        case Union():
+            for upstream in node.inputs:
+                yield from _paths(upstream, after, number_of)
+        case _ if hasattr(node, "input"):
+            yield from _paths(node.input, (node, *after), number_of)
+        case _:
+            raise InternalError(f"no way leads to {type(node).__name__}")

@@ -1,0 +1,208 @@
+"""A region at work: its gate, its instances, and its reconfigurations."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import QueryError
+from tidegate.gate.aborted import GateAborted
+from tidegate.gate.gate import Gate
+from tidegate.gate.reader import Reader
+from tidegate.gate.ready import END, START
+from tidegate.gate.segment import Segment
+from tidegate.gate.source import Source, SourceSpec
+from tidegate.operators.shared_windows import SHARDS
+from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
+from tidegate.runtime.local.pool import Pool
+from tidegate.runtime.local.region_work import Work
+from tidegate.runtime.local.regions import Feed, Region
+
+AHEAD = 4
+"""How many segments an instance derives in advance while another one is at the segment it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where a region's results go: a feed, and the gate it leads to."""
+
+    feed: Feed
+    gate: Gate
+
+    def spec(self, region: Region, instance: int) -> SourceSpec:
+        """The source that an instance is for the gate."""
+        return self.spec_of(self.feed, region, instance)
+
+    @staticmethod
+    def spec_of(feed: Feed, region: Region, instance: int) -> SourceSpec:
+        """The source that an instance is for a feed: in order, except for revisions, and with explicit watermarks."""
+        name = f"{region.name}/{instance} to {feed.target}.{feed.input}"
+        return SourceSpec(name, feed.input, feed.time, disorder_us=None)
+
+
+@dataclass(slots=True, eq=False)
+class RunningRegion:
+    """One region and the instances that work on it.
+
+    Instances are threads of the pool, each with a reader of the gate and a source in every gate the region feeds. A
+    failure of one ends the run through ``fail``.
+    """
+
+    region: Region
+    work: Work
+    gate: Gate
+    outlets: tuple[Outlet, ...]
+    pool: Pool
+    fail: Callable[[BaseException], None]
+    most: int
+    epoch: Epoch
+    _asked: Epoch = field(init=False)
+    _next_instance: int = field(init=False)
+    _switches: list[Switch] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._asked = self.epoch
+        self._next_instance = len(self.epoch.instances)
+
+    @staticmethod
+    def first_epoch(instances: int) -> Epoch:
+        """The epoch a region begins with."""
+        return Epoch(0, tuple(range(instances)), even_mapping(SHARDS, instances))
+
+    @property
+    def instances(self) -> int:
+        """How many instances work now."""
+        return len(self.epoch.instances)
+
+    def start(self) -> None:
+        """Start the instances of the first epoch."""
+        for instance in self.epoch.instances:
+            self.work.join(instance, -1, START)
+        for instance in self.epoch.instances:
+            self._begin(instance, self.epoch)
+
+    def ask(self, instances: int | None, mapping: Sequence[int] | None) -> Switch:
+        """Write the next epoch into the log; what is not given stays as it is.
+
+        The mapping of a new number of instances is even unless one is given.
+        """
+        with self._lock:
+            before = self._asked
+            count = len(before.instances) if instances is None else instances
+            if not 1 <= count <= self.most:
+                raise QueryError(
+                    f"subquery '{self.region.name}': {count} instances; it may have 1 to {self.most} "
+                    "(start with instances=(first, most) to allow more)"
+                )
+            if mapping is not None:
+                owners = checked_mapping(mapping, SHARDS, count)
+            else:
+                owners = before.mapping if count == len(before.instances) else even_mapping(SHARDS, count)
+            fresh = range(self._next_instance, self._next_instance + count - len(before.instances))
+            after = Epoch(before.number + 1, (*before.instances[:count], *fresh), np.asarray(owners))
+            switch = Switch.between(before, after)
+            self.gate.append_control(switch)
+            self._next_instance += len(fresh)
+            self._asked = after
+            self._switches.append(switch)
+            if self._ended:
+                switch.give_up()
+        return switch
+
+    def ended(self) -> None:
+        """The run is over: no switch will complete any more."""
+        with self._lock:
+            self._ended = True
+            for switch in self._switches:
+                switch.give_up()
+
+    def _begin(self, instance: int, epoch: Epoch, switch: Switch | None = None) -> None:
+        reader = self.gate.reader(str(instance))
+        sources = [outlet.gate.source(outlet.spec(self.region, instance).name) for outlet in self.outlets]
+        self.pool.run(lambda: self._run(instance, reader, sources, epoch, switch))
+
+    def _run(
+        self, instance: int, reader: Reader, sources: Sequence[Source], epoch: Epoch, switch: Switch | None
+    ) -> None:
+        """An instance's whole life; ``switch`` is the one that brought it in."""
+        try:
+            if switch is not None:
+                self._switched(instance, switch)
+            self._follow(instance, reader, sources, epoch)
+        except GateAborted:
+            pass
+        except BaseException as error:
+            self.fail(error)
+
+    def _follow(self, instance: int, reader: Reader, sources: Sequence[Source], epoch: Epoch) -> None:
+        """Read the log to its end, or to the epoch in which this instance has no place."""
+        owned = epoch.owned(instance)
+        for segment in reader:
+            if isinstance(segment.control, Switch):
+                epoch = segment.control.after
+                self._switch(instance, reader, segment, segment.control)
+                if instance not in epoch.instances:
+                    for source in sources:
+                        source.end()
+                    return
+                owned = epoch.owned(instance)
+                continue
+            derived = None
+            if segment.rows:
+                derived = reader.derive("work", lambda each: self.work.derive(each, instance), AHEAD)
+            made = list(self.work.results(segment, derived, instance, owned))
+            self._hand_out(made, sources, segment.watermark)
+            self.work.passed(instance, segment.index, segment.watermark)
+            for switch in self._under_way():
+                switch.moved()
+
+    def _hand_out(self, tables: list[pa.Table], sources: Sequence[Source], watermark: int) -> None:
+        """Add results to every gate the region feeds, then the watermark, with or without results."""
+        for outlet, source in zip(self.outlets, sources, strict=True):
+            made = [outlet.feed.apply(table) for table in tables]
+            batches = [batch for table in made for batch in table.combine_chunks().to_batches() if batch.num_rows]
+            for batch in batches:
+                source.add(batch)
+            if watermark < END:
+                source.advance(watermark)
+            else:
+                source.end()
+
+    def _switch(self, instance: int, reader: Reader, segment: Segment, switch: Switch) -> None:
+        """Go over to the next epoch, at the same place of the log as every other instance.
+
+        Whoever is first adds the new instances: they read on from here. Nobody has to wait for the others, since what is
+        shared is never changed, only added to.
+        """
+        after = switch.after
+        if fresh := switch.take_newcomers():
+            self.gate.add_readers([str(number) for number in fresh], reader)
+            for number in fresh:
+                self.work.join(number, segment.index, segment.watermark)
+                for outlet in self.outlets:
+                    outlet.gate.add_sources([outlet.spec(self.region, number)], segment.watermark)
+                self._begin(number, after, switch)
+        if instance in after.instances:
+            self.work.passed(instance, segment.index, segment.watermark)
+        else:
+            self.gate.remove_readers([str(instance)])
+            self.work.leave(instance)
+        self._switched(instance, switch)
+
+    def _switched(self, instance: int, switch: Switch) -> None:
+        """One more instance is in the new epoch, or out of it."""
+        if switch.switched(instance):
+            with self._lock:
+                self._switches.remove(switch)
+                if switch.after.number > self.epoch.number:
+                    self.epoch = switch.after
+
+    def _under_way(self) -> tuple[Switch, ...]:
+        """The switches that are not complete; almost always none."""
+        return tuple(self._switches) if self._switches else ()
