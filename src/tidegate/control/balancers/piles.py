@@ -1,0 +1,96 @@
+"""Instances as piles of shards, with the most and the least loaded at hand while shards move one by one."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from tidegate.control.balancers.balance import Floats, Ints, instance_loads
+
+Entry = tuple[float, int, int]
+"""A shard in a pile: its load, then its size and number negated, so that of equal loads the last is cheapest to move."""
+
+
+class Piles:
+    """A mapping that is being changed.
+
+    Finding the most and least loaded instance and the shard nearest to a load costs a logarithm each; a move costs one
+    insertion into a sorted list. Of equally loaded instances the one with the lowest number counts as most and as
+    least loaded. `set_aside` hides an instance from `most` until a shard is moved to it.
+    """
+
+    def __init__(self, owners: Ints, loads: Floats, instances: int, sizes: Ints | None) -> None:
+        weights = np.zeros(len(owners), dtype=np.int64) if sizes is None else sizes
+        shards = np.arange(len(owners))
+        order = np.lexsort((-shards, -weights, loads))
+        self._piles: list[list[Entry]] = [[] for _ in range(instances)]
+        columns = (owners[order].tolist(), loads[order].tolist(), (-weights[order]).tolist(), (-order).tolist())
+        for owner, load, weight, shard in zip(*columns, strict=True):
+            self._piles[owner].append((load, weight, shard))
+        self.loads: list[float] = instance_loads(owners, loads, instances).tolist()
+        self.owners = owners.copy()
+        self._most = [(-load, instance) for instance, load in enumerate(self.loads)]
+        self._least = [(load, instance) for instance, load in enumerate(self.loads)]
+        heapify(self._most)
+        heapify(self._least)
+        self._aside: set[int] = set()
+
+    def most(self) -> int | None:
+        """The most loaded instance that is not set aside; None if all are."""
+        while self._most:
+            load, instance = self._most[0]
+            if -load == self.loads[instance] and instance not in self._aside:
+                return instance
+            heappop(self._most)
+        return None
+
+    def least(self) -> int:
+        """The least loaded instance."""
+        while self._least[0][0] != self.loads[self._least[0][1]]:
+            heappop(self._least)
+        return self._least[0][1]
+
+    def set_aside(self, instance: int) -> None:
+        """Pass over an instance that has nothing worth moving."""
+        self._aside.add(instance)
+
+    def empty(self) -> set[int]:
+        """The instances without any shard."""
+        return {instance for instance, pile in enumerate(self._piles) if not pile}
+
+    def largest_within(self, instance: int, least: float, most: float) -> Entry | None:
+        """The heaviest shard of an instance whose load lies in [least, most]."""
+        pile = self._piles[instance]
+        index = bisect_right(pile, most, key=_load) - 1
+        return pile[index] if index >= 0 and pile[index][0] >= least else None
+
+    def nearest(self, instance: int, load: float) -> Entry | None:
+        """The shard of an instance whose load is nearest to `load`; of two as near, the lighter."""
+        pile = self._piles[instance]
+        if not pile:
+            return None
+        above = bisect_left(pile, load, key=_load)
+        if above == len(pile):
+            return pile[-1]
+        heavier = pile[bisect_right(pile, pile[above][0], key=_load) - 1]
+        if above == 0 or heavier[0] - load < load - pile[above - 1][0]:
+            return heavier
+        return pile[above - 1]
+
+    def move(self, entry: Entry, source: int, target: int) -> None:
+        """Take a shard from one pile to another."""
+        self._piles[source].pop(bisect_left(self._piles[source], entry))
+        insort(self._piles[target], entry)
+        self.owners[-entry[2]] = target
+        self.loads[source] -= entry[0]
+        self.loads[target] += entry[0]
+        self._aside.discard(target)
+        for instance in (source, target):
+            heappush(self._most, (-self.loads[instance], instance))
+            heappush(self._least, (self.loads[instance], instance))
+
+
+def _load(entry: Entry) -> float:
+    return entry[0]
