@@ -12,7 +12,8 @@ The listings are followed except where a trace by hand shows that they do not se
     floor. The series is cut to the limits.
 2.  *Throughput is compared with a tolerance* (`noise`). Exact comparisons turn every measurement into "more" or "less".
     Worse, P5 goes down when throughput above is equal and P1 goes up when it is equal, so in front of a bottleneck
-    elsewhere the listings alternate between two levels for ever. Here P5 and P1 ask for the same gain.
+    elsewhere the listings alternate between two levels for ever. Here P5 and P1 ask for the same gain: more than the
+    noise, or than half of what the step can bring at best where that is less.
 3.  *P1 also returns to a level remembered as free of congestion*, however small its gain: with a low threshold a level
     may be congested although it carries almost all of the load.
 4.  *Throughput tells of less load only without congestion.* A congested region delivers what it can, whatever is
@@ -187,19 +188,24 @@ class SasoRun:
     def _exceeds(self, more: float, less: float) -> bool:
         return more > less * (1 + self._settings.noise)
 
+    def _gains(self, level: int, throughput: float, above: float) -> bool:
+        """Whether the step up from a level was worth it: more than noise, or than half of what a small step can bring."""
+        ideal = self._levels.step(level, level + 1) / self._levels.numbers[level]
+        return above > throughput * (1 + min(self._settings.noise, ideal / 2))
+
     def _remote(self, now: _Period) -> bool:
         """P5: came up from a congested level, is congested still, and delivers no more: the bottleneck is elsewhere."""
         below = self._memory.just_left(now.level - 1)
         if below is None or not (now.congested and below.congested):
             return False
-        return not self._exceeds(now.throughput, below.last_throughput)
+        return not self._gains(now.level - 1, below.last_throughput, now.throughput)
 
     def _expand(self, now: _Period) -> Decision:
         """P1: go up unless the level above is known to be congested and to deliver no more."""
         if now.level == self._levels.top:
             return self._stay(now, "congested, but these are the most instances allowed")
         above = self._memory.at(now.level + 1)
-        if above and above.congested and not self._exceeds(above.last_throughput, now.throughput):
+        if above and above.congested and not self._gains(now.level, now.throughput, above.last_throughput):
             number = self._levels.numbers[now.level + 1]
             why_not = f"congested too when last tried, and delivered {above.last_throughput:g} tuples/s"
             return self._stay(now, f"congested, but {number} instances did no better", Alternative(number, why_not))
