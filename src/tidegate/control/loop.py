@@ -221,7 +221,7 @@ def shadow_labels(shadows: tuple[Controller, ...]) -> tuple[str, ...]:
 
 def _decide(deciding: Deciding, needs: Needs, observation: Observation) -> tuple[Decision, bool]:
     """What a controller decides, and whether it was asked: not if anything it needs is missing."""
-    missing = observation.missing(needs.required)
+    missing = needs.missing(observation)
     if missing:
         why = f"not known: {', '.join(missing)}"
         return hold(observation.subquery, observation.instances, why, missing=missing), False
