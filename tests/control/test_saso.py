@@ -7,9 +7,12 @@ Instances follow the levels 1, 2, 3, 4, 6, 8, 11, 16, 23, 32.
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 
 from tidegate.control.controller import Limits
+from tidegate.control.controllers import saso_levels
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.controllers.saso_levels import Levels
 from tidegate.control.decision import Action, Decision
@@ -49,6 +52,9 @@ class TestLevels:
     )
     def test_cut_to_the_limits(self, limits: Limits, numbers: tuple[int, ...]) -> None:
         assert Levels.rapid(limits).numbers == numbers
+
+    def test_examples_in_the_documentation(self) -> None:
+        assert doctest.testmod(saso_levels).failed == 0
 
     def test_one_instance_at_a_time_without_rapid_scaling(self) -> None:
         assert after((6, YES, 6000), saso=Saso(rapid=False)) == 7

@@ -9,8 +9,9 @@ The cost model is that of joins that compare each tuple with the whole opposite 
 
     comparisons per second = r_L·|W_R| + r_R·|W_L|
 
-With rates as they are, a window of `window_seconds` loses its old tuples evenly and gains new ones at its rate, so that
-t seconds ahead it holds |W|·(1 − t/window) + r·t, and r·window once t ≥ window. `predictive_work.py` has it as functions.
+A window of `window_seconds` ends up with r·window tuples if the rate r stays, at the latest when the tuples it holds now
+are gone. Until then it grows by r less what leaves it, which is known from what it held one observation before; without
+one, its tuples are taken to be of even age. `predictive_work.py` has the model as functions.
 
 A subquery without windowed inputs is sized for its offered rate and its backlog, at the cost per tuple it has shown.
 Where the backlog is not known, pending work is left out and the decision says so.
@@ -81,11 +82,15 @@ class Predictive:
 
 
 class PredictiveRun:
-    """The predictive controller at work. It remembers what one busy instance did in the last period with any work."""
+    """The predictive controller at work.
+
+    It remembers what one busy instance did in the last period with any work, and what the windows held one period ago.
+    """
 
     def __init__(self, settings: Predictive, limits: Limits) -> None:
         self._settings, self._limits = settings, limits
         self._capacity: dict[bool, float] = {}
+        self._before: Observation | None = None
 
     def decide(self, observation: Observation) -> Decision:
         """Compare the greatest predicted work with what the instances can do; go to the target if it is out of range."""
@@ -94,6 +99,7 @@ class PredictiveRun:
         if missing:
             why = f"not known: {', '.join(missing)}"
             return hold(observation.subquery, observation.instances, why, missing=missing)
+        before, self._before = self._before, observation
         done = observation.comparisons if joins else observation.processed
         busy_instances = sum(observation.busy or ())
         if done and busy_instances > 0:
@@ -102,7 +108,7 @@ class PredictiveRun:
             return hold(observation.subquery, observation.instances, "no work was done yet, so its cost is unknown")
         settings = self._settings
         if joins:
-            work = join_work(observation, settings.horizon_seconds, settings.drain_seconds)
+            work = join_work(observation, before, settings.horizon_seconds, settings.drain_seconds)
         else:
             work = tuple_work(observation, settings.drain_seconds)
         return self._size(observation, work, self._capacity[joins])

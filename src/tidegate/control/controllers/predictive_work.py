@@ -32,40 +32,80 @@ class Work:
         return f"{self.now:.4g} {self.unit}/s now, {self.predicted:.4g} predicted, {self.pending:.4g} to catch up"
 
 
-def held_ahead(window: WindowInput, ahead_seconds: float) -> float:
-    """How many tuples an input's window holds some time ahead, if its rate stays and what it holds is of even age.
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One input's window on its way to what it will hold if the rate stays: `rate · window_seconds`.
 
-    >>> held_ahead(WindowInput(rate=10, held=0, window_seconds=60), 30)
-    300.0
+    `leaving_rate` is how many tuples per second grow too old.
+
+    >>> Filling(WindowInput(rate=10, held=0, window_seconds=60), leaving_rate=0).held_ahead(30)
+    300
     """
-    passed = min(ahead_seconds / window.window_seconds, 1.0) if window.window_seconds > 0 else 1.0
-    return window.held * (1 - passed) + window.rate * window.window_seconds * passed
+
+    window: WindowInput
+    leaving_rate: float
+
+    @property
+    def full(self) -> float:
+        return self.window.rate * self.window.window_seconds
+
+    @property
+    def full_after_seconds(self) -> float:
+        """When the window holds what it will hold, at the latest when all it holds now is gone."""
+        growth = self.window.rate - self.leaving_rate
+        missing = self.full - self.window.held
+        return min(missing / growth, self.window.window_seconds) if missing * growth > 0 else 0.0
+
+    def held_ahead(self, ahead_seconds: float) -> float:
+        if ahead_seconds >= self.full_after_seconds:
+            return self.full
+        return self.window.held + (self.window.rate - self.leaving_rate) * ahead_seconds
 
 
-def comparisons_ahead(inputs: tuple[WindowInput, ...], ahead_seconds: float) -> tuple[float, float]:
+def filling(window: WindowInput, before: WindowInput | None, elapsed_seconds: float) -> Filling:
+    """How a window fills: what leaves it is measured against what it held `elapsed_seconds` before.
+
+    Without that, or where it would lead away from the full window, tuples are taken to be of even age.
+    """
+    even = window.held / window.window_seconds if window.window_seconds > 0 else 0.0
+    if before is None or elapsed_seconds <= 0:
+        return Filling(window, even)
+    growth = (window.held - before.held) / elapsed_seconds
+    towards = growth * (window.rate * window.window_seconds - window.held) > 0
+    return Filling(window, max(window.rate - growth, 0.0) if towards else even)
+
+
+def comparisons_ahead(inputs: tuple[Filling, ...], ahead_seconds: float) -> tuple[float, float]:
     """Comparisons per second some time ahead, and comparisons per tuple, each tuple against every other input's window.
 
     Tuples are of the inputs in the proportion of their rates, or of all alike if nothing arrives.
     """
-    held = [held_ahead(window, ahead_seconds) for window in inputs]
+    held = [each.held_ahead(ahead_seconds) for each in inputs]
     against = [sum(held) - own for own in held]
-    rate = sum(window.rate for window in inputs)
+    rate = sum(each.window.rate for each in inputs)
     if rate == 0:
         return 0.0, sum(against) / len(inputs)
-    per_second = sum(window.rate * others for window, others in zip(inputs, against, strict=True))
+    per_second = sum(each.window.rate * others for each, others in zip(inputs, against, strict=True))
     return per_second, per_second / rate
 
 
-def join_work(observation: Observation, horizon_seconds: float, drain_seconds: float) -> Work:
+def join_work(
+    observation: Observation, before: Observation | None, horizon_seconds: float, drain_seconds: float
+) -> Work:
     """The work of a join: the greatest until the horizon, and every pending tuple as dear as at the dearest moment.
 
-    Work changes linearly up to the end of each window, so only those moments and the horizon have to be looked at.
+    `before` is an earlier observation of the same join, if there is one. Work changes linearly until a window is full,
+    so only those moments, now and the horizon have to be looked at.
     """
-    inputs = observation.window_inputs or ()
-    moments = {0.0, horizon_seconds, *(min(window.window_seconds, horizon_seconds) for window in inputs)}
+    windows = observation.window_inputs or ()
+    earlier = (before.window_inputs or ()) if before else ()
+    elapsed_seconds = observation.time_seconds - before.time_seconds if before else 0.0
+    known = earlier if len(earlier) == len(windows) else (None,) * len(windows)
+    inputs = tuple(filling(window, past, elapsed_seconds) for window, past in zip(windows, known, strict=True))
+    moments = {0.0, horizon_seconds, *(min(each.full_after_seconds, horizon_seconds) for each in inputs)}
     predicted, per_tuple = max(comparisons_ahead(inputs, moment) for moment in moments)
     catching_up = _waiting(observation) / drain_seconds
-    rate = sum(window.rate for window in inputs)
+    rate = sum(window.rate for window in windows)
     now, _ = comparisons_ahead(inputs, 0.0)
     return Work("comparisons", now, predicted, per_tuple * catching_up, rate + catching_up)
 
