@@ -174,7 +174,7 @@ class ThresholdsDeciding:
         )
         if work.hot:
             seen = f"{work.hottest}; the other instances: {seen}"
-        if settings.lower <= share <= settings.upper:
+        if settings.lower - ROUNDING <= share <= settings.upper + ROUNDING:
             return instances, f"{seen}, within [{settings.lower:.2f}, {settings.upper:.2f}]"
         fitting = max(1, work.hot + math.ceil(work.rest / settings.target - ROUNDING))
         if share > settings.upper:
