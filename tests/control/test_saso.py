@@ -208,6 +208,13 @@ class TestDeviations:
         # As printed: less load → congestion at 4 forgotten → no P5 → 8, 11, …
         assert after((4, YES, 4000), (6, YES, 3500)) == 4
 
+    def test_4_a_fall_under_congestion_is_not_less_load(self) -> None:
+        # 11 was of no use at 7,000. 8 falters to 5,500 and recovers to 6,700 before the change it asked for is in force:
+        # the stay still counts from 7,000, so this is no rise, and 11 is still of no use.
+        learnt = ((8, YES, 7000), (11, YES, 7000), (8, YES, 7000))
+        assert after(*learnt, (8, YES, 5500)) == 11
+        assert after(*learnt, (8, YES, 5500), (8, YES, 6700)) == 8
+
     def test_5_more_throughput_after_p5_is_not_more_load(self) -> None:
         # As printed: 4,000 > 3,500 → more load → 6 forgotten → 6 again, for ever.
         assert after((4, YES, 4000), (6, YES, 3500), (4, YES, 4000)) == 4
