@@ -93,8 +93,9 @@ class Queueing:
     Measured rates are never twice the same, and the model rounds up, so on constant load its answer would flip whenever
     the noise crosses a step. It is therefore asked twice: with the rates as measured, which says how many are needed,
     and with `margin` more arrivals, which says how many are worth keeping. Below the first it goes up, above the second
-    down, and in between it holds. A subquery alone can then flip only if measurements of the same load differ by more
-    than the margin.
+    down, and in between it holds. With a steady service rate, a subquery alone then never turns round as long as two
+    measurements of its arrival rate differ by no more than the margin: what it went up to is needed at the larger, and
+    so kept at the smaller; what it went down to is enough at the smaller with the margin, and so at the larger.
     """
 
     target_seconds: float
