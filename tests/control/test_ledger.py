@@ -205,7 +205,7 @@ def test_a_decision_is_explained_in_sentences(file: Path) -> None:
         "Rejected: 4 instances, because 4 would be too many.",
         "It was carried out, in force after 0 s, 4,096 bytes of state moved.",
         "seen 5 s later: utilisation 50%, expected 50%, before 100%;",
-        "In the shadow, holding would have decided: held at 1 instance: content.",
+        "In the shadow, holding would hold at 1 instance: content.",
         "In the shadow, failing failed: ZeroDivisionError: no rate.",
     ):
         assert sentence in text
@@ -214,7 +214,7 @@ def test_a_decision_is_explained_in_sentences(file: Path) -> None:
 def test_a_shadows_decision_is_explained_as_such(file: Path) -> None:
     number = decisions(file, Chosen(subquery="q", controller="holding"))["decision"][0].as_py()
     text = explain(file, number)
-    assert "The controller holding, in the shadow, would have decided: held at 1 instance." in text
+    assert "The controller holding, in the shadow, would hold at 1 instance." in text
     assert "The driver, swinging, went up from 1 to 2 instances" in text
 
 
@@ -237,6 +237,8 @@ def test_refusals_advice_and_limits_are_kept(tmp_path: Path) -> None:
     assert column(table, "result") == ["refused", "advised", "held"]
     assert column(table, "wanted_instances") == [2, 2, 2]
     assert column(table, "instances") == [2, 2, 1]
+    assert "swinging tried to go up from 1 to 2 instances." in explain(path, 1)
+    assert "swinging advised to go up from 1 to 2 instances." in explain(path, 2)
     assert "It was refused (no cores left); things stayed as they were." in explain(path, 1)
     assert "because this was a dry run" in explain(path, 2)
     assert "It wanted 2 instances (provision), and the loop allowed less." in explain(path, 3)

@@ -10,6 +10,8 @@ from tidegate.errors import UserError
 from tidegate.telemetry.schema import open_to_read
 
 DID = {"provision": "went up", "decommission": "went down", "balance": "moved shards", "hold": "held"}
+DO = {"provision": "go up", "decommission": "go down", "balance": "move shards", "hold": "hold"}
+NOT_DONE = {"advised": "advised to", "opinion": "would", "refused": "tried to"}
 
 SELECT = """
 SELECT d.*, o.run, o.subquery, o.step, o.time_seconds, o.period_seconds, o.instances AS before, o.offered, o.admitted,
@@ -70,14 +72,15 @@ def _headline(row: sqlite3.Row) -> str:
 def _did(row: sqlite3.Row) -> str:
     if row["result"] == "failed":
         return f"failed with {row['note']}"
-    would = {"advised": "advised: ", "opinion": "would have decided: ", "refused": "tried: "}.get(row["result"], "")
-    return f"{would}{_change(row)}"
-
-
-def _change(row: sqlite3.Row) -> str:
-    if row["action"] in ("hold", "balance"):
-        return f"{DID[row['action']]} {'at' if row['action'] == 'hold' else 'among'} {counted(row['instances'])}"
-    return f"{DID[row['action']]} from {row['before']:,} to {counted(row['instances'])}"
+    not_done = NOT_DONE.get(row["result"])
+    verb = f"{not_done} {DO[row['action']]}" if not_done else DID[row["action"]]
+    match row["action"]:
+        case "hold":
+            return f"{verb} at {counted(row['instances'])}"
+        case "balance":
+            return f"{verb} among {counted(row['instances'])}"
+        case _:
+            return f"{verb} from {row['before']:,} to {counted(row['instances'])}"
 
 
 def _observed(row: sqlite3.Row) -> str:
