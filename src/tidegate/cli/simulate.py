@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.run import positive
@@ -36,12 +37,13 @@ NONE = "none"
 def add_to(commands: Any) -> None:
     """Add the command to the command line."""
     loads = "\n".join(f"  {name:<17} {meaning}" for name, meaning in MEANINGS.items())
-    controllers = "\n".join(f"  {name:<17} {_meaning(kind)}" for name, kind in CONTROLLERS.items())
+    meanings = {name: _meaning(kind) for name, kind in CONTROLLERS.items()} | {NONE: "instances stay as they are"}
+    controllers = "\n".join(f"  {name:<17} {meaning}" for name, meaning in meanings.items())
     made = commands.add_parser(
         "simulate",
         help="try a controller against a load, in simulation",
         description=DESCRIPTION,
-        epilog=f"controllers:\n{controllers}\n  {NONE:<17} instances stay as they are at the start\n\nloads:\n{loads}\n\n{EXAMPLES}",
+        epilog=f"controllers:\n{controllers}\n\nloads:\n{loads}\n\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     steering = made.add_argument_group("control")
@@ -103,7 +105,7 @@ def command(chosen: argparse.Namespace) -> None:
         cooldown_seconds=cooldown_seconds,
         max_step=max_step,
     )
-    shadows = tuple(CONTROLLERS[name]() for name in chosen.shadow)
+    shadows = tuple(_made(name, chosen.target_ms) for name in chosen.shadow)
     line = ProgressLine()
     with ExitStack() as opened:
         record = None
@@ -190,8 +192,16 @@ def _steering(chosen: argparse.Namespace) -> tuple[Controller | None, Limits, fl
     from tidegate.control.controller import Limits
 
     name = chosen.controller or RECOMMENDED
-    driver = None if name == NONE else CONTROLLERS[name]()
+    driver = None if name == NONE else _made(name, chosen.target_ms)
     return driver, chosen.instances or Limits(), chosen.cooldown or 0.0, chosen.max_step
+
+
+def _made(name: str, target_ms: float) -> Controller:
+    """A controller with its own settings, and the latency target if it takes one."""
+    kind = CONTROLLERS[name]
+    takes_target = any(field.name == "target_seconds" for field in fields(kind))
+    made: Controller = kind(target_seconds=target_ms / 1000) if takes_target else kind()
+    return made
 
 
 def _meaning(kind: type) -> str:

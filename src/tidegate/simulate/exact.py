@@ -68,7 +68,7 @@ def sojourns(
     """
     random = np.random.default_rng(seed)
     arrivals = poisson_arrivals(arrival_rate, count, random)
-    spent = []
+    spent: list[Floats] = []
     for station in stations:
         services = random.exponential(1.0 / station.service_rate, len(arrivals))
         done = departures(arrivals, services, station.servers)

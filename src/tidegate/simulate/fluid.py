@@ -60,12 +60,14 @@ class Fluid:
     def tick(self, index: int) -> None:
         """Let one tick pass."""
         now, seconds = index * self.tick_seconds, self.tick_seconds
+        rates: dict[str, float] = {}
         capacities: dict[str, float] = {}
         outlets: dict[str, float] = {}
         rooms: dict[str, float] = {}
         for name, flow in self.flows.items():
             flow.begin(now)
-            capacities[name] = flow.lane_rate * seconds * flow.open_share(now, seconds)
+            rates[name] = flow.lane_rate
+            capacities[name] = rates[name] * seconds * flow.open_share(now, seconds)
         for name in reversed(self.flows):
             flow = self.flows[name]
             outlets[name] = self._outlet(name, rooms, index)
@@ -88,7 +90,8 @@ class Fluid:
                 blocked[feed.downstream].append(1.0 - _drain(processed, flow.wanted) if holds_up else 0.0)
             if name in self._fill:
                 flow.held = self._fill[name].move(index, created, processed)
-            self._record(name, index, arrived, processed, blocked[name], _drain(outlets[name], flow.wanted))
+            busy = flow.busy(rates[name] * seconds)
+            self._record(name, index, arrived, processed, busy, blocked[name], _drain(outlets[name], flow.wanted))
 
     def _arrivals(self, middles: Floats, seed: int) -> dict[str, Floats]:
         random = np.random.default_rng((seed, 1))
@@ -145,14 +148,20 @@ class Fluid:
         return wanted - left, offered
 
     def _record(
-        self, name: str, index: int, arrived: float, processed: float, blocked: list[float], drain: float
+        self,
+        name: str,
+        index: int,
+        arrived: float,
+        processed: float,
+        busy: Floats,
+        blocked: list[float],
+        drain: float,
     ) -> None:
         flow, history, seconds = self.flows[name], self.history[name], self.tick_seconds
         queued = self.queues.get(name, 0.0)
-        busy = flow.busy(flow.lane_rate * seconds)
         kept = self.busy_seconds[name]
         if len(kept) != len(busy):
-            kept = np.resize(kept, len(busy)) if len(kept) > len(busy) else np.pad(kept, (0, len(busy) - len(kept)))
+            kept = np.pad(kept, (0, max(len(busy) - len(kept), 0)))[: len(busy)]
         self.busy_seconds[name] = kept + busy * seconds
         history.offered[index] = self._demand[name][index] / seconds
         history.admitted[index] = arrived / seconds

@@ -159,7 +159,7 @@ def needed_instances(subquery: Subquery, history: History, target_seconds: float
     needed = [
         least_instances(subquery, float(rate), float(service), target_seconds, limits) for rate, service in distinct
     ]
-    return np.array(needed, dtype=np.float64)[places.reshape(-1)]
+    return np.asarray(np.array(needed, dtype=np.float64)[places.reshape(-1)])
 
 
 def least_instances(

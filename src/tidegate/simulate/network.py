@@ -138,6 +138,8 @@ class Noise:
     """How far what is observed is off: relative standard deviations, 0 on average; and how uneven arrivals are.
 
     `arrivals` is the variance of a tick's arrivals over their mean: 0 is as even as can be, 1 is Poisson.
+    `idle_congestion` is the mean share of the time in which sources appear blocked although there is room, drawn anew
+    each period from an exponential distribution: transport buffers that fill for a moment.
     """
 
     rates: float = 0.0
@@ -145,9 +147,10 @@ class Noise:
     congestion: float = 0.0
     latency: float = 0.0
     arrivals: float = 0.0
+    idle_congestion: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("rates", "busy", "congestion", "latency", "arrivals"):
+        for name in ("rates", "busy", "congestion", "latency", "arrivals", "idle_congestion"):
             _check(getattr(self, name) >= 0, f"noise: {name} must be 0 or more", getattr(self, name))
 
 

@@ -59,7 +59,7 @@ class Observer:
             admitted=self._rate(admitted, noise.rates),
             processed=self._rate(processed, noise.rates),
             backlog=float(history.backlog[index]),
-            congestion=min(self._rate(float(history.congestion[rows].mean()), noise.congestion), 1.0),
+            congestion=self._blocked(float(history.congestion[rows].mean())),
             busy=tuple(np.minimum(busy, 1.0).tolist()),
             shard_loads=shard_loads,
             shard_state_bytes=self._state_bytes(flow) if "shard_state_bytes" not in hidden else None,
@@ -76,6 +76,13 @@ class Observer:
 
     def _rate(self, value: float, deviation: float) -> float:
         return value if deviation == 0 else max(value * (1.0 + deviation * float(self._random.normal())), 0.0)
+
+    def _blocked(self, share: float) -> float:
+        noise = self._fluid.network.noise
+        seen = min(self._rate(share, noise.congestion), 1.0)
+        if noise.idle_congestion == 0:
+            return seen
+        return seen + (1.0 - seen) * min(float(self._random.exponential(noise.idle_congestion)), 1.0)
 
     def _mapping(self, name: str, flow: Flow) -> tuple[int, ...]:
         known = self._mappings.get(name)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 OFFERED, PROCESSED, WAITING, DOWN = "#8c8c8c", "#1f6f8b", "#d1495b", "#2e8b57"
 MOST_MARKS = 400
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.09, 1.0), "fontsize": 8, "frameon": False}
 
 
 def plot_run(run: Run, *, target_seconds: float | None = None, title: str | None = None) -> Figure:
@@ -27,7 +28,7 @@ def plot_run(run: Run, *, target_seconds: float | None = None, title: str | None
         from matplotlib.figure import Figure
     except ImportError as error:
         raise EnvironmentFault("plots need matplotlib; install it with: pip install 'tidegate[plot]'") from error
-    figure = Figure(figsize=(10, 9), layout="constrained")
+    figure = Figure(figsize=(11, 9), layout="constrained")
     flow, latency, use, count = figure.subplots(4, 1, sharex=True, height_ratios=(3, 2, 2, 3))
     times = run.times
     figure.suptitle(title or f"controller: {run.controller}")
@@ -37,20 +38,20 @@ def plot_run(run: Run, *, target_seconds: float | None = None, title: str | None
     latency.set_ylabel("mean latency, s")
     if target_seconds is not None:
         latency.axhline(target_seconds, color="black", linestyle=":", linewidth=1, label="target")
-        latency.legend(loc="upper right", fontsize=8)
+        latency.legend(**BESIDE)
     for name, history in run.subqueries.items():
         use.plot(times, history.utilisation, linewidth=1, label=f"{name}: utilisation")
         use.plot(times, history.congestion, linewidth=1, linestyle="--", label=f"{name}: congestion")
         count.step(times, history.instances, where="post", linewidth=1.2, label=name)
     use.set_ylim(0, 1.05)
     use.set_ylabel("share of time")
-    use.legend(loc="upper right", fontsize=8, ncols=2)
+    use.legend(**BESIDE)
     _decisions(count, run)
     count.set_ylim(bottom=0)
     count.set_ylabel("instances")
     count.set_xlabel("time, s")
     count.set_xlim(0, float(times[-1]))
-    count.legend(loc="upper right", fontsize=8)
+    count.legend(**BESIDE)
     for each in (flow, latency, use, count):
         each.grid(alpha=0.25)
     return figure
@@ -72,7 +73,7 @@ def _flow(axes: Any, run: Run) -> None:
         waiting.fill_between(run.times, backlog, color=WAITING, alpha=0.2, linewidth=0)
         waiting.set_ylabel("tuples waiting", color=WAITING)
         waiting.set_ylim(bottom=0)
-    axes.legend(loc="upper right", fontsize=8)
+    axes.legend(**BESIDE)
 
 
 def _decisions(axes: Any, run: Run) -> None:
