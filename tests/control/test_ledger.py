@@ -275,6 +275,17 @@ def test_a_step_in_which_the_controller_failed_is_not_written(tmp_path: Path) ->
     assert column(decisions(path), "time_seconds") == [10.0]
 
 
+def test_two_writers_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.ledger"
+    with Ledger.open(path, "one") as one, Ledger.open(path, "two") as two:
+        loops = [ControlLoop(Swinging(), Limits(), Machine(), record=ledger) for ledger in (one, two)]
+        for step in range(10):
+            for loop in loops:
+                loop.step(observed(5.0 * (step + 1)))
+    for run in (1, 2):
+        assert column(decisions(path, Chosen(run=run)), "step") == list(range(10))
+
+
 def test_several_threads_share_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "run.ledger"
     with Ledger.open(path) as ledger:

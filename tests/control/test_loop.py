@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.control.controller import Limits, Outcome
 from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
@@ -312,3 +315,45 @@ def test_a_reading_leaves_out_what_was_not_observed() -> None:
     assert reading(seen(5.0, 2, busy=(0.2, 0.4), latency_seconds=1.5)) == Reading(
         pytest.approx(0.3), 1.5, None, pytest.approx(0.1)
     )
+
+
+@given(
+    wishes=st.lists(st.tuples(st.integers(-3, 60), st.booleans()), min_size=1, max_size=40),
+    least=st.integers(1, 10),
+    spread=st.integers(0, 30),
+    max_step=st.none() | st.integers(1, 8),
+    cooldown_periods=st.integers(0, 4),
+)
+def test_whatever_is_wanted_the_loop_keeps_its_rules(
+    wishes: list[tuple[int, bool]], least: int, spread: int, max_step: int | None, cooldown_periods: int
+) -> None:
+    limits = Limits(least, least + spread)
+    changes: list[tuple[float, int, int]] = []
+    events: list[Event] = []
+    now, there, willing = 0.0, least, True
+
+    class Fickle:
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+            nonlocal there
+            if not willing:
+                raise OSError("not now")
+            changes.append((now, there, instances))
+            there = instances
+            return Outcome(True)
+
+    wanted = 0
+    driver = Scripted(lambda seen: resize("q", seen.instances, wanted, "as told"))
+    loop = ControlLoop(
+        driver, limits, Fickle(), max_step=max_step, cooldown_seconds=5.0 * cooldown_periods, record=events.append
+    )
+    for step, wish in enumerate(wishes):
+        now, (wanted, willing) = 5.0 * (step + 1), wish
+        loop.step(seen(now, there))
+    assert all(limits.least <= after <= limits.most and after != before for _, before, after in changes)
+    assert all(abs(after - before) <= (max_step or 60) for _, before, after in changes)
+    times = [time for time, _, _ in changes]
+    assert all(later - earlier >= 5.0 * cooldown_periods for earlier, later in pairwise(times))
+    assert len(of(events, Stepped)) == len(of(events, Observed)) == len(of(events, Decided)) == len(wishes)
+    assert [event.time_seconds for event in of(events, Acted)] == times
+    told = len(of(events, EffectSeen)) + len(of(events, EffectMissed))
+    assert len(changes) - 1 <= told <= len(changes)

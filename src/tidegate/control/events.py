@@ -119,6 +119,7 @@ class ShadowDecided(Event):
 
     shadow: str
     decision: Decision
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)

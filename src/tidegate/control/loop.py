@@ -29,6 +29,8 @@ from tidegate.errors import UserError
 
 Record = Callable[[Event], None]
 
+ROUNDING_SECONDS = 1e-9
+
 
 def unrecorded(event: Event) -> None:
     """Forget an event: for loops of which nobody wants to know afterwards."""
@@ -129,7 +131,7 @@ class ControlLoop:
         pending = self._pending
         if pending is None or observation.instances != pending.decision.instances:
             return
-        if observation.time_seconds - observation.period_seconds < pending.in_force_seconds - 1e-9:
+        if observation.time_seconds - observation.period_seconds < pending.in_force_seconds - ROUNDING_SECONDS:
             return
         self._pending = None
         where = (observation.subquery, self._step, observation.time_seconds)
@@ -141,7 +143,7 @@ class ControlLoop:
         if self._changed_seconds is None:
             return None
         until = self._changed_seconds + self._cooldown_seconds
-        if observation.time_seconds >= until - 1e-9:
+        if observation.time_seconds >= until - ROUNDING_SECONDS:
             return None
         why = f"cooling down until {until:g} s after the change at {self._changed_seconds:g} s"
         return hold(observation.subquery, observation.instances, why)
@@ -203,11 +205,11 @@ class ControlLoop:
         where = (observation.subquery, self._step, observation.time_seconds)
         for label, needs, shadow in self._shadows:
             try:
-                decision, _ = _decide(shadow, needs, observation)
+                decision, asked = _decide(shadow, needs, observation)
             except Exception as error:
                 self._record(ShadowFailed(*where, label, f"{type(error).__name__}: {error}"))
             else:
-                self._record(ShadowDecided(*where, label, decision))
+                self._record(ShadowDecided(*where, label, decision, asked))
 
 
 def shadow_labels(shadows: tuple[Controller, ...]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ NEEDS: dict[str, Needs] = {
     "thresholds": Needs(
         ("busy",), ("processed", "demand", "offered", "backlog", "mapping", "shard_loads", "shard_state_bytes")
     ),
-    "saso": Needs(("congestion", "processed")),
+    "saso": Needs(("congestion", "processed"), ("backlog",)),
     "queueing": Needs(("network", "network_arrival_rate"), ("demand",)),
     "predictive": Needs(("busy",), ("backlog",), (("offered", "processed"), ("window_inputs", "comparisons"))),
     "ds2": Needs(("demand", "processed", "busy"), ("offered", "admitted", "backlog")),

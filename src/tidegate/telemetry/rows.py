@@ -75,8 +75,8 @@ def step_rows(events: Sequence[Event]) -> StepRows:
                 result |= {"result": "refused", "note": why}
             case Advised():
                 result |= {"result": "advised"}
-            case ShadowDecided(shadow=shadow, decision=decision):
-                role: Row = {"role": "shadow", "controller": shadow, "asked": not decision.missing, "result": "opinion"}
+            case ShadowDecided(shadow=shadow, decision=decision, asked=asked):
+                role: Row = {"role": "shadow", "controller": shadow, "asked": asked, "result": "opinion"}
                 shadows.append(DecisionRow(role | _wanted(decision) | _settled(decision), decision.rejected))
             case ShadowFailed(shadow=shadow, error=error):
                 shadows.append(DecisionRow(_failed(shadow, error, observed.instances if observed else 0)))
@@ -105,7 +105,7 @@ def summarise(observation: Observation) -> Row:
         "subquery": seen.subquery,
         "time_seconds": seen.time_seconds,
         "period_seconds": seen.period_seconds,
-        "instances": seen.instances,
+        "instances": int(seen.instances),
         "offered": seen.offered,
         "admitted": seen.admitted,
         "processed": seen.processed,
