@@ -108,11 +108,15 @@ def test_step_load_settles_after_each_step_without_oscillation_or_overshoot(capa
     #         period 0       50     70         100
     region, saso = Region(capacity), Saso()
     trace = drive(saso, region, step_load, 300, jitter=jitter)
+    numbers = Levels.rapid(UP_TO_32).numbers
+    # On the way down it stops above the levels that are known to carry less.
+    carrying = next(number for number in numbers if region.carries(number) * 1.05 >= 2000.0)
+    settled = {5000.0: needed(region, 5000.0, saso), 10000.0: needed(region, 10000.0, saso), 2000.0: carrying}
     for begin in (0, 100, 200):
         for first, last, load in ((0, 50, 5000.0), (50, 70, 10000.0), (70, 100, 2000.0)):
             phase = trace.instances[begin + first : begin + last]
-            kept = needed(region, load, saso)
-            assert phase[-10:] == (kept,) * 10, "settles at the lowest level without congestion"
+            kept = settled[load]
+            assert phase[-10:] == (kept,) * 10, "settles at the lowest level that will do"
             assert turns(phase) == 0, "goes there straight"
             assert max(phase) == max(phase[0], kept), "and never past it"
 
@@ -170,6 +174,60 @@ def test_bottleneck_elsewhere_that_widens_is_noticed() -> None:
         seen.append(instances)
     assert seen[29] == 6
     assert seen[-1] == needed(widened, 10000.0, Saso())
+
+
+def drive_keeping(
+    saso: Saso,
+    capacity: float,
+    load: Load,
+    periods: int,
+    *,
+    limits: Limits = UP_TO_32,
+    start: int = 1,
+    seen: bool = True,
+) -> tuple[int, ...]:
+    """Run the controller on sources that keep what they cannot send, and are blocked while more than a second's worth waits.
+
+    `seen` is whether what waits is observed.
+    """
+    run, instances, waiting, trace = saso.start(limits), start, 0.0, []
+    for number in range(periods):
+        offered = load(number * PERIOD_SECONDS)
+        due = waiting + offered * PERIOD_SECONDS
+        processed = min(due, instances * capacity * PERIOD_SECONDS)
+        waiting = due - processed
+        trace.append(instances)
+        observation = Observation(
+            *("region", (number + 1) * 5.0, 5.0, instances),
+            congestion=1.0 if waiting > offered else 0.0,
+            processed=processed / PERIOD_SECONDS,
+            backlog=waiting if seen else None,
+        )
+        instances = run.decide(observation).instances
+    return tuple(trace)
+
+
+@pytest.mark.parametrize("capacity", [520.0, 700.0, 900.0, 1300.0])
+def test_sources_that_keep_what_they_cannot_send_do_not_drive_it_past_the_level_it_keeps(capacity: float) -> None:
+    trace = drive_keeping(Saso(), capacity, step_load, 300)
+    for begin in (0, 100, 200):
+        for first, last in ((0, 50), (50, 70), (70, 100)):
+            phase = trace[begin + first : begin + last]
+            assert len(set(phase[-5:])) == 1
+            assert turns(phase) == 0
+            assert max(phase) == max(phase[0], phase[-1])
+
+
+@settings(deadline=None)
+@given(st.floats(10, 5000), st.floats(10, 50000), st.booleans(), st.sampled_from(Levels.rapid(UP_TO_32).numbers))
+def test_settles_on_constant_load_from_sources_that_keep_what_they_cannot_send(
+    capacity: float, load: float, seen: bool, start: int
+) -> None:
+    trace = drive_keeping(Saso(), capacity, lambda _: load, 400, start=start, seen=seen)
+    assert len(set(trace[-100:])) == 1
+    assert turns(trace) <= 4
+    kept = trace[-1]
+    assert kept == 32 or kept * capacity >= load * (1 - 1e-9), "carries the load"
 
 
 limits_drawn = st.integers(1, 12).flatmap(lambda least: st.builds(Limits, st.just(least), st.integers(least, 64)))

@@ -26,9 +26,10 @@ The listings are followed except where a trace by hand shows that they do not se
 7.  *P2 ignores congestion below once throughput is smaller than what that level carried while congested*: then it has
     room. Load that falls while the region is saturated is otherwise invisible: throughput is the capacity before and
     after, and the next level up keeps the memory of congestion below it.
-8.  *Less load by throughput does not clear levels that could not carry even this load*, as the throughput they had while
-    congested shows. As printed every decrease clears all levels below, and each time the controller goes down until the
-    sources are blocked and comes back up. Congestion that went away still clears all of them.
+8.  *Less load does not clear levels that carried less than this load while they were congested.* As printed every
+    decrease clears all levels below, and each time the controller goes down until the sources are blocked and comes back
+    up. What could not be carried meanwhile then blocks the sources at the right level too, congestion ends there once it
+    is caught up with, which counts as less load, and all begins again.
 9.  *Under congestion any rise of throughput beyond the noise is taken for more load.* The bottleneck has moved, so what
     the level above did before says nothing. With the printed measure, a share of a whole level, a region that saturates
     soon after can never show enough of a rise, and stays congested for ever.
@@ -37,10 +38,15 @@ The listings are followed except where a trace by hand shows that they do not se
 11. *What counts as a change at the ends of the range.* The steps N_L − N_{L−1} at the bottom and N_{L+1} − N_L at the top
     are undefined; the step on the other side is taken. A step cut short by the limits is no reason to react to noise.
 12. *The level is that of the observed instances*, so a change that is late, cut or refused is not taken for a fact.
+13. *A shrinking backlog is no reason to go up.* The paper's sources lose what they cannot send. Sources that keep it stay
+    blocked until it is sent, also at the right level, and the listings climb on past it. Used where it is observed.
+14. *A step down that cost throughput is watched for a period before the next one.* Buffers take time to fill, so the
+    first period at too low a level may look free of congestion, and the listings go one further.
 
 Limits of the method: while congestion persists it goes down by at most the step it went up, so a bottleneck that arises
 elsewhere leaves the instances where they are; and if such a bottleneck goes away without a visible rise of throughput,
-the level above is not tried again. Instances that become faster are noticed only when load changes as well.
+the level above is not tried again. Instances that have become faster are not noticed while the load is beyond what the
+level below carried when it was last congested.
 """
 
 from __future__ import annotations
@@ -68,6 +74,9 @@ class Saso:
         α in [0, 1]: 1 reacts to small changes of throughput at one level, 0 only to such as a whole level would make.
     noise
         two throughputs that differ by no more than this share are the same.
+    catch_up_seconds
+        congestion is no reason to go up while the backlog, where it is known, shrinks fast enough to be gone within this
+        time. Shorter catches up sooner, with more instances than the load needs.
     rapid
         whether to move along the super-linear series (P6) or one instance at a time.
     """
@@ -75,6 +84,7 @@ class Saso:
     congestion_threshold: float = 0.2
     sensitivity: float = 0.5
     noise: float = 0.05
+    catch_up_seconds: float = 300.0
     rapid: bool = True
 
     def __post_init__(self) -> None:
@@ -85,6 +95,9 @@ class Saso:
             raise UserError(
                 f"saso: sensitivity ({self.sensitivity}) must be between 0 and 1; 1 reacts to the smallest changes"
             )
+
+        if not self.catch_up_seconds >= 0:
+            raise UserError(f"saso: catch_up_seconds ({self.catch_up_seconds}) must be 0 or more; 0 goes up regardless")
 
     @property
     def name(self) -> str:
@@ -120,6 +133,7 @@ class SasoRun:
         self._settings, self._levels = settings, levels
         self._memory = Memory()
         self._aim: int | None = None
+        self._waiting: float | None = None
 
     def decide(self, observation: Observation) -> Decision:
         """Algorithm 2: detect a change of load, forget what it invalidates, remember this period, move by one level."""
@@ -134,10 +148,9 @@ class SasoRun:
         congested = blocked_share > self._settings.congestion_threshold
         now = _Period(observation, level, blocked_share, congested, throughput)
         by_congestion, by_throughput = self._change_by_congestion(now), self._change_by_throughput(now)
-        too_little = throughput * (1 - self._settings.congestion_threshold)
-        self._memory.forget(level, by_congestion)
-        self._memory.forget(level, by_throughput, too_little=too_little)
-        remote = self._remote(now)
+        for change in (by_congestion, by_throughput):
+            self._memory.forget(level, change, too_little=throughput)
+        remote, slowed, catching_up = self._remote(now), self._slowed(now), self._catching_up(observation)
         self._memory.note(
             level,
             congested,
@@ -146,6 +159,10 @@ class SasoRun:
         )
         if remote:
             return self._move(now, level - 1, "congested, and no better than with fewer instances (P5)")
+        if congested and catching_up:
+            return self._stay(now, "congested, but catching up with what waits")
+        if slowed:
+            return self._stay(now, "slower than with more instances, which may be congestion to come")
         return self._expand(now) if congested else self._contract(now)
 
     def _change_by_congestion(self, now: _Period) -> LoadChange:
@@ -199,6 +216,22 @@ class SasoRun:
         if below is None or not (now.congested and below.congested):
             return False
         return not self._gains(now.level - 1, below.last_throughput, now.throughput)
+
+    def _slowed(self, now: _Period) -> bool:
+        """Whether a step down has cost throughput while nothing is blocked yet, because buffers are still filling."""
+        above = self._memory.just_left(now.level + 1)
+        return above is not None and not now.congested and self._exceeds(above.last_throughput, now.throughput)
+
+    def _catching_up(self, observation: Observation) -> bool:
+        """Whether what waits will be gone in time at the pace of this period; not if it is not known."""
+        waited, self._waiting = self._waiting, None
+        if observation.backlog is None or observation.missing(("backlog",)):
+            return False
+        self._waiting = observation.backlog
+        if waited is None:
+            return False
+        pace = (waited - observation.backlog) / observation.period_seconds
+        return pace > 0 and observation.backlog <= pace * self._settings.catch_up_seconds
 
     def _expand(self, now: _Period) -> Decision:
         """P1: go up unless the level above is known to be congested and to deliver no more."""

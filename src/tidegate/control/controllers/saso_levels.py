@@ -92,7 +92,7 @@ class Memory:
         """What was seen at that level if it is where the previous period was spent (P_i = P − 1 in the paper)."""
         return self.seen.get(level) if self.previous == level else None
 
-    def forget(self, level: int, change: LoadChange, *, too_little: float = 0.0) -> None:
+    def forget(self, level: int, change: LoadChange, *, too_little: float) -> None:
         """Principles P3 and P4: with less load forget the levels below, with more load those above.
 
         Levels below that were congested while they carried less than `too_little` are remembered.
