@@ -13,6 +13,7 @@ from tidegate.control.decision import Decision, hold, resize
 from tidegate.control.demand import Feed
 from tidegate.control.events import Event, Observed
 from tidegate.control.observation import OBSERVED, Observation
+from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
 from tidegate.simulate.history import Run
 from tidegate.simulate.keys import UniformKeys, ZipfKeys
@@ -88,7 +89,7 @@ def test_a_backlog_drains_when_it_should() -> None:
 def test_a_pause_costs_what_it_should(pause: float) -> None:
     """60/s go on arriving while nothing is done, and the instances, 200/s then, work that off at 140/s."""
     subquery = Subquery("q", 0.01, cost=ReconfigurationCost(pause_seconds=pause))
-    run = simulate(one(subquery, Constant(60)), Plan({20: 2}), Settings(60, LIMITS))
+    run = simulate(one(subquery, Constant(60)), Rule(Plan({20: 2}), LIMITS), Settings(60))
     backlog = run.only.backlog
     whole = int(pause)
     assert backlog[seconds(run, 20)] == 0
@@ -106,7 +107,7 @@ def test_bytes_moved_take_their_time() -> None:
     """From 2 to 4 instances, 4 of 8 shards move, 1,000 bytes each at 1 ms a byte: 4 s in which nothing is done."""
     cost = ReconfigurationCost(seconds_per_byte=0.001)
     subquery = Subquery("q", 0.01, keys=UniformKeys(1_000), shards=8, state_bytes=1_000, cost=cost, buffer_tuples=1e6)
-    run = simulate(one(subquery, Constant(100)), Plan({10: 4}), Settings(40, LIMITS, start=2))
+    run = simulate(one(subquery, Constant(100)), Rule(Plan({10: 4}), LIMITS), Settings(40, start=2))
     assert run.state_bytes_moved == {"q": 4_000}
     stopped = run.times[run.only.processed == 0]
     assert stopped.tolist() == [11, 12, 13, 14]
@@ -116,7 +117,7 @@ def test_moved_shards_alone_can_stop() -> None:
     """Half of the shards move and stand still for 3 s; the others, about half of the tuples, go on."""
     cost = ReconfigurationCost(pause_seconds=3, stops=Stops.SHARDS)
     subquery = Subquery("q", 0.001, keys=UniformKeys(100_000), shards=8, cost=cost, buffer_tuples=1e6)
-    run = simulate(one(subquery, Constant(100)), Plan({10: 4}), Settings(40, LIMITS, start=2))
+    run = simulate(one(subquery, Constant(100)), Rule(Plan({10: 4}), LIMITS), Settings(40, start=2))
     assert run.only.processed[seconds(run, 10)] == pytest.approx(100)
     assert run.only.processed[seconds(run, 11)] == pytest.approx(50, rel=0.05)
     assert run.only.backlog[seconds(run, 13)] == pytest.approx(150, rel=0.05)
@@ -125,7 +126,7 @@ def test_moved_shards_alone_can_stop() -> None:
 
 def test_late_instances_come_late_and_are_paid_from_their_order_on() -> None:
     subquery = Subquery("q", 0.01, cost=ReconfigurationCost(start_seconds=30))
-    run = simulate(one(subquery, Constant(50)), Plan({20: 3, 80: 2}), Settings(100, LIMITS))
+    run = simulate(one(subquery, Constant(50)), Rule(Plan({20: 3, 80: 2}), LIMITS), Settings(100))
     working, paid = run.only.instances, run.only.paid
     assert working[seconds(run, 50)] == 1
     assert working[seconds(run, 51)] == 3
@@ -136,7 +137,7 @@ def test_late_instances_come_late_and_are_paid_from_their_order_on() -> None:
 
 def test_a_change_under_way_can_be_called_off() -> None:
     subquery = Subquery("q", 0.01, cost=ReconfigurationCost(start_seconds=30))
-    run = simulate(one(subquery, Constant(50)), Plan({20: 3, 30: 2, 40: 5}), Settings(100, LIMITS, start=2))
+    run = simulate(one(subquery, Constant(50)), Rule(Plan({20: 3, 30: 2, 40: 5}), LIMITS), Settings(100, start=2))
     assert set(run.only.instances[: seconds(run, 70)].tolist()) == {2}
     assert run.only.instances[seconds(run, 71)] == 5
 
@@ -155,7 +156,7 @@ def test_nothing_is_lost_and_nothing_is_made_up(waits: bool, keys: ZipfKeys | No
         (Feed("first", "second", 0.5), Feed("first", "third", 0.3), Feed("second", "third", 0.7)),
         noise=Noise(arrivals=1.0),
     )
-    run = simulate(network, Plan({20: 4, 60: 2, 100: 9, 200: 3}), Settings(300, LIMITS, seed=4))
+    run = simulate(network, Rule(Plan({20: 4, 60: 2, 100: 9, 200: 3}), LIMITS), Settings(300, seed=4))
     taken_in = {name: np.cumsum(history.admitted) for name, history in run.subqueries.items()}
     done = {name: np.cumsum(history.processed) for name, history in run.subqueries.items()}
     made = {"first": np.cumsum(run["first"].offered), "third": 50.0}
@@ -190,7 +191,7 @@ def test_a_source_that_waits_is_blocked_as_long_as_it_has_a_queue() -> None:
 def test_one_full_buffer_stops_everybody() -> None:
     """All tuples have one key, so four instances are worth one."""
     subquery = Subquery("q", 0.01, keys=UniformKeys(1), shards=16)
-    run = simulate(one(subquery, Constant(300), waits=False), None, Settings(60, LIMITS, start=4))
+    run = simulate(one(subquery, Constant(300), waits=False), None, Settings(60, start=4))
     assert run.only.processed[-1] == pytest.approx(100)
     assert run.only.busiest[-1] == pytest.approx(1)
     assert run.only.utilisation[-1] == pytest.approx(0.25)
@@ -212,16 +213,18 @@ def test_a_slow_subquery_slows_down_the_one_before_it() -> None:
 
 def test_congestion_downstream_is_not_mended_by_instances() -> None:
     subquery = Subquery("q", 0.01, downstream_limit=Constant(150))
-    run = simulate(one(subquery, Constant(400), waits=False), Plan({30: 8}), Settings(90, LIMITS, start=2))
+    run = simulate(one(subquery, Constant(400), waits=False), Rule(Plan({30: 8}), LIMITS), Settings(90, start=2))
     assert run.only.processed[seconds(run, 30)] == pytest.approx(150)
     assert run.only.processed[-1] == pytest.approx(150)
     assert run.only.congestion[-1] == pytest.approx(1 - 150 / 400)
 
 
-@pytest.mark.parametrize(("serial_share", "crosstalk", "worth"), [(0.0, 0.0, 8.0), (0.1, 0.0, 8 / 1.7), (0.1, 0.01, 8 / 2.26)])
+@pytest.mark.parametrize(
+    ("serial_share", "crosstalk", "worth"), [(0.0, 0.0, 8.0), (0.1, 0.0, 8 / 1.7), (0.1, 0.01, 8 / 2.26)]
+)
 def test_instances_are_worth_what_the_scalability_law_says(serial_share: float, crosstalk: float, worth: float) -> None:
     subquery = Subquery("q", 0.01, serial_share=serial_share, crosstalk=crosstalk)
-    run = simulate(one(subquery, Constant(5_000)), None, Settings(20, LIMITS, start=8))
+    run = simulate(one(subquery, Constant(5_000)), None, Settings(20, start=8))
     assert run.only.processed[-1] == pytest.approx(100 * worth)
 
 
@@ -230,7 +233,7 @@ def test_windows_fill_and_cost_more_the_fuller_they_are() -> None:
     window = JoinWindow(20, 1e-6)
     seen = Seen()
     network = one(Subquery("join", 0.001, window=window), Step(((50, 100), (50, 40))))
-    run = simulate(network, Plan({}), Settings(100), record=seen)
+    run = simulate(network, Rule(Plan({}), LIMITS), Settings(100), record=seen)
     cost = 1 / run.only.service_rate
     assert cost[seconds(run, 10)] == pytest.approx(0.001 + 0.5 * 1_000 * 1e-6)
     assert cost[seconds(run, 20)] == cost[seconds(run, 50)] == pytest.approx(0.001 + 0.5 * 2_000 * 1e-6)
@@ -245,7 +248,7 @@ def test_windows_fill_and_cost_more_the_fuller_they_are() -> None:
 def test_what_a_lagging_join_holds_is_counted_in_event_time() -> None:
     """A pause of 10 s must not make the window forget what is still to be compared."""
     subquery = Subquery("join", 0.0001, window=JoinWindow(20, 1e-9), cost=ReconfigurationCost(pause_seconds=10))
-    run = simulate(one(subquery, Constant(100)), Plan({50: 2}), Settings(100, LIMITS))
+    run = simulate(one(subquery, Constant(100)), Rule(Plan({50: 2}), LIMITS), Settings(100))
     cost = 1 / run.only.service_rate
     assert cost[seconds(run, 50)] == pytest.approx(cost[seconds(run, 58)]) == pytest.approx(cost[seconds(run, 90)])
 
@@ -259,7 +262,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
     def observed(seed: int) -> tuple[list[Observation], Run]:
         seen = Seen()
-        return seen.observations, simulate(network, Plan({30: 9}), Settings(60, LIMITS, seed=seed), record=seen)
+        return seen.observations, simulate(network, Rule(Plan({30: 9}), LIMITS), Settings(60, seed=seed), record=seen)
 
     first, again, other = observed(1), observed(1), observed(2)
     assert first[0] == again[0] != other[0]
@@ -270,7 +273,7 @@ def test_noise_is_zero_on_average() -> None:
     """2,000 periods with noise of 20 %: their mean is off by less than four times 20 %/√2,000 = 1.8 %."""
     seen = Seen()
     network = one(Subquery("q", 0.001), Constant(300), noise=Noise(rates=0.2, busy=0.2, latency=0.2))
-    simulate(network, Plan({}), Settings(10_000, LIMITS, seed=9), record=seen)
+    simulate(network, Rule(Plan({}), LIMITS), Settings(10_000, seed=9), record=seen)
     for read, true in (
         (lambda each: each.offered, 300.0),
         (lambda each: each.processed, 300.0),
@@ -289,7 +292,7 @@ def test_observations_tell_the_truth_without_noise() -> None:
         (Source("a", Constant(1_000)),),
         (Feed("a", "b", 0.2),),
     )
-    simulate(network, Plan({}), Settings(10, LIMITS, start=4), record=seen)
+    simulate(network, Rule(Plan({}), LIMITS), Settings(10, start=4), record=seen)
     a, b = seen.observations[-2:]
     assert (a.subquery, a.time_seconds, a.period_seconds, a.instances) == ("a", 10, 5, 4)
     assert a.offered == a.admitted == a.demand == 1_000
@@ -309,24 +312,24 @@ def test_observations_tell_the_truth_without_noise() -> None:
 def test_what_is_withheld_is_not_observed(name: str) -> None:
     seen = Seen()
     network = replace(one(Subquery("q", 0.01, keys=UniformKeys()), Constant(50)), withheld=frozenset({name}))
-    simulate(network, Plan({}), Settings(20), record=seen)
+    simulate(network, Rule(Plan({}), LIMITS), Settings(20), record=seen)
     assert [getattr(each, name) for each in seen.observations] == [None] * 4
 
 
 def test_who_withholds_rates_withholds_what_follows_from_them() -> None:
     seen = Seen()
     network = replace(one(Subquery("q", 0.01), Constant(50)), withheld=frozenset({"offered"}))
-    simulate(network, Plan({}), Settings(20), record=seen)
+    simulate(network, Rule(Plan({}), LIMITS), Settings(20), record=seen)
     assert seen.observations[-1].demand is None
 
 
 def test_a_mapping_is_put_into_force_or_refused() -> None:
     subquery = Subquery("q", 0.001, keys=UniformKeys(), shards=4)
     seen = Seen()
-    run = simulate(one(subquery, Constant(50)), Plan({5: 2}, (1, 0, 0, 0)), Settings(20, LIMITS), record=seen)
+    run = simulate(one(subquery, Constant(50)), Rule(Plan({5: 2}, (1, 0, 0, 0)), LIMITS), Settings(20), record=seen)
     assert seen.observations[-1].mapping == (1, 0, 0, 0)
     assert [each.accepted for each in run.decisions] == [True]
-    run = simulate(one(subquery, Constant(50)), Plan({5: 2}, (2, 0, 0, 0)), Settings(20, LIMITS))
+    run = simulate(one(subquery, Constant(50)), Rule(Plan({5: 2}, (2, 0, 0, 0)), LIMITS), Settings(20))
     assert run.only.instances[-1] == 1
     assert [each.accepted for each in run.decisions] == [False]
 
@@ -342,13 +345,19 @@ def test_a_mapping_is_put_into_force_or_refused() -> None:
         (lambda: Network((), ()), "names of subqueries"),
         (lambda: Network((Subquery("q", 1),), ()), "give one or more"),
         (lambda: Network((Subquery("q", 1),), (Source("r", Constant(1)),)), "no subquery is called 'r'"),
-        (lambda: Network((Subquery("q", 1), Subquery("r", 1)), (Source("q", Constant(1)),)), "nothing feeds subquery 'r'"),
+        (
+            lambda: Network((Subquery("q", 1), Subquery("r", 1)), (Source("q", Constant(1)),)),
+            "nothing feeds subquery 'r'",
+        ),
         (lambda: replace(one(Subquery("q", 1), Constant(1)), feeds=(Feed("q", "q"),)), "is a cycle"),
         (lambda: replace(one(Subquery("q", 1), Constant(1)), feeds=(Feed(None, "q"),)), "is a Source"),
         (lambda: replace(one(Subquery("q", 1), Constant(1)), withheld=frozenset({"mood"})), "cannot withhold 'mood'"),
         (lambda: Settings(100, period_seconds=5, tick_seconds=2), "whole number of ticks"),
         (lambda: Settings(3), "period_seconds"),
-        (lambda: simulate(one(Subquery("q", 1), Constant(1)), {"r": Plan({})}, Settings(10)), "the subqueries are"),
+        (
+            lambda: simulate(one(Subquery("q", 1), Constant(1)), Rules.by_name({"r": Rule(Plan({}))}), Settings(10)),
+            "no subquery 'r'",
+        ),
     ],
 )
 def test_a_network_that_means_nothing_is_refused(make: Callable[[], object], part: str) -> None:

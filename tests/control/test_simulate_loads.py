@@ -33,7 +33,10 @@ def at(load: Load, *times: float) -> list[float]:
     ("load", "values"),
     [
         (Constant(7), {0: 7, 1e6: 7}),
-        (GEDIK_STEP, {0: 5_000, 249: 5_000, 250: 10_000, 349: 10_000, 350: 2_000, 499: 2_000, 500: 5_000, 1_250: 10_000}),
+        (
+            GEDIK_STEP,
+            {0: 5_000, 249: 5_000, 250: 10_000, 349: 10_000, 350: 2_000, 499: 2_000, 500: 5_000, 1_250: 10_000},
+        ),
         (Step(((10, 1), (10, 2)), repeats=False), {0: 1, 15: 2, 500: 2}),
         (GEDIK_SINE, {0: 5_000, 125: 7_500, 250: 5_000, 375: 2_500, 500: 5_000}),
         (Ramp(((10, 0), (20, 100))), {0: 0, 10: 0, 15: 50, 20: 100, 99: 100}),
@@ -105,7 +108,9 @@ def test_a_load_that_means_nothing_is_refused(make: object, part: str) -> None:
 def test_shard_shares_are_those_of_their_keys() -> None:
     keys = ZipfKeys(keys=50, exponent=1.0)
     shares = shard_shares(keys, 7, 0)
-    expected = [sum(keys.shares(0)[key] for key in range(50) if shard_of_keys(50, 7)[key] == shard) for shard in range(7)]
+    expected = [
+        sum(keys.shares(0)[key] for key in range(50) if shard_of_keys(50, 7)[key] == shard) for shard in range(7)
+    ]
     assert shares == pytest.approx(expected)
     assert shares.sum() == pytest.approx(1)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.run import positive
@@ -16,6 +17,8 @@ from tidegate.simulate.presets import MEANINGS
 
 if TYPE_CHECKING:
     from tidegate.control.controller import Controller, Limits
+    from tidegate.control.events import Event
+    from tidegate.control.rules import Rule
     from tidegate.simulate.loads import Load
     from tidegate.simulate.merits import Merits
     from tidegate.simulate.network import Network
@@ -49,7 +52,8 @@ def add_to(commands: Any) -> None:
     steering = made.add_argument_group("control")
     known = (*CONTROLLERS, NONE)
     steering.add_argument("--controller", choices=known, metavar="NAME", help=f"default: {RECOMMENDED}; see below")
-    steering.add_argument("--rules", metavar="FILE", help="controller and settings from a TOML file")
+    steering.add_argument("--rules", metavar="FILE", help="a TOML file of rules; options here go before it")
+    steering.add_argument("--subquery", metavar="NAME", default="subquery", help="whose rule in FILE is tried")
     steering.add_argument(
         "--shadow",
         choices=tuple(CONTROLLERS),
@@ -91,35 +95,26 @@ def add_to(commands: Any) -> None:
 
 def command(chosen: argparse.Namespace) -> None:
     """Carry the command out."""
+    from tidegate.control.loop import unrecorded
     from tidegate.simulate.merits import merits
     from tidegate.simulate.run import Settings, simulate
 
-    network = _network(chosen)
-    driver, limits, cooldown_seconds, max_step = _steering(chosen)
-    settings = Settings(
-        chosen.seconds,
-        limits,
-        chosen.start,
-        period_seconds=chosen.period,
-        seed=chosen.seed,
-        cooldown_seconds=cooldown_seconds,
-        max_step=max_step,
-    )
-    shadows = tuple(_made(name, chosen.target_ms) for name in chosen.shadow)
+    rule = _rule(chosen)
+    settings = Settings(chosen.seconds, chosen.start, period_seconds=chosen.period, seed=chosen.seed)
+    steered = None if chosen.controller == NONE else rule
     line = ProgressLine()
     with ExitStack() as opened:
-        record = None
+        record: Callable[[Event], None] = unrecorded
         if chosen.ledger:
             from tidegate.telemetry.ledger import Ledger
 
-            label = f"simulate {driver.name if driver else NONE} under {chosen.load}, seed {chosen.seed}"
+            label = f"simulate {rule.controller.name} under {chosen.load}, seed {chosen.seed}"
             record = opened.enter_context(Ledger.open(chosen.ledger, label))
-        run = simulate(
-            network, driver, settings, shadows=shadows, record=record, progress=None if chosen.quiet else line
-        )
+        progress = None if chosen.quiet else line
+        run = simulate(_network(chosen), steered, settings, record=record, progress=progress)
     if not chosen.quiet:
         line.close()
-    print(show_merits(merits(run, chosen.target_ms / 1000, limits), chosen.target_ms))
+    print(show_merits(merits(run, chosen.target_ms / 1000, rule.limits), chosen.target_ms))
     if chosen.plot:
         from tidegate.simulate.plot import save_plot
 
@@ -167,7 +162,7 @@ def _network(chosen: argparse.Namespace) -> Network:
     if chosen.window_seconds is not None:
         window = JoinWindow(chosen.window_seconds, chosen.comparison_ns * 1e-9)
     subquery = Subquery(
-        "subquery",
+        chosen.subquery,
         chosen.service_ms / 1000,
         keys=None if chosen.zipf is None else ZipfKeys(exponent=chosen.zipf, seed=chosen.seed),
         shards=chosen.shards,
@@ -187,13 +182,27 @@ def _load(chosen: argparse.Namespace) -> Load:
     return Total((read_trace(chosen.load) if is_file else load_named(chosen.load),), chosen.times)
 
 
-def _steering(chosen: argparse.Namespace) -> tuple[Controller | None, Limits, float, int | None]:
-    """The driving controller and the loop's rules: from the file of rules, where options do not say otherwise."""
-    from tidegate.control.controller import Limits
+def _rule(chosen: argparse.Namespace) -> Rule:
+    """The rule that is tried: from the file of rules, if there is one, with what the options say instead."""
+    from tidegate.control.rules import Rule
 
-    name = chosen.controller or RECOMMENDED
-    driver = None if name == NONE else _made(name, chosen.target_ms)
-    return driver, chosen.instances or Limits(), chosen.cooldown or 0.0, chosen.max_step
+    if chosen.rules:
+        from tidegate.control.read_rules import read_rules
+
+        rule = read_rules(chosen.rules).of(chosen.subquery)
+    else:
+        rule = Rule(_made(RECOMMENDED, chosen.target_ms))
+    said: dict[str, Any] = {}
+    if chosen.controller not in (None, NONE):
+        said["controller"] = _made(chosen.controller, chosen.target_ms)
+    if chosen.instances is not None:
+        said["limits"] = chosen.instances
+    if chosen.cooldown is not None:
+        said["cooldown_seconds"] = chosen.cooldown
+    if chosen.max_step is not None:
+        said["max_step"] = chosen.max_step
+    said["shadows"] = (*rule.shadows, *(_made(name, chosen.target_ms) for name in chosen.shadow))
+    return replace(rule, **said)
 
 
 def _made(name: str, target_ms: float) -> Controller:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.control.controller import Controller, Limits, Outcome
+from tidegate.control.controller import Limits, Outcome
 from tidegate.control.demand import with_demand
-from tidegate.control.events import Event, Refused
-from tidegate.control.loop import ControlLoop
+from tidegate.control.events import Acted, Event, Refused
+from tidegate.control.loop import unrecorded
+from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
 from tidegate.simulate.flow import Change
 from tidegate.simulate.fluid import Fluid
 from tidegate.simulate.history import Run, Taken
 from tidegate.simulate.network import Network
 from tidegate.simulate.observe import Observer, without
-
-DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,16 @@ class SimulationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a simulation is run: for how long, in which steps, within which limits, with which rules of the loop."""
+    """How a simulation is run: for how long, in which steps, from which seed.
+
+    Every subquery has `start` instances at first, or as near to that as its limits allow; None is the least they allow.
+    """
 
     seconds: float
-    limits: Limits = DEFAULT_LIMITS
     start: int | None = None
     period_seconds: float = 5.0
     tick_seconds: float = 1.0
     seed: int = 0
-    cooldown_seconds: float = 0.0
-    max_step: int | None = None
-    dry_run: bool = False
-    limits_of: tuple[tuple[str, Limits], ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.tick_seconds <= self.period_seconds <= self.seconds:
@@ -64,20 +61,28 @@ class Settings:
                 f"simulation: must have 0 < tick_seconds ({self.tick_seconds:g}) ≤ period_seconds "
                 f"({self.period_seconds:g}) ≤ seconds ({self.seconds:g})"
             )
-        ticks = self.period_seconds / self.tick_seconds
-        if abs(ticks - round(ticks)) > 1e-9:
+        if self.start is not None and self.start < 1:
+            raise UserError(f"simulation: start ({self.start}) must be 1 instance or more")
+        if abs(self.ticks_per_period * self.tick_seconds - self.period_seconds) > 1e-9:
             raise UserError(
                 f"simulation: period_seconds ({self.period_seconds:g}) must be a whole number of ticks "
                 f"(tick_seconds is {self.tick_seconds:g})"
             )
 
-    def limits_for(self, subquery: str) -> Limits:
-        """The limits of a subquery: its own, else the common ones."""
-        return dict(self.limits_of).get(subquery, self.limits)
+    @property
+    def ticks(self) -> int:
+        """Whole ticks that the simulation has."""
+        return int(self.seconds / self.tick_seconds + 1e-9)
 
-    def start_for(self, subquery: str) -> int:
-        """The instances a subquery starts with."""
-        limits = self.limits_for(subquery)
+    @property
+    def ticks_per_period(self) -> int:
+        """Ticks from one observation to the next."""
+        return round(self.period_seconds / self.tick_seconds)
+
+    def start_within(self, limits: Limits | None) -> int:
+        """The instances that a subquery with these limits starts with."""
+        if limits is None:
+            return self.start or 1
         return limits.least if self.start is None else limits.clamp(self.start)
 
 
@@ -115,84 +120,55 @@ class World:
 
 def simulate(
     network: Network,
-    controller: Controller | Mapping[str, Controller] | None,
+    rules: Rules | Rule | None,
     settings: Settings,
     *,
-    shadows: tuple[Controller, ...] = (),
-    record: Callable[[Event], None] | None = None,
+    record: Callable[[Event], None] = unrecorded,
     progress: Callable[[SimulationProgress], None] | None = None,
 ) -> Run:
     """Simulate a network under control, from time 0, and return what happened.
 
-    `controller` drives every subquery, or those that a mapping names; the others, and all of them for None, keep the
-    number of instances they start with. The same arguments give the same run. One control step costs what building an
-    observation costs, O(shards); a tick costs O(instances) while nothing waits, O(shards) otherwise.
+    A single rule holds for every subquery; without rules, all keep the instances they start with. The same arguments
+    give the same run. A control step costs what the observation does, O(shards), and the controller; a tick costs
+    O(instances) while nothing waits, O(shards) otherwise.
     """
-    ticks_per_period = round(settings.period_seconds / settings.tick_seconds)
-    ticks = int(settings.seconds / settings.tick_seconds + 1e-9)
+    each = Rules(rules) if isinstance(rules, Rule) else rules
     names = [subquery.name for subquery in network.order]
-    start = {name: settings.start_for(name) for name in names}
-    fluid = Fluid(network, start, ticks=ticks, tick_seconds=settings.tick_seconds, seed=settings.seed)
+    if each is not None:
+        each.check(names)
+    start = {name: settings.start_within(each.of(name).limits if each is not None else None) for name in names}
+    fluid = Fluid(network, start, ticks=settings.ticks, tick_seconds=settings.tick_seconds, seed=settings.seed)
     world, observer = World(fluid), Observer(fluid, settings.seed)
-    driven = _driven(controller, names)
     taken: list[Taken] = []
-    refused: list[Refused] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, Refused):
-            refused.append(event)
-        if record is not None:
-            record(event)
+        if isinstance(event, Acted | Refused):
+            taken.append(Taken(event.time_seconds, event.decision, isinstance(event, Acted)))
+        record(event)
 
-    loops = {
-        name: ControlLoop(
-            driving,
-            settings.limits_for(name),
-            world,
-            cooldown_seconds=settings.cooldown_seconds,
-            max_step=settings.max_step,
-            dry_run=settings.dry_run,
-            shadows=shadows,
-            record=note,
-        )
-        for name, driving in driven.items()
-    }
-    for index in range(ticks):
+    loops = {name: each.of(name).loop(world, note) for name in names} if each is not None else {}
+    for index in range(settings.ticks):
         fluid.tick(index)
-        if (index + 1) % ticks_per_period:
+        if (index + 1) % settings.ticks_per_period:
             continue
         world.now = (index + 1) * settings.tick_seconds
-        observed = with_demand(observer.observe(index, ticks_per_period), network.all_feeds)
-        for observation in without(observed, network.withheld):
-            if observation.subquery in loops:
-                refused.clear()
-                decision = loops[observation.subquery].step(observation)
-                if decision.changes:
-                    taken.append(Taken(world.now, decision, not (refused or settings.dry_run)))
+        if loops:
+            observed = with_demand(observer.observe(index, settings.ticks_per_period), network.all_feeds)
+            for observation in without(observed, network.withheld):
+                loops[observation.subquery].step(observation)
         if progress is not None:
             progress(_progress(fluid, index, settings.seconds, len(taken)))
     return Run(
         network,
-        ", ".join(sorted({driving.name for driving in driven.values()})) or "none",
+        ", ".join(sorted({each.of(name).controller.name for name in names})) if each is not None else "none",
         settings.seed,
         settings.tick_seconds,
         settings.period_seconds,
-        (np.arange(ticks) + 1) * settings.tick_seconds,
+        (np.arange(settings.ticks) + 1) * settings.tick_seconds,
         fluid.history,
         tuple(taken),
         {name: flow.moved_bytes for name, flow in fluid.flows.items()},
     )
-
-
-def _driven(controller: Controller | Mapping[str, Controller] | None, names: list[str]) -> dict[str, Controller]:
-    if controller is None:
-        return {}
-    if not isinstance(controller, Mapping):
-        return dict.fromkeys(names, controller)
-    unknown = [name for name in controller if name not in names]
-    if unknown:
-        raise UserError(f"simulation: controllers for {unknown}, but the subqueries are {names}")
-    return dict(controller)
 
 
 def _wrong_mapping(mapping: tuple[int, ...] | None, shards: int, instances: int) -> str:
