@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.balancers.minimal_movement import MinimalMovement
+from tidegate.control.balancers.offload import Offload
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.decision import Action, Decision
@@ -150,6 +152,12 @@ def test_new_instances_get_shards_and_those_that_go_lose_theirs() -> None:
     assert sorted(grown.mapping or ()) == [0, 0, 1, 1]
     shrunk = decide(seen(3, (0.2, 0.2, 0.2), mapping=(0, 1, 2), shard_loads=(20.0, 20.0, 20.0)))
     assert (shrunk.instances, shrunk.mapping) == (1, (0, 0, 0))
+    uneven = seen(3, (0.1, 0.3, 0.5), mapping=(0, 1, 2), shard_loads=(10.0, 30.0, 50.0))
+    patient = Thresholds(balancer=Greedy(upper_imbalance=1.0))
+    assert decide(uneven, patient).mapping == (0, 1, 0)  # The last goes, onto the lighter of the others.
+    assert decide(uneven).mapping == (1, 1, 0)  # That leaves 0.6 and 0.3, so the 0.1 moves as well.
+    # The first goes, onto the lighter of the others, and the last takes its number.
+    assert decide(uneven, replace(patient, offload=Offload())).mapping == (1, 1, 0)
     assert decide(seen(1, 0.96, mapping=(0, 0)), Thresholds()).mapping is None
     assert decide(seen(1, 0.96, shard_loads=(1.0, 2.0)), Thresholds()).mapping is None
     assert decide(seen(1, 0.96, mapping=(0, 1), shard_loads=(1.0, 2.0)), Thresholds()).mapping is None
@@ -232,10 +240,11 @@ def subqueries(draw: st.DrawFn) -> Subquery:
 def controllers(draw: st.DrawFn) -> Thresholds:
     lower, target, upper = sorted(draw(st.lists(st.integers(1, 19), min_size=3, max_size=3, unique=True)))
     provisioning = draw(st.sampled_from(["load-aware", "individual"]))
-    return Thresholds(lower / 20, upper / 20, target / 20, provisioning)
+    balancer = draw(st.sampled_from([Greedy(), MinimalMovement()]))
+    return Thresholds(lower / 20, upper / 20, target / 20, provisioning, balancer)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     subquery=subqueries(),
     controller=controllers(),

@@ -16,12 +16,9 @@ from tidegate.control.balancers.balance import (
     planned,
 )
 from tidegate.control.balancers.offload import onto_rest
-from tidegate.control.balancers.one_key import THETA, one_key
+from tidegate.control.balancers.one_key import ROUNDING, THETA, one_key
 from tidegate.control.balancers.piles import Piles
 from tidegate.errors import UserError
-
-ROUNDING = 1e-12
-"""The relative difference of two loads that is not told from rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,12 @@ class MinimalMovement:
     ) -> Balance:
         owners, loads, sizes = checked(mapping, shard_loads, instances, shard_state_bytes)
         settled = onto_rest(owners, loads, instances)
-        if imbalance(instance_loads(settled, loads, instances)) <= self.theta:
+        bound = self.theta * (1 + ROUNDING)
+        if imbalance(instance_loads(settled, loads, instances)) <= bound:
             verdict = Verdict.EVEN if settled is owners else Verdict.BALANCED
             return planned(owners, settled, loads, instances, sizes, verdict)
         piles = Piles(settled, loads, instances, sizes)
-        if _even_out(piles, self.theta * float(loads.sum()) / instances):
+        if _even_out(piles, bound * float(loads.sum()) / instances):
             return planned(owners, piles.owners, loads, instances, sizes, Verdict.BALANCED)
         limit = one_key(loads, instances, theta=self.theta)
         verdict = Verdict.STUCK if limit is None else Verdict.ONE_KEY

@@ -20,6 +20,9 @@ from tidegate.errors import UserError
 THETA = 1.2
 """The largest ratio of the most loaded instance to the average that counts as even (Elasticutor §3.1)."""
 
+ROUNDING = 1e-12
+"""The relative difference of two loads that is not told from rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class OneKey:
@@ -65,6 +68,6 @@ def one_key(
     load = float(loads[shard])
     share = load / total
     needed = None if capacity is None else load / capacity
-    if share * instances <= theta and (needed is None or needed <= 1):
+    if load * instances <= theta * total * (1 + ROUNDING) and (needed is None or needed <= 1):
         return None
-    return OneKey(shard, load, share, max(1, math.floor(theta / share)), needed)
+    return OneKey(shard, load, share, max(1, math.floor(theta * total / load * (1 + ROUNDING))), needed)
