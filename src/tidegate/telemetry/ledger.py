@@ -21,7 +21,7 @@ class Ledger:
     returns: killing the process loses nothing but the step it was in, losing the machine also the last seconds. Any number
     of loops and threads may share a ledger, and several processes may write to one file; each `open` is a run of its own.
 
-    A step costs some 0.15 ms, and O(instances + shards) for summing up what was observed of them.
+    A step costs a fraction of a millisecond, and O(instances + shards) for summing up what was observed of them.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, run: int) -> None:
