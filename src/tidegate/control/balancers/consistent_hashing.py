@@ -24,7 +24,7 @@ class ConsistentHashing:
     """
 
     virtual_nodes: int = 128
-    name: ClassVar[str] = "consistent hashing"
+    name: ClassVar[str] = "consistent-hashing"
 
     def __post_init__(self) -> None:
         if self.virtual_nodes < 1:

@@ -32,7 +32,7 @@ class MinimalMovement:
     """
 
     theta: float = THETA
-    name: ClassVar[str] = "minimal movement"
+    name: ClassVar[str] = "minimal-movement"
 
     def __post_init__(self) -> None:
         if not self.theta >= 1:

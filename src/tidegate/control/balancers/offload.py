@@ -21,7 +21,7 @@ from tidegate.control.balancers.balance import (
 )
 from tidegate.errors import UserError, choices
 
-RELEASES = ("least loaded", "last")
+RELEASES = ("least-loaded", "last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Offload:
     """Empties as many instances as shall go, heaviest shard first, each onto the then least loaded that stays.
 
     release
-        ``"least loaded"``, the paper's: those that carry least are emptied. Instances are numbered from 0 without
+        ``"least-loaded"``, the paper's: those that carry least are emptied. Instances are numbered from 0 without
         gaps, so one that stays but whose number shall go takes the number of an emptied one, and its shards count as
         moved. ``"last"`` empties those with the highest numbers: fewer shards change their number, which is what
         costs where a number stands for one thread or one machine.
@@ -38,7 +38,7 @@ class Offload:
     instance within 4/3 of the best possible when the others start empty. Cost: s·log s for s shards that move.
     """
 
-    release: str = "least loaded"
+    release: str = "least-loaded"
     name: ClassVar[str] = "offload"
 
     def __post_init__(self) -> None:
