@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from figures import gedik
+from figures import gedik, streamcloud
 from figures.__main__ import FIGURES, main
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.events import Event, Observed
 from tidegate.control.rules import Rule
+from tidegate.simulate.keys import NormalKeys
 from tidegate.simulate.loads import Constant
 from tidegate.simulate.network import Noise, Subquery, one
 from tidegate.simulate.presets import GEDIK_SINE, GEDIK_STEP
@@ -41,6 +42,34 @@ def test_a_threshold_of_zero_never_returns_and_one_of_nine_tenths_never_arrives(
     assert after_the_peak.min() >= max(kept) > min(kept)
     assert high.only.instances.max() < min(kept)
     assert high.only.admitted.sum() < 0.5 * high.only.offered.sum()
+
+
+@pytest.mark.parametrize("keys", [streamcloud.mean_shifts(), streamcloud.deviation_shifts()], ids=["mean", "deviation"])
+def test_balancing_keeps_the_deviation_under_the_uit_after_every_shift_of_the_keys(keys: NormalKeys) -> None:
+    shifts = [shift.at_seconds for shift in keys.shifts]
+    balanced = streamcloud.balance(keys, balancing=True).after_shifts(shifts)
+    without = streamcloud.balance(keys, balancing=False).after_shifts(shifts)
+    assert all(rest <= streamcloud.UPPER_IMBALANCE for _, rest in balanced)
+    assert all(rest > streamcloud.UPPER_IMBALANCE for _, rest in without[1:]), "every shift would go beyond it"
+
+
+def test_one_load_aware_step_reaches_the_target_where_individual_provisioning_cascades() -> None:
+    aware = streamcloud.provision("load-aware", streamcloud.JUMP, 600)
+    individual = streamcloud.provision("individual", streamcloud.JUMP, 600)
+    assert len(streamcloud.after_jump(aware)) == 1
+    used = aware.only.utilisation[-100:].mean()
+    fewer = used * aware.only.instances[-1] / (aware.only.instances[-1] - 1)
+    assert used <= 0.6 < fewer, "one instance fewer would be above the target"
+    assert max(streamcloud.cascades(individual)) >= 10
+
+
+def test_load_aware_steps_keep_to_the_target_on_streamclouds_ramp_and_individual_ones_do_not() -> None:
+    aware = streamcloud.resizings(streamcloud.provision("load-aware", streamcloud.RAMP, 1_500))
+    individual = streamcloud.resizings(streamcloud.provision("individual", streamcloud.RAMP, 1_300, most=15))
+    assert [each.after for each in aware if each.after in (11, 17)] == [11, 17], "the sizes that the paper names"
+    assert all(each.utilisation <= 0.6 for each in aware)
+    assert all(each.utilisation > 0.6 for each in individual if each.after > 2)
+    assert [each.after for each in individual] == list(range(2, 16))
 
 
 def test_idle_congestion_is_seen_where_nothing_is_blocked_and_shows_its_mean() -> None:
