@@ -109,9 +109,9 @@ def test_nothing_moves_where_nothing_is_needed() -> None:
 
 
 def test_a_free_core_is_taken_before_a_donor_of_the_same_cost() -> None:
-    # Cell 1 could give up one of its three cores without moving anything, but one is free.
-    placed = assign_cores(problem([5], cells([100, 100], [0, 0]), [[1, 3]], [2, 1]))
-    assert placed.assignment.tolist() == [[2, 3]]
+    # Cell 1 could give up one of its three cores on node 0 without moving anything; cell 0 has no state to move either.
+    placed = assign_cores(problem([4, 1], cells([0, 100], [0, 0]), [[1, 3], [0, 0]], [2, 1]))
+    assert placed.assignment.tolist() == [[1, 3], [1, 0]]
 
 
 def test_without_a_free_core_the_over_provisioned_give() -> None:
