@@ -18,7 +18,9 @@ class Piles:
 
     Finding the most and least loaded instance and the shard nearest to a load costs a logarithm each; a move costs one
     insertion into a sorted list. Of equally loaded instances the one with the lowest number counts as most and as
-    least loaded. `set_aside` hides an instance from `most` until a shard is moved to it.
+    least loaded. `set_aside` hides an instance from `most` for good. A caller that only moves shards from the most to
+    the least loaded, and less than their gap, may do so once nothing there helps: the least load never falls, so the
+    gap only narrows, and by the time the instance is itself the least loaded no gap is left.
     """
 
     def __init__(self, owners: Ints, loads: Floats, instances: int, sizes: Ints | None) -> None:
@@ -86,7 +88,6 @@ class Piles:
         self.owners[-entry[2]] = target
         self.loads[source] -= entry[0]
         self.loads[target] += entry[0]
-        self._aside.discard(target)
         for instance in (source, target):
             heappush(self._most, (-self.loads[instance], instance))
             heappush(self._least, (self.loads[instance], instance))
