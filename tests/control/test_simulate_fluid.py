@@ -269,6 +269,16 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert np.array_equal(first[1].only.backlog, again[1].only.backlog)
 
 
+def test_at_its_capacity_a_subquery_falls_behind_as_the_root_of_time() -> None:
+    """Arrivals of variance λ against a service of λ: a reflected walk, whose mean after t is √(2·λ·t/π).
+
+    After 400 s at 100/s that is 160, with a standard deviation of 0.6·√(λ·t) = 120; over 60 runs, 16.
+    """
+    network = one(Subquery("q", 0.01), Constant(100), noise=Noise(arrivals=1.0))
+    ends = [simulate(network, None, Settings(400, seed=seed)).only.backlog[-1] for seed in range(60)]
+    assert np.mean(ends) == pytest.approx(160, abs=3 * 16)
+
+
 def test_noise_is_zero_on_average() -> None:
     """2,000 periods with noise of 20 %: their mean is off by less than four times 20 %/√2,000 = 1.8 %."""
     seen = Seen()

@@ -12,7 +12,10 @@ from tidegate.simulate.keys import Floats, Integers, respread, shard_shares, spr
 from tidegate.simulate.network import Stops, Subquery
 
 BUSIEST = 0.99
-"""Utilisation up to which a stationary queue is assumed; beyond it, what waits is in the backlog."""
+"""Utilisation up to which a stationary queue is assumed; beyond it, what waits is in the backlog.
+
+A busier queue takes many minutes to become as long as its stationary mean. At a load that equals the capacity the backlog
+shows what waits only if arrivals are uneven (`Noise.arrivals`)."""
 
 EPSILON = 1e-9
 

@@ -137,7 +137,8 @@ class Source:
 class Noise:
     """How far what is observed is off: relative standard deviations, 0 on average; and how uneven arrivals are.
 
-    `arrivals` is the variance of a tick's arrivals over their mean: 0 is as even as can be, 1 is Poisson.
+    `arrivals` is the variance of a tick's arrivals over their mean: 0 is as even as can be, 1 is Poisson. With even
+    arrivals a subquery whose capacity equals its load never falls behind; with uneven ones it does, as queues do.
     `idle_congestion` is the mean share of the time in which sources appear blocked although there is room, drawn anew
     each period from an exponential distribution: transport buffers that fill for a moment.
     """
