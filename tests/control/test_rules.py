@@ -120,7 +120,7 @@ def mistake(text: str) -> str:
         (
             "[default]\ncontroller = 'thresholds'\n[controllers.thresholds]\nbalancer = 'best'\n",
             'rules.toml line 4: balancer = "best": ',
-            "'greedy', 'minimal movement', 'none'",
+            "'greedy', 'minimal-movement', 'none'",
         ),
     ],
 )
@@ -156,8 +156,8 @@ def test_a_balancer_is_given_by_name_or_with_its_settings() -> None:
     head = "[default]\ncontroller = 'thresholds'\n[controllers.thresholds]\n"
     for said, balancer in (
         ("balancer = 'none'", None),
-        ("balancer = 'minimal movement'", MinimalMovement()),
-        ("balancer = { name = 'minimal movement', theta = 1.5 }", MinimalMovement(1.5)),
+        ("balancer = 'minimal-movement'", MinimalMovement()),
+        ("balancer = { name = 'minimal-movement', theta = 1.5 }", MinimalMovement(1.5)),
     ):
         assert parse_rules(head + said).default.controller == Thresholds(balancer=balancer)
 

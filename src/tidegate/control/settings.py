@@ -14,8 +14,8 @@ from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.errors import UserError, choices
 
 BALANCERS: dict[str, Callable[..., Balancer] | None] = {
-    "greedy": Greedy,
-    "minimal movement": MinimalMovement,
+    Greedy.name: Greedy,
+    MinimalMovement.name: MinimalMovement,
     "none": None,
 }
 PLAIN = (float, int, bool, str, tuple[str, ...], Balancer)
