@@ -152,14 +152,13 @@ def test_greedy_moves_the_heaviest_shard_that_helps() -> None:
 
 
 def test_greedy_stops_under_its_bound_when_a_move_gains_little() -> None:
-    """From (.9, .1) to (.4, .6) is under .15; the next move would gain everything, so only a MIT of 1 stops it."""
-    plan = Greedy(upper_imbalance=0.15, minimum_improvement=0.7).balance((0, 0, 0, 1), (0.5, 0.3, 0.1, 0.07), 2)
-    # (.9, .07) → (.4, .57), deviation .085; moving .07 back gives (.47, .5), deviation .015: a gain of 82 %.
-    assert plan.mapping == (1, 0, 0, 0)
-    plan = Greedy(upper_imbalance=0.15, minimum_improvement=0.85).balance((0, 0, 0, 1), (0.5, 0.3, 0.1, 0.07), 2)
-    # The first move alone lowers .415 to .085, by 80 %: less than asked of the plan, so nothing moves.
-    assert plan.mapping == (0, 0, 0, 1)
-    assert plan.verdict is Verdict.NOT_WORTH
+    """(.9, .02) → (.4, .52) takes .44 to .06, by 86 %; the .02 moved back would take it to .04, by 33 %."""
+    mapping, loads = (0, 0, 0, 1), (0.5, 0.3, 0.1, 0.02)
+    assert Greedy(upper_imbalance=0.15, minimum_improvement=0.3).balance(mapping, loads, 2).mapping == (1, 0, 0, 0)
+    assert Greedy(upper_imbalance=0.15, minimum_improvement=0.5).balance(mapping, loads, 2).mapping == (1, 0, 0, 1)
+    assert Greedy(upper_imbalance=0.05, minimum_improvement=0.5).balance(mapping, loads, 2).mapping == (1, 0, 0, 0)
+    dropped = Greedy(upper_imbalance=0.15, minimum_improvement=0.9).balance(mapping, loads, 2)
+    assert (dropped.mapping, dropped.verdict) == (mapping, Verdict.NOT_WORTH)
 
 
 def test_greedy_fills_a_new_instance_even_under_its_bound() -> None:
