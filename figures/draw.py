@@ -130,7 +130,7 @@ def _fill(axes: Any, panel: Panel) -> None:
             marker=line.marker or None, markersize=4, drawstyle="steps-post" if line.steps else "default",
         )  # fmt: skip
     for (name, level), style in zip(panel.levels, (":", "--", "-.", ":", "--"), strict=False):
-        axes.axhline(level, color="black", linewidth=1, linestyle=style, label=f"{name}: {level:g}")
+        axes.axhline(level, color="black", linewidth=1, linestyle=style, label=f"{name}: {level:,g}")
     for action, (mark, colour) in MARKS.items():
         taken = [each for each in panel.decisions if each.decision.action is action]
         if taken:
