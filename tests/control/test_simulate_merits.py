@@ -10,7 +10,7 @@ from tidegate.control.erlang import mean_sojourn
 from tidegate.errors import UserError
 from tidegate.simulate.history import History, Run
 from tidegate.simulate.keys import UniformKeys
-from tidegate.simulate.loads import Constant
+from tidegate.simulate.loads import Constant, Step
 from tidegate.simulate.merits import Merits, least_instances, merits, oscillations, settle
 from tidegate.simulate.network import Subquery, one
 
@@ -105,6 +105,38 @@ def test_an_oscillation_is_a_reversal_without_a_change_of_load(
     load: np.ndarray, needed: np.ndarray, instances: np.ndarray, count: int
 ) -> None:
     assert oscillations(load, needed, instances, TICKS) == count
+
+
+def test_coming_down_once_what_waited_is_done_is_no_oscillation_and_going_back_up_is_one() -> None:
+    """Up at tick 20, down at tick 40; late until tick 30, that is, in the periods 0 to 5."""
+    load, needed, instances = loads((20, 100)), loads((20, 2)), levels((20, 2), (20, 4), (60, 2))
+    worked_off, waits_still = loads((6, 1), (14, 0)) > 0, loads((20, 1)) > 0
+    assert oscillations(load, needed, instances, TICKS, worked_off) == 0
+    assert oscillations(load, needed, instances, TICKS, waits_still) == 1
+    assert oscillations(load, needed, instances, TICKS, ~waits_still) == 1
+    assert oscillations(load, needed, levels((20, 4), (20, 2), (60, 4)), TICKS, worked_off) == 1
+
+
+def test_what_led_to_a_change_is_the_period_before_it_was_ordered() -> None:
+    """The load fell at tick 15; four instances were ordered at tick 10 and are there from tick 20 to tick 40."""
+    load, needed, instances = loads((3, 200), (17, 100)), loads((20, 2)), levels((20, 2), (20, 4), (60, 2))
+    paid = levels((10, 2), (30, 4), (60, 2))
+    assert oscillations(load, needed, instances, TICKS) == 1
+    assert oscillations(load, needed, instances, TICKS, paid=paid) == 0
+
+
+def test_load_is_what_the_next_accepts() -> None:
+    """100 a second are offered; from tick 50 on 30 are accepted, for which one instance at 100 a second is enough."""
+    offered, instances = levels((100, 150)), levels((60, 2), (40, 1))
+    made = History.empty("q", 100)
+    made.offered[:] = made.admitted[:] = made.processed[:] = offered
+    made.instances[:] = made.paid[:] = instances
+    made.service_rate[:] = 100.0
+    limit = Step(((50, 1_000), (50, 30)))
+    network = one(Subquery("q", 0.01, downstream_limit=limit), Constant(1))
+    run = Run(network, "by hand", 0, 1.0, float(TICKS), np.arange(100) + 1.0, {"q": made}, ())
+    # Ten ticks of one hundred have two instances where one is needed.
+    assert merits(run, 1.0, Limits(1, 50)).accuracy == pytest.approx(0.1)
 
 
 def test_the_least_instances_meet_the_target_and_one_fewer_do_not() -> None:

@@ -6,10 +6,11 @@ All figures go by means over control periods, so that noise within a period is n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidegate.control.controller import Limits
 from tidegate.control.erlang import mean_sojourn
@@ -40,8 +41,9 @@ class Merits:
         began, relative to that number.
     oscillations
         changes of instances in the opposite direction of the change before, without a change of load in between: from
-        the period before the first of the two to the second, the load stayed within 5 % and the least number of
-        instances needed stayed the same.
+        the period before the first of the two was ordered to the second, the load stayed within 5 % and the least number of
+        instances needed stayed the same. Load is what comes in and gets out: at most what follows the subquery accepts.
+        What waits is load too, so coming down once tuples that were late before going up are done is no oscillation.
     accuracy
         mean of |instances − needed|/needed, where `needed` is the least number of instances that keeps the subquery's
         mean latency within the target at the present load, were it evenly spread. 0 is perfect.
@@ -77,12 +79,14 @@ def merits(run: Run, target_seconds: float, limits: Limits | None = None) -> Mer
     oscillating, changes, distances = 0, 0, []
     for subquery in run.network.order:
         history = run[subquery.name]
+        passing = replace(history, offered=_passing(subquery, run))
         load, needed = (
-            _by_period(history.offered, ticks),
-            needed_instances(subquery, history, target_seconds, bounds, ticks),
+            _by_period(passing.offered, ticks),
+            needed_instances(subquery, passing, target_seconds, bounds, ticks),
         )
+        waits = _at_ends(history.backlog > target_seconds * history.offered, ticks)
         stretches += settle(load, history.instances, ticks)
-        oscillating += oscillations(load, needed, history.instances, ticks)
+        oscillating += oscillations(load, needed, history.instances, ticks, waits, history.paid)
         changes += int(np.count_nonzero(np.diff(history.instances)))
         present = _by_period(history.instances, ticks)
         distances.append(float(np.mean(np.abs(present - needed) / needed)))
@@ -132,19 +136,34 @@ def settle(load: Floats, instances: Floats, ticks: int) -> list[Stretch]:
     return found
 
 
-def oscillations(load: Floats, needed: Floats, instances: Floats, ticks: int) -> int:
-    """Reversals without a change of load; `load` and `needed` have a value per period, `instances` one per tick."""
+def oscillations(
+    load: Floats,
+    needed: Floats,
+    instances: Floats,
+    ticks: int,
+    waits: NDArray[np.bool_] | None = None,
+    paid: Floats | None = None,
+) -> int:
+    """Reversals without a change of load; `load` and `needed` have a value per period, `instances` one per tick.
+
+    `waits` says for each period whether more waited at its end than the target allows; without it nothing ever waits.
+    `paid` tells, per tick, since when instances that start late were on their way; without it all are there at once.
+    """
     steps = np.diff(instances)
     moves = np.flatnonzero(steps)
     count = 0
     for before, after in pairwise(moves.tolist()):
         if steps[before] * steps[after] > 0:
             continue
+        ordered = before
+        while paid is not None and ordered > 0 and paid[ordered] > instances[ordered]:
+            ordered -= 1
         # A tick's number becomes visible one tick later; the period that led to it ends there.
-        periods = slice(max((before + 1) // ticks - 1, 0), (after + 1) // ticks)
+        periods = slice(max((ordered + 1) // ticks - 1, 0), (after + 1) // ticks)
         seen, needs = load[periods], needed[periods]
         changed = seen.max() - seen.min() > TOLERANCE * seen.max() or needs.max() != needs.min()
-        count += not changed
+        done = waits is not None and steps[before] > 0 and waits[periods][0] and not waits[periods][-1]
+        count += not (changed or done)
     return count
 
 
@@ -196,6 +215,19 @@ def _constant(load: Floats) -> list[tuple[int, int]]:
             found.append((first, last))
         first = last
     return found
+
+
+def _passing(subquery: Subquery, run: Run) -> Floats:
+    """What is offered to a subquery, as far as what follows it accepts the results."""
+    offered = run[subquery.name].offered
+    if subquery.downstream_limit is None:
+        return offered
+    return np.minimum(offered, subquery.downstream_limit.rate(run.times - run.tick_seconds / 2))
+
+
+def _at_ends(values: NDArray[np.bool_], ticks: int) -> NDArray[np.bool_]:
+    """The values at the ends of whole periods."""
+    return np.asarray(values[ticks - 1 :: ticks])
 
 
 def _by_period(values: Floats, ticks: int) -> Floats:
