@@ -32,11 +32,20 @@ from tidegate.control.decision import Action, Alternative, Decision, Expectation
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 
-EVIDENCE = 3
+EVIDENCE = 2
 """Observations that a decrease must rest on."""
 
-IMPATIENCE = 1.25
-"""How many times the number under way must be needed before it is asked for anew."""
+IMPATIENCE = 0.3
+"""How much more than what is about to come must be needed to start over."""
+
+SAME = 0.9
+"""Two needs that differ by less are the same; while they fall faster than that, a decrease waits for the next."""
+
+CATCH_UP = 1.0
+"""What waits is worked off at this share of what arrives at most."""
+
+SLOWER = 2.0
+"""How many times the wanted time working off would have to take before instances are added for its sake."""
 
 HOT, COOLER = 0.95, 0.95
 """The work of the hottest instance from which on shards are spread anew, and the share of it that must be left then."""
@@ -75,7 +84,7 @@ class Steady:
     patience_seconds: float = 5.0
     horizon_seconds: float = 30.0
     margin: float = 0.02
-    confidence: float = 2.0
+    confidence: float = 3.0
     balances: bool = True
     heeds_limits: bool = True
 
@@ -102,10 +111,12 @@ class _Need:
     low: int
     target: int
     high: int
+    steady: int
     rate: float
     draining: float
     cost_seconds: float
     error: float
+    waits: bool
     why: str
 
     @property
@@ -145,7 +156,7 @@ class SteadyRun:
             return hold(subquery, now, "no tuple was completed yet, so what one costs is not known")
         shards = Shards.observed(observation)
         need = self._need(observation, demand, cost, shards)
-        if self._asked is not None and need.low <= max(now, IMPATIENCE * self._asked[0]):
+        if self._asked is not None and need.steady <= max(now, self._impatience(observation) * self._asked[0]):
             return hold(subquery, now, f"{need.why}; the change to {self._asked[0]} instances is under way")
         if need.low > now or now < self._limits.least:
             return self._up(observation, need, demand, shards)
@@ -158,7 +169,7 @@ class SteadyRun:
         now, seconds = observation.instances, observation.time_seconds
         if self._asked is not None:
             asked, since = self._asked
-            if now == asked:
+            if now == asked and now > (self._seen or now):
                 self._lead_seconds = max(seconds - observation.period_seconds - since, 0.0)
             if now == asked or now != self._seen or seconds - since > max(OVERDUE_SECONDS, 2 * self._lead_seconds):
                 self._asked = None
@@ -166,6 +177,12 @@ class SteadyRun:
             self._changed_seconds = seconds - observation.period_seconds
             self._start_over()
         self._seen = now
+
+    def _impatience(self, observation: Observation) -> float:
+        """How many times what was asked for must be needed before starting over: more the longer it is under way."""
+        assert self._asked is not None
+        expected_seconds = self._lead_seconds + observation.period_seconds
+        return 1 + IMPATIENCE * (observation.time_seconds - self._asked[1]) / expected_seconds
 
     def _start_over(self) -> None:
         self._surplus_seconds = 0.0
@@ -181,12 +198,22 @@ class SteadyRun:
         most, cost_most = max(rate, demand.ahead(later)), max(cost_now, cost.ahead(later))
         waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog or 0.0
         late = max(waiting - demand.value * settings.target_seconds / 2, 0.0)
-        growing = max(demand.value - observation.instances / cost.value, 0.0) * self._lead_seconds
-        draining, drained = late / settings.drain_seconds, (late + growing) / settings.drain_seconds
-        limited = self._limited(observation, demand, cost, shards)
+        short = max(demand.value - observation.instances / cost.value, 0.0)
+        # Sources that slow down leave nothing that waits.
+        waits = waiting >= short * observation.period_seconds / 2
+        growing = short * self._lead_seconds if waits else 0.0
+        draining = min(late / settings.drain_seconds, CATCH_UP * rate)
+        drained = min((late + growing) / settings.drain_seconds, CATCH_UP * most)
+        held_up = max(_held_up(observation) - rate, 0.0)
+        draining, drained = min(max(draining, held_up), CATCH_UP * rate), min(max(drained, held_up), CATCH_UP * most)
+        limited = self._limited(observation, rate + draining, demand, cost, shards)
         why = f"{rate:.4g}/s due"
-        if limited is not None and limited.rate < rate:
-            rate, most, draining, drained = limited.rate, limited.rate * limited.slack, 0.0, 0.0
+        if limited is not None:
+            rate = min(rate, limited.rate)
+            draining = min(draining, limited.rate - rate)
+            room = limited.rate * limited.slack
+            most = min(most, room)
+            drained = min(drained, room - most)
             why += f", but {limited.why}"
         error = math.hypot(demand.error, cost.error)
         settled = min(error, math.hypot(self._demand.settled_error, self._cost.settled_error))
@@ -194,30 +221,33 @@ class SteadyRun:
         if draining > 0:
             why += f" and {draining:.4g}/s to work off {waiting:.4g} that wait"
         why += f", at {1 / cost_now:.4g}/s an instance"
-        sure = 1 - min(settings.confidence * error, 1.0)
+        unsure = 1 - min(settings.confidence * (error - settled), 1.0)
+        slow = min(draining, late / (SLOWER * settings.drain_seconds))
         return _Need(
-            self._size((rate + draining) * sure, cost_now, shards),
-            self._size((most + drained) * (1 + narrow), cost_most, shards),
-            self._size((most + draining) * (1 + wide), cost_most, shards),
+            max(self._size(rate * unsure, cost_now, shards), self._size(rate + slow, cost_now, shards)),
+            max(self._size(most * (1 + narrow), cost_most, shards), self._size(most + drained, cost_most, shards)),
+            max(self._size(most * (1 + wide), cost_most, shards), self._size(most + draining, cost_most, shards)),
+            self._size(rate * unsure, cost_now, shards),
             rate,
             draining,
             cost_now,
             error,
+            late > 0 and limited is None,
             why,
         )
 
     def _limited(
-        self, observation: Observation, demand: Estimate, cost: Estimate, shards: Shards | None
+        self, observation: Observation, wanted: float, demand: Estimate, cost: Estimate, shards: Shards | None
     ) -> Limited | None:
-        limit = self._watch.see(observation, demand.value * self._settings.target_seconds)
+        """What gets through at most, where that is less than what is wanted."""
+        limit = self._watch.see(observation, demand.value * self._settings.target_seconds, self._lead_seconds)
         if not self._settings.heeds_limits:
             return None
         if shards is not None:
-            heaviest = float(shards.shares[shards.heaviest])
-            rate = 1 / (heaviest * cost.value)
-            if rate < demand.value and (limit is None or rate < limit.rate):
-                return Limited(rate, 1.0, f"shard {shards.heaviest} alone takes an instance at {rate:.4g}/s in all")
-        return limit
+            rate = 1 / (float(shards.shares[shards.heaviest]) * cost.value)
+            if limit is None or rate < limit.rate:
+                limit = Limited(rate, 1.0, f"shard {shards.heaviest} alone takes an instance at {rate:.4g}/s in all")
+        return limit if limit is not None and limit.rate < wanted else None
 
     def _size(self, rate: float, cost_seconds: float, shards: Shards | None) -> int:
         return enough(rate, cost_seconds, self._settings.target_seconds, self._limits, keyed=shards is not None)
@@ -230,14 +260,16 @@ class SteadyRun:
             return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
         after = max(need.target, need.low, self._limits.least)
         busy = need.work / max(after - 1, 1)
-        rejected = (Alternative(now, f"{need.low} are needed even if the rates were overrated by chance"),)
+        rejected: tuple[Alternative, ...] = (
+            Alternative(now, f"{need.low} are needed even if the rates were overrated by chance"),
+        )
         if now < after - 1:
             rejected += (Alternative(after - 1, f"would be busy {busy:.0%}, without room for what is foreseen"),)
         return self._resized(observation, after, need, shards, rejected)
 
     def _down(self, observation: Observation, need: _Need, shards: Shards | None) -> Decision:
         now, settings = observation.instances, self._settings
-        if need.high >= now:
+        if need.high >= now or need.waits:
             self._start_over()
             return self._balanced(observation, need, shards)
         self._enough.append(need.high)
@@ -250,6 +282,8 @@ class SteadyRun:
                 f"the surplus has cost {self._surplus_seconds:.1f} s of all instances, a change is worth "
                 f"{settings.patience_seconds:g} s"
             )
+        elif need.high < SAME * after:
+            why_not = f"{need.high} may soon be enough: the need is still falling"
         else:
             why = f"enough in the last {len(self._enough)} periods, with {need.error:.1%} of error and room"
             return self._resized(observation, after, need, shards, (Alternative(now, f"{after} are {why}"),))
@@ -307,6 +341,13 @@ def _behind(observation: Observation) -> bool:
     if len(known) == 2:
         return True
     return (observation.backlog or 0.0) > 0 or (observation.congestion or 0.0) > 0
+
+
+def _held_up(observation: Observation) -> float:
+    """What subqueries upstream would send if this one did not hold them up; 0 where that is not known."""
+    if not observation.missing(("offered",)) or observation.missing(("admitted", "congestion")):
+        return 0.0
+    return (observation.admitted or 0.0) / max(1 - (observation.congestion or 0.0), 0.1)
 
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tidegate.control.observation import Observation
@@ -14,6 +15,7 @@ STANDING = 0.98
 """A backlog that is at least this share of what it was a period ago is not being worked off."""
 
 PERIODS = 2
+"""Periods in which instances must stand idle, beside those in which others may be about to mend it."""
 LIFTED = 1.1
 SLACK = 1.25
 """Room that is kept above a limit, so that it is seen to be lifted: more than LIFTED times it must be able to pass."""
@@ -39,8 +41,11 @@ class LimitWatch:
         self._idle: list[float] = []
         self._rate: float | None = None
 
-    def see(self, observation: Observation, late_tuples: float) -> Limited | None:
-        """Take in an observation, in which a backlog of more than `late_tuples` is late."""
+    def see(self, observation: Observation, late_tuples: float, lead_seconds: float) -> Limited | None:
+        """Take in an observation, in which a backlog of more than `late_tuples` is late.
+
+        Where another subquery is the limit, its own controller mends that within `lead_seconds`, so it has to last longer.
+        """
         before, self._before = self._before, observation
         processed, use = observation.processed or 0.0, observation.utilisation or 0.0
         if self._rate is not None and processed > LIFTED * self._rate:
@@ -51,7 +56,7 @@ class LimitWatch:
             self._idle.append(processed)
         else:
             self._idle.clear()
-        if len(self._idle) >= PERIODS:
+        if len(self._idle) >= PERIODS + math.ceil(lead_seconds / observation.period_seconds):
             through = sum(self._idle) / len(self._idle)
             self._rate = through if self._rate is None else min(self._rate, through)
         if self._rate is None:

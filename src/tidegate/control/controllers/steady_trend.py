@@ -11,18 +11,20 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-LONGEST = 8
+LONGEST = 12
 """Observations taken together at most: enough to tell a ramp from noise, few enough for a curve to be straight."""
 
-CHANGED, SLOPED = 4.5, 3.0
+CHANGED, SLOPED = 4.5, 2.0
 """How many standard errors off an observation is another load, and how many errors from zero a slope is one."""
 
 DAMPING_SECONDS = 60.0
 """A slope is expected to lose 63 % of itself in this time: nothing rises for ever."""
 
-FIRST_NOISE, LEAST_NOISE = 0.02, 0.003
+FIRST_NOISE, LEAST_NOISE = 0.05, 0.003
 LEARNING = 0.1
 CLIPPED = 3.0
+BEND = math.sqrt(6.0)
+"""The second difference of independent measurements has six times their variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,12 @@ class Trend:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, float]] = deque(maxlen=LONGEST)
+        self._last: tuple[float | None, float | None] = (None, None)
         self.noise = FIRST_NOISE
 
     def see(self, seconds: float, value: float) -> None:
         """Take in an observation; times rise."""
-        self._learn(seconds, value)
+        self._learn(value)
         seen = [*self._seen, (seconds, value)]
         for newest in (1, 2, 3):
             if len(seen) > newest and self._apart(seen[:-newest], seen[-newest:]):
@@ -69,15 +72,15 @@ class Trend:
         """The relative standard error that the level has once the load has been constant for long."""
         return self.noise / math.sqrt(LONGEST)
 
-    def _learn(self, seconds: float, value: float) -> None:
-        if not self._seen:
+    def _learn(self, value: float) -> None:
+        """Take the bend of the last three for noise: their second difference, in which no slope shows."""
+        first, second = self._last
+        self._last = second, value
+        if first is None or second is None or second <= 0:
             return
-        predicted, _, error = self._fit(list(self._seen), seconds)
-        if predicted <= 0:
-            return
-        usual = math.hypot(self.noise, error)
-        off = min(abs(value / predicted - 1.0), CLIPPED * usual) * self.noise / usual
-        self.noise = max(math.sqrt((1 - LEARNING) * self.noise**2 + LEARNING * off**2), LEAST_NOISE)
+        off = abs(value - 2 * second + first) / (BEND * second)
+        usual = min(off, CLIPPED * self.noise)
+        self.noise = max(math.sqrt((1 - LEARNING) * self.noise**2 + LEARNING * usual**2), LEAST_NOISE)
 
     def _apart(self, before: list[tuple[float, float]], newest: list[tuple[float, float]]) -> bool:
         """Whether the newest are off the line through those before by more than noise explains."""
@@ -97,7 +100,9 @@ class Trend:
         if count < 4 or mean <= 0 or spread <= 0:
             return flat
         slope = sum((seconds - middle) * (value - mean) for seconds, value in seen) / spread
-        if abs(slope) < SLOPED * self.noise * mean / math.sqrt(spread):
+        told = SLOPED * self.noise * mean / math.sqrt(spread)
+        if abs(slope) <= told:
             return flat
+        slope *= 1 - (told / slope) ** 2
         error = self.noise * math.sqrt(1 / count + (moment - middle) ** 2 / spread)
         return mean + slope * (moment - middle), slope, error

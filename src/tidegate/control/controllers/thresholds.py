@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tidegate.control.balancers.balance import Balance, Balancer, Verdict
+from tidegate.control.balancers.balance import Balance, Balancer, Floats, Ints, Verdict
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.balancers.offload import Offload
-from tidegate.control.balancers.shard_use import shard_use
+from tidegate.control.balancers.shard_use import observed_shards, shard_use
 from tidegate.control.controller import Limits
 from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
 from tidegate.control.observation import Observation
@@ -80,10 +80,10 @@ class Thresholds:
 class _Work:
     """What there is to do, in instances' worth: `hot` shards that need one each and more, and the rest.
 
-    `use` is the average busy share it is derived from, as observed, and `note` says how it was corrected.
+    `note` says how the observed busy share was corrected. `shards` are the instance and the rate of each, where known.
     """
 
-    use: float
+    shards: tuple[Ints, Floats] | None
     total: float
     hot: int
     rest: float
@@ -127,7 +127,7 @@ class ThresholdsDeciding:
             refused = Alternative(after, f"would be busy {work.share(after):.2f}, above {self.settings.upper:.2f}")
             after, rejected = instances, (*rejected, refused)
         if after != instances:
-            plan = self._plan(observation, busy, after)
+            plan = self._plan(observation, busy, work.shards, after)
             return resize(
                 subquery,
                 instances,
@@ -143,14 +143,15 @@ class ThresholdsDeciding:
         use = sum(busy) / len(busy)
         ratio, note = self._correction(observation, use)
         total = use * ratio * len(busy)
-        loads = _shard_loads(observation)
-        if loads is None or loads.sum() <= 0:
-            return _Work(use, total, 0, total, note, "")
-        needed = loads * (total / loads.sum())
+        shards = observed_shards(observation)
+        received = 0.0 if shards is None else float(shards[1].sum())
+        if shards is None or received <= 0:
+            return _Work(shards, total, 0, total, note, "")
+        needed = shards[1] * (total / received)
         hot = needed > 1 + ROUNDING
         shard = int(np.argmax(needed))
         hottest = f"shard {shard} alone needs {needed[shard]:.2f} instances, more will not help it" if hot.any() else ""
-        return _Work(use, total, int(hot.sum()), float(total - needed[hot].sum()), note, hottest)
+        return _Work(shards, total, int(hot.sum()), float(total - needed[hot].sum()), note, hottest)
 
     def _correction(self, observation: Observation, use: float) -> tuple[float, str]:
         """What to multiply the busy share by so that it says what is due rather than what was done."""
@@ -196,18 +197,25 @@ class ThresholdsDeciding:
             rejected.append(Alternative(uncapped, work.hottest))
         return tuple(rejected)
 
-    def _plan(self, observation: Observation, busy: tuple[float, ...], instances: int) -> Balance | None:
+    def _plan(
+        self,
+        observation: Observation,
+        busy: tuple[float, ...],
+        shards: tuple[Ints, Floats] | None,
+        instances: int,
+    ) -> Balance | None:
         """Fig. 12, lines 8 and 12: who gets what once there are `instances` instances; None if shards are not known."""
-        balancer, mapping, loads = self.settings.balancer, observation.mapping, observation.shard_loads
-        if balancer is None or mapping is None or loads is None or _shard_loads(observation) is None:
+        balancer = self.settings.balancer
+        if balancer is None or shards is None:
             return None
+        owners, rates = shards
         sizes = None if observation.missing(("shard_state_bytes",)) else observation.shard_state_bytes
-        if sizes is not None and len(sizes) != len(mapping):
+        if sizes is not None and len(sizes) != len(owners):
             sizes = None
-        use = shard_use(mapping, loads, busy)
+        use = shard_use(owners, rates, busy)
         if instances < observation.instances:
-            mapping = self.settings.offload.balance(mapping, use, instances).mapping
-        return balancer.balance(mapping, use, instances, sizes)
+            owners = np.asarray(self.settings.offload.balance(owners, use, instances).mapping)
+        return balancer.balance(owners, use, instances, sizes)
 
     def _balanced(
         self,
@@ -218,7 +226,7 @@ class ThresholdsDeciding:
         rejected: tuple[Alternative, ...],
     ) -> Decision:
         subquery, instances = observation.subquery, observation.instances
-        plan = self._plan(observation, busy, instances)
+        plan = self._plan(observation, busy, work.shards, instances)
         if plan is None:
             return hold(subquery, instances, why, rejected=rejected)
         spread = f"busy shares deviate by {plan.deviation_before:.3f}"
@@ -238,13 +246,3 @@ def _due(observation: Observation) -> float | None:
     if not observation.missing(("demand",)):
         return observation.demand
     return None if observation.missing(("offered",)) else observation.offered
-
-
-def _shard_loads(observation: Observation) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-    """The shards' loads, if they and the mapping are known and speak of the same shards and instances."""
-    mapping, loads = observation.mapping, observation.shard_loads
-    if observation.missing(("mapping", "shard_loads")) or mapping is None or loads is None:
-        return None
-    if len(mapping) != len(loads) or min(loads) < 0 or not 0 <= min(mapping) <= max(mapping) < observation.instances:
-        return None
-    return np.array(loads, dtype=np.float64)
