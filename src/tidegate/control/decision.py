@@ -25,6 +25,9 @@ class Expectation:
     deviation: float | None = None
 
 
+NOTHING_EXPECTED = Expectation()
+
+
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """Something else that could have been decided, and why it was not."""
@@ -46,7 +49,7 @@ class Decision:
     instances: int
     why: str
     mapping: tuple[int, ...] | None = None
-    expected: Expectation = Expectation()
+    expected: Expectation = NOTHING_EXPECTED
     rejected: tuple[Alternative, ...] = ()
     missing: tuple[str, ...] = ()
 
@@ -63,7 +66,7 @@ def resize(
     why: str,
     *,
     mapping: tuple[int, ...] | None = None,
-    expected: Expectation = Expectation(),
+    expected: Expectation = NOTHING_EXPECTED,
     rejected: tuple[Alternative, ...] = (),
 ) -> Decision:
     """The decision to go from `before` to `after` instances: provision, decommission, or hold if they are equal."""

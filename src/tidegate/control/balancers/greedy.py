@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from tidegate.control.balancers.balance import (
     Balance,
     Floats,
@@ -65,14 +67,16 @@ class Greedy:
         owners, loads, sizes = checked(mapping, shard_loads, instances, shard_state_bytes)
         settled = onto_rest(owners, loads, instances)
         before = deviation(instance_loads(settled, loads, instances))
-        piles = Piles(settled, loads, instances, sizes)
-        fresh = piles.empty()
+        fresh = _without_shards(settled, instances)
         if before <= self.upper_imbalance and not fresh:
             return planned(owners, settled, loads, instances, sizes, Verdict.EVEN)
+        piles = Piles(settled, loads, instances, sizes)
         self._even_out(piles, before, fresh)
         after = deviation(instance_loads(piles.owners, loads, instances))
         gain = before - after
-        if gain <= 0 or (gain < self.minimum_improvement * before and set(piles.owners.tolist()).isdisjoint(fresh)):
+        if gain <= 0 or (
+            gain < self.minimum_improvement * before and fresh <= _without_shards(piles.owners, instances)
+        ):
             verdict = Verdict.EVEN if before <= self.upper_imbalance else Verdict.NOT_WORTH if gain > 0 else None
             return self._ended(owners, settled, loads, instances, sizes, verdict)
         return self._ended(
@@ -113,3 +117,8 @@ class Greedy:
         return planned(
             owners, after, loads, instances, sizes, Verdict.STUCK if limit is None else Verdict.ONE_KEY, limit
         )
+
+
+def _without_shards(owners: Ints, instances: int) -> set[int]:
+    """The instances that hold no shard."""
+    return set(np.flatnonzero(np.bincount(owners, minlength=instances) == 0).tolist())

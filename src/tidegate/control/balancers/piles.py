@@ -17,20 +17,20 @@ class Piles:
     """A mapping that is being changed.
 
     Finding the most and least loaded instance and the shard nearest to a load costs a logarithm each; a move costs one
-    insertion into a sorted list. Of equally loaded instances the one with the lowest number counts as most and as
-    least loaded. `set_aside` hides an instance from `most` for good. A caller that only moves shards from the most to
-    the least loaded, and less than their gap, may do so once nothing there helps: the least load never falls, so the
-    gap only narrows, and by the time the instance is itself the least loaded no gap is left.
+    insertion into a sorted list, which is made when its instance is first looked into. Of equally loaded instances the
+    one with the lowest number counts as most and as least loaded. `set_aside` hides an instance from `most` for good. A
+    caller that only moves shards from the most to the least loaded, and less than their gap, may do so once nothing
+    there helps: the least load never falls, so the gap only narrows, and by the time the instance is itself the least
+    loaded no gap is left.
     """
 
     def __init__(self, owners: Ints, loads: Floats, instances: int, sizes: Ints | None) -> None:
         weights = np.zeros(len(owners), dtype=np.int64) if sizes is None else sizes
         shards = np.arange(len(owners))
-        order = np.lexsort((-shards, -weights, loads))
-        self._piles: list[list[Entry]] = [[] for _ in range(instances)]
-        columns = (owners[order].tolist(), loads[order].tolist(), (-weights[order]).tolist(), (-order).tolist())
-        for owner, load, weight, shard in zip(*columns, strict=True):
-            self._piles[owner].append((load, weight, shard))
+        order = np.lexsort((-shards, -weights, loads, owners))
+        self._sorted = (loads[order], -weights[order], -order)
+        self._ends = np.cumsum(np.bincount(owners, minlength=instances)).tolist()
+        self._piles: dict[int, list[Entry]] = {}
         self.loads: list[float] = instance_loads(owners, loads, instances).tolist()
         self.owners = owners.copy()
         self._most = [(-load, instance) for instance, load in enumerate(self.loads)]
@@ -58,19 +58,15 @@ class Piles:
         """Pass over an instance that has nothing worth moving."""
         self._aside.add(instance)
 
-    def empty(self) -> set[int]:
-        """The instances without any shard."""
-        return {instance for instance, pile in enumerate(self._piles) if not pile}
-
     def largest_within(self, instance: int, least: float, most: float) -> Entry | None:
         """The heaviest shard of an instance whose load lies in [least, most]."""
-        pile = self._piles[instance]
+        pile = self._pile(instance)
         index = bisect_right(pile, most, key=_load) - 1
         return pile[index] if index >= 0 and pile[index][0] >= least else None
 
     def nearest(self, instance: int, load: float) -> Entry | None:
         """The shard of an instance whose load is nearest to `load`; of two as near, the lighter."""
-        pile = self._piles[instance]
+        pile = self._pile(instance)
         if not pile:
             return None
         above = bisect_left(pile, load, key=_load)
@@ -83,14 +79,22 @@ class Piles:
 
     def move(self, entry: Entry, source: int, target: int) -> None:
         """Take a shard from one pile to another."""
-        self._piles[source].pop(bisect_left(self._piles[source], entry))
-        insort(self._piles[target], entry)
+        left = self._pile(source)
+        left.pop(bisect_left(left, entry))
+        insort(self._pile(target), entry)
         self.owners[-entry[2]] = target
         self.loads[source] -= entry[0]
         self.loads[target] += entry[0]
         for instance in (source, target):
             heappush(self._most, (-self.loads[instance], instance))
             heappush(self._least, (self.loads[instance], instance))
+
+    def _pile(self, instance: int) -> list[Entry]:
+        """The shards of an instance, lightest first."""
+        if instance not in self._piles:
+            rows = slice(self._ends[instance - 1] if instance else 0, self._ends[instance])
+            self._piles[instance] = list(zip(*(column[rows].tolist() for column in self._sorted), strict=True))
+        return self._piles[instance]
 
 
 def _load(entry: Entry) -> float:

@@ -1,18 +1,29 @@
-"""How much of an instance each shard takes: shard rates turned into shares of a busy instance."""
+"""What an observation says of its shards: their instances and rates, and how much of an instance each takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from tidegate.control.balancers.balance import Floats
+from tidegate.control.balancers.balance import Floats, Ints, Loads, Shards
+from tidegate.control.observation import Observation
 
 SATURATED = 0.99
 """A busy share from which on an instance may have had more to do than it could."""
 
 
-def shard_use(mapping: Sequence[int], shard_loads: Sequence[float], busy: Sequence[float]) -> Floats:
+def observed_shards(observation: Observation) -> tuple[Ints, Floats] | None:
+    """The instance and the tuples per second of each shard; None where they are not known or contradict each other."""
+    mapping, loads = observation.mapping, observation.shard_loads
+    if observation.missing(("mapping", "shard_loads")) or mapping is None or loads is None:
+        return None
+    owners = np.fromiter(mapping, dtype=np.int64, count=len(mapping))
+    rates = np.fromiter(loads, dtype=np.float64, count=len(loads))
+    if len(owners) != len(rates) or rates.min() < 0 or owners.min() < 0 or owners.max() >= observation.instances:
+        return None
+    return owners, rates
+
+
+def shard_use(mapping: Shards, shard_loads: Loads, busy: Loads) -> Floats:
     """The busy share each shard causes: its part of its instance's tuples, times that instance's busy share.
 
     The sum over an instance's shards is its busy share, so the deviation of these loads is that of the busy shares.
