@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from figures import gedik, streamcloud
+from figures import day, elasticutor, gedik, paradigms, streamcloud, stretch
 from figures.__main__ import FIGURES, main
+from figures.cores import Cores
 from tidegate.control.controllers.saso import Saso
+from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.events import Event, Observed
 from tidegate.control.rules import Rule
-from tidegate.simulate.keys import NormalKeys
+from tidegate.simulate.keys import NormalKeys, ZipfKeys, shard_shares
 from tidegate.simulate.loads import Constant
 from tidegate.simulate.network import Noise, Subquery, one
 from tidegate.simulate.presets import GEDIK_SINE, GEDIK_STEP
@@ -70,6 +72,62 @@ def test_load_aware_steps_keep_to_the_target_on_streamclouds_ramp_and_individual
     assert all(each.utilisation <= 0.6 for each in aware)
     assert all(each.utilisation > 0.6 for each in individual if each.after > 2)
     assert [each.after for each in individual] == list(range(2, 16))
+
+
+def test_shuffled_keys_cost_resource_centric_much_and_executor_centric_little() -> None:
+    static, central, naive, elastic = elasticutor.PARADIGMS
+    still = {name: rows[0] for name, rows in elasticutor.compare((0.0,), seconds=60).items()}
+    shuffled = {name: rows[0] for name, rows in elasticutor.compare((8.0,), seconds=60).items()}
+    assert still[static].mean_throughput < 0.8 * elasticutor.OFFERED, "skew alone stops it"
+    for name in (central, elastic):
+        assert still[name].mean_throughput == pytest.approx(elasticutor.OFFERED, rel=0.01)
+    assert shuffled[central].mean_throughput < 0.8 * elasticutor.OFFERED
+    assert shuffled[elastic].mean_throughput > 0.95 * elasticutor.OFFERED
+    assert shuffled[elastic].state_mb_per_second < shuffled[naive].state_mb_per_second
+    assert shuffled[elastic].remote_mb_per_second < 0.5 * shuffled[naive].remote_mb_per_second
+
+
+@pytest.mark.parametrize("name", list(elasticutor.PARADIGMS))
+def test_no_tuple_is_lost_while_shards_move(name: str) -> None:
+    paradigm = elasticutor.PARADIGMS[name][0]()
+    cores = Cores(paradigms.CORES, paradigm.first(), paradigms.TUPLES_PER_CORE, 1_000.0)
+    keys = ZipfKeys(shuffles_per_minute=12, seed=3)
+    came, completed = 0.0, 0.0
+    for tick in range(200):
+        now = tick * 0.1
+        shares = shard_shares(keys, paradigms.SHARDS, keys.era(now))
+        if tick % 10 == 9:
+            paradigm.decide(now, 180_000 * shares, cores)
+        more, done = cores.tick(now, 0.1, 18_000.0, shares)
+        came, completed = came + more, completed + done
+    assert completed + cores.pending.sum() == pytest.approx(came)
+    assert completed > 0
+
+
+def test_table_four_of_stretch_is_met_upwards_and_the_target_kept_downwards() -> None:
+    for threads, paper in stretch.PAPER_UP.items():
+        assert stretch.one_reconfiguration(threads, 1.2) == paper
+    for threads in stretch.PAPER_DOWN:
+        after = stretch.one_reconfiguration(threads, 0.3)
+        assert 0.3 * threads / after <= 0.7 + 1e-9 < 0.3 * threads / (after - 1)
+
+
+def test_predictive_has_its_threads_sooner_than_thresholds_of_the_same_range() -> None:
+    predictive, thresholds = (stretch.play(stretch.CONTROLLERS[name]) for name in list(stretch.CONTROLLERS)[:2])
+    rises = [second for second in range(1, 1_200) if predictive.entering[second] > 2 * predictive.entering[second - 1]]
+    assert rises
+    for second in rises:
+        filling = slice(second + 5, second + 40)
+        assert (predictive.instances[filling] >= thresholds.instances[filling]).all()
+    for run in (predictive, thresholds):
+        assert stretch.figures(run).longest_spike <= 10, "the paper's: spikes are handled within 10 s"
+
+
+def test_a_day_follows_its_load() -> None:
+    played = day.play(Thresholds(), seconds=14_400, most=40)
+    assert played.run.only.processed.sum() == pytest.approx(played.run.only.offered.sum(), rel=0.01)
+    assert played.merits.oscillations == 0
+    assert played.run.only.instances.min() < 0.6 * played.run.only.instances.max()
 
 
 def test_idle_congestion_is_seen_where_nothing_is_blocked_and_shows_its_mean() -> None:
