@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.control.balancers import BALANCERS
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controller import Limits, Outcome
 from tidegate.control.controllers.ds2 import Ds2
@@ -17,7 +18,7 @@ from tidegate.control.events import Advised, Event, ShadowDecided
 from tidegate.control.observation import Observation
 from tidegate.control.read_rules import parse_rules, read_rules
 from tidegate.control.rules import Rule, Rules, default_rule
-from tidegate.control.rules_text import default_rules_text, rules_text
+from tidegate.control.rules_text import rules_text
 from tidegate.control.settings import settings_of
 from tidegate.control.toml_lines import key_lines, line_of
 from tidegate.errors import UserError
@@ -120,7 +121,7 @@ def mistake(text: str) -> str:
         (
             "[default]\ncontroller = 'thresholds'\n[controllers.thresholds]\nbalancer = 'best'\n",
             'rules.toml line 4: balancer = "best": ',
-            "'greedy', 'minimal-movement', 'none'",
+            "'greedy', 'minimal-movement', 'consistent-hashing', 'offload', 'none'",
         ),
     ],
 )
@@ -158,6 +159,7 @@ def test_a_balancer_is_given_by_name_or_with_its_settings() -> None:
         ("balancer = 'none'", None),
         ("balancer = 'minimal-movement'", MinimalMovement()),
         ("balancer = { name = 'minimal-movement', theta = 1.5 }", MinimalMovement(1.5)),
+        *((f"balancer = '{name}'", kind()) for name, kind in BALANCERS.items()),
     ):
         assert parse_rules(head + said).default.controller == Thresholds(balancer=balancer)
 
@@ -181,7 +183,7 @@ def test_rules_written_and_read_are_the_same(rules: Rules) -> None:
 
 
 def test_the_default_text_explains_every_key() -> None:
-    text = default_rules_text()
+    text = rules_text(Rules(default_rule()))
     assert parse_rules(text) == Rules(default_rule())
     for key in ("controller", "least", "most", "cooldown_seconds", "max_step", "dry_run", "shadows"):
         (line,) = [line for line in text.splitlines() if line.removeprefix("# ").startswith(f"{key} = ")]

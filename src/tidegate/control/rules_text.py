@@ -7,10 +7,11 @@ import re
 from enum import Enum
 from typing import Any
 
+from tidegate.control.balancers import BALANCERS
 from tidegate.control.controller import Controller
 from tidegate.control.controllers.registry import CONTROLLERS
-from tidegate.control.rules import Rule, Rules, default_rule
-from tidegate.control.settings import BALANCERS, settings_of
+from tidegate.control.rules import Rule, Rules
+from tidegate.control.settings import NO_BALANCER, settings_of
 from tidegate.errors import UserError, choices
 
 HEAD = """\
@@ -25,11 +26,6 @@ MEANING = {
     "dry_run": "true: advise, change nothing",
     "shadows": "controllers that see the same and do nothing",
 }
-
-
-def default_rules_text() -> str:
-    """The rules that hold where none are given."""
-    return rules_text(Rules(default_rule()))
 
 
 def rules_text(rules: Rules) -> str:
@@ -86,7 +82,7 @@ def _settings(controller: Controller) -> dict[str, str]:
 def _toml(value: Any) -> str:
     match value:
         case None:
-            return '"none"'
+            return json.dumps(NO_BALANCER)
         case bool():
             return str(value).lower()
         case Enum():

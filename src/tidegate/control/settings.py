@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tidegate.control.balancers import BALANCERS
 from tidegate.control.balancers.balance import Balancer
-from tidegate.control.balancers.greedy import Greedy
-from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.errors import UserError, choices
 
-BALANCERS: dict[str, Callable[..., Balancer] | None] = {
-    Greedy.name: Greedy,
-    MinimalMovement.name: MinimalMovement,
-    "none": None,
-}
+NO_BALANCER = "none"
 PLAIN = (float, int, bool, str, tuple[str, ...], Balancer)
 
 
@@ -85,13 +79,12 @@ def _one_of(value: Any, valid: tuple[Any, ...]) -> Any:
 
 
 def _balancer(value: Any) -> Balancer | None:
-    """A balancer by its name, or by a table with its name and its settings."""
+    """A balancer by its name, or by a table with its name and its settings; "none" for none at all."""
     given = dict(value) if isinstance(value, dict) else {"name": value}
-    made = BALANCERS[_one_of(given.pop("name", None), tuple(BALANCERS))]
-    if made is None:
-        return None
-    known = settings_of(made) if isinstance(made, type) else {}
+    name = _one_of(given.pop("name", None), (*BALANCERS, NO_BALANCER))
+    made = BALANCERS.get(name)
+    known = {} if made is None else settings_of(made)
     unknown = [key for key in given if key not in known]
     if unknown:
         raise UserError(f"there is no '{unknown[0]}'; beside name, choose from {choices(known)}")
-    return made(**{key: known[key].converted(each) for key, each in given.items()})
+    return None if made is None else made(**{key: known[key].converted(each) for key, each in given.items()})
