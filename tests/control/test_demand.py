@@ -95,6 +95,14 @@ def test_a_subquery_that_gets_nothing_is_left_out_of_the_network() -> None:
     assert found[1].demand == 0
 
 
+def test_an_idle_query_is_known_to_be_idle_although_no_selectivity_could_be_measured() -> None:
+    nothing = {"processed": 0.0, "busy": (0.0,)}
+    found = with_demand((observed("a", 0.0, **nothing), observed("b", **nothing)), (Feed("a", "b", None),))
+    for each in found:
+        assert (each.demand, each.network, each.network_arrival_rate) == (0, (), 0)
+        assert each.missing(("network", "network_arrival_rate")) == ()
+
+
 @given(st.floats(0, 1e6), st.lists(st.floats(0, 10), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_the_order_of_observations_and_feeds_does_not_matter(
     offered: float, along: list[float], random: Random

@@ -196,10 +196,13 @@ class TestThresholds:
 
     def test_remembers_the_cost_when_there_is_no_work(self) -> None:
         run = DEFAULT.start(ONE_TO_32)
-        idle = plain(4, 0, capacity=1000)
-        assert "cost is unknown" in run.decide(idle).why
+        stuck = replace(plain(4, 0, capacity=1000), backlog=15_000.0)
+        assert "cost is unknown" in run.decide(stuck).why
         run.decide(plain(4, 3000, capacity=1000))
-        assert run.decide(idle).instances == 1
+        assert run.decide(stuck).instances == 2
+
+    def test_an_idle_subquery_needs_no_cost_to_shrink(self) -> None:
+        assert decide(plain(4, 0, capacity=1000)).instances == 1
 
     @pytest.mark.parametrize(
         ("settings", "named"),

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.control.controller import Limits
+from tidegate.control.controller import Limits, Outcome
 from tidegate.control.controllers.queueing import Queueing, allocate, mean_seconds
 from tidegate.control.decision import Action
+from tidegate.control.demand import with_demand
 from tidegate.control.erlang import least_stable, mean_sojourn
+from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation, Station
 from tidegate.errors import UserError
 
@@ -189,6 +191,28 @@ def test_without_input_the_fewest_will_do() -> None:
     idle = replace(alone(5, 10.0), network=(station("other", 1.0, 10.0),), network_arrival_rate=1.0, demand=0.0)
     assert Queueing(0.02).start(LIMITS).decide(idle).instances == 1
     assert Queueing(0.02).start(LIMITS).decide(replace(alone(5, 10.0), network_arrival_rate=0.0)).instances == 1
+
+
+def test_a_query_that_falls_idle_shrinks_in_a_loop_once_what_waits_is_done() -> None:
+    asked = []
+
+    class Noted:
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+            asked.append(instances)
+            return Outcome(True)
+
+    loop = ControlLoop(Queueing(0.02), Limits(2, 64), Noted())
+    for time, waiting in ((5.0, 300.0), (10.0, 0.0)):
+        idle = Observation("q", time, 5.0, 9, offered=0.0, processed=0.0, busy=(0.0,) * 9, backlog=waiting)
+        loop.step(*with_demand((idle,), ()))
+        assert asked == ([] if waiting else [2])
+
+
+def test_what_waits_keeps_the_instances_of_a_subquery_that_gets_nothing_in_a_busy_query() -> None:
+    network = (station("q", 0.0, 100.0, 5), station("other", 50.0, 100.0))
+    draining = replace(observed("q", 5, network, 50.0), demand=0.0, backlog=40.0)
+    assert Queueing(0.02).start(LIMITS).decide(draining).action is Action.HOLD
+    assert Queueing(0.02).start(LIMITS).decide(replace(draining, backlog=0.0)).instances == 1
 
 
 @pytest.mark.parametrize("name", ["network", "network_arrival_rate"])

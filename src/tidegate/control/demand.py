@@ -41,7 +41,7 @@ def with_demand(observations: Sequence[Observation], feeds: Sequence[Feed]) -> t
 
     A demand is absent where anything upstream of it is unknown. The network is there for all or for none: a model of
     the whole needs each subquery's demand and service rate. Left out of it is a subquery that gets nothing and has no
-    service rate because of that. O(subqueries + feeds).
+    service rate because of that, so the network of an idle query is empty. O(subqueries + feeds).
     """
     by_name = {each.subquery: each for each in observations}
     if len(by_name) < len(observations):
@@ -101,6 +101,8 @@ def _demands(by_name: Mapping[str, Observation], incoming: Mapping[str, list[Fee
 
 
 def _times(rate: float | None, selectivity: float | None) -> float | None:
+    if rate == 0:  # Nothing comes of nothing; nor can a selectivity be measured then.
+        return 0.0
     return None if rate is None or selectivity is None else rate * selectivity
 
 
@@ -114,4 +116,4 @@ def _network(by_name: Mapping[str, Observation], demands: Mapping[str, float | N
             stations.append(Station(name, observed.instances, demand, observed.service_rate))
         elif demand > 0:
             return None
-    return tuple(stations) or None
+    return tuple(stations)

@@ -32,11 +32,16 @@ class Needs:
 
 
 NEEDS: dict[str, Needs] = {
+    "steady": Needs(
+        ("processed", "busy"),
+        ("backlog", "congestion", "admitted", "mapping", "shard_loads", "window_inputs"),
+        (("offered",), ("demand",)),
+    ),
     "thresholds": Needs(
         ("busy",), ("processed", "demand", "offered", "backlog", "mapping", "shard_loads", "shard_state_bytes")
     ),
     "saso": Needs(("congestion", "processed"), ("backlog",)),
-    "queueing": Needs(("network", "network_arrival_rate"), ("demand",)),
+    "queueing": Needs(("network", "network_arrival_rate"), ("demand", "backlog")),
     "predictive": Needs(("busy",), ("backlog",), (("offered", "processed"), ("window_inputs", "comparisons"))),
     "ds2": Needs(("demand", "processed", "busy"), ("offered", "admitted", "backlog")),
 }

@@ -52,7 +52,8 @@ class Observation:
     window_inputs, comparisons
         for windowed joins: what is held of each input, and pairs compared per second.
     network
-        all subqueries of the query as queues, this one among them, and `network_arrival_rate` what enters from outside.
+        the subqueries of the query as queues, this one among them, but for those that get nothing: empty in an idle
+        query. `network_arrival_rate` is what enters from outside.
     """
 
     subquery: str
@@ -77,8 +78,8 @@ class Observation:
     network_arrival_rate: float | None = None
 
     def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the named fields that are absent, or not finite, in their given order."""
-        return tuple(name for name in names if not _known(getattr(self, name)))
+        """Those of the named fields that are absent, empty where that says nothing, or not finite, in their given order."""
+        return tuple(name for name in names if not _known(value := getattr(self, name)) and not _idle(name, value))
 
     @property
     def utilisation(self) -> float | None:
@@ -96,6 +97,10 @@ class Observation:
 
 OBSERVED = tuple(field.name for field in fields(Observation))[4:]
 """The fields that may be absent."""
+
+
+def _idle(name: str, value: object) -> bool:
+    return name == "network" and value == ()
 
 
 def _known(value: object) -> bool:

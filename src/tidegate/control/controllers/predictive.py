@@ -37,7 +37,9 @@ TUPLE_NEEDS = ("offered", "processed", "busy")
 
 @dataclass(frozen=True, slots=True)
 class Predictive:
-    """Settings of the predictive controller; all utilisations are shares of the instances' capacity.
+    """Sizes for the work ahead: what arrives, what waits, and what windows that are still filling will cost.
+
+    All utilisations are shares of the instances' capacity.
 
     lower, upper
         it acts when the predicted utilisation leaves this range; the paper's are 0.7 and 0.8.
@@ -104,14 +106,14 @@ class PredictiveRun:
         busy_instances = sum(observation.busy or ())
         if done and busy_instances > 0:
             self._capacity[joins] = done / busy_instances
-        if joins not in self._capacity:
-            return hold(observation.subquery, observation.instances, "no work was done yet, so its cost is unknown")
         settings = self._settings
         if joins:
             work = join_work(observation, before, settings.horizon_seconds, settings.drain_seconds)
         else:
             work = tuple_work(observation, settings.drain_seconds)
-        return self._size(observation, work, self._capacity[joins])
+        if joins not in self._capacity and work.greatest > 0:
+            return hold(observation.subquery, observation.instances, "no work was done yet, so its cost is unknown")
+        return self._size(observation, work, self._capacity.get(joins, math.inf))
 
     def _size(self, observation: Observation, work: Work, capacity: float) -> Decision:
         settings, before = self._settings, observation.instances

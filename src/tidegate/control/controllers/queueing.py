@@ -80,7 +80,7 @@ def mean_seconds(stations: Sequence[Station], arrival_rate: float, instances: Se
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """The settings of the queueing controller.
+    """Keeps the fewest instances whose mean time through the query, by queueing theory, meets a latency target.
 
     target_seconds
         the mean time through the query that is wanted. No number of instances takes it below the service times alone;
@@ -132,8 +132,10 @@ class QueueingDeciding:
         assert observation.network_arrival_rate is not None
         stations, arriving = observation.network, observation.network_arrival_rate
         own = next((place for place, each in enumerate(stations) if each.subquery == subquery), None)
-        if own is None or arriving <= 0:
+        if arriving <= 0 or (observation.demand if own is None else stations[own].arrival_rate) == 0:
             return self._without_input(observation)
+        if own is None:
+            return hold(subquery, now, "the network does not contain this subquery", missing=("network",))
         cores = self.settings.cores or self.limits.most * len(stations)
         if cores < len(stations):
             raise UserError(
@@ -150,11 +152,12 @@ class QueueingDeciding:
         return self._decision(observation, own, after, needed, target)
 
     def _without_input(self, observation: Observation) -> Decision:
-        """Nothing arrives, so the fewest will do; where that is not known, hold."""
+        """Nothing arrives, so the fewest will do, once what waits is done."""
         subquery, now = observation.subquery, observation.instances
-        if observation.demand == 0 or observation.network_arrival_rate == 0:
-            return resize(subquery, now, self.limits.least, "nothing arrives, so the fewest instances will do")
-        return hold(subquery, now, "the network does not contain this subquery", missing=("network",))
+        waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog
+        if waiting:
+            return hold(subquery, now, f"nothing arrives, but {waiting:,.0f} tuples wait")
+        return resize(subquery, now, self.limits.least, "nothing arrives, so the fewest instances will do")
 
     def _decision(self, observation: Observation, own: int, after: int, needed: Allocation, target: float) -> Decision:
         stations, arriving = observation.network, observation.network_arrival_rate
