@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from tidegate.cli.main import main
+from tidegate.control.controller import Limits
+from tidegate.control.controllers.ds2 import Ds2
 from tidegate.control.controllers.registry import CONTROLLERS
+from tidegate.control.read_rules import parse_rules
+from tidegate.control.rules import Rule, Rules, default_rule
 from tidegate.errors import EnvironmentFault
 from tidegate.simulate.loads import Constant
 from tidegate.simulate.network import Subquery, one
 from tidegate.simulate.plot import plot_run
 from tidegate.simulate.presets import LOADS
 from tidegate.simulate.run import Settings, simulate
+from tidegate.telemetry.export import decisions
 
 
 def test_help_lists_controllers_and_loads(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +64,26 @@ def test_rules_hold_unless_options_say_otherwise(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out.split("instance-seconds")[1].split()[0] == "400"
 
 
+def test_the_controller_and_its_settings_come_from_the_rules_of_the_subquery(tmp_path: Path) -> None:
+    rules, ledger = tmp_path / "rules.toml", tmp_path / "run.ledger"
+    rules.write_text(
+        '[subquery.speed]\ncontroller = "thresholds"\n[controllers.thresholds]\nlower = 0.2\ntarget = 0.25\nupper = 0.3\n'
+    )
+    # 1,000 tuples/s at 2 ms each keep two instances busy: eight at a target of 0.25, four at 0.5.
+    options = ["--load", "constant", "--times", "0.2", "--start", "2", "--seconds", "100", "--quiet"]
+    assert main(["simulate", "--rules", str(rules), "--subquery", "speed", *options, "--ledger", str(ledger)]) == 0
+    table = decisions(ledger).to_pydict()
+    assert set(table["controller"]) == {"thresholds"}
+    assert table["instances"][-1] == 8
+
+
+def test_rules_are_printed_as_a_file_that_reads_as_the_same_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--print-rules"]) == 0
+    assert parse_rules(capsys.readouterr().out) == Rules(default_rule())
+    assert main(["simulate", "--print-rules", "--controller", "ds2", "--instances", "2:9", "--max-step", "3"]) == 0
+    assert parse_rules(capsys.readouterr().out) == Rules(Rule(Ds2(), Limits(2, 9), max_step=3))
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [
@@ -67,6 +92,8 @@ def test_rules_hold_unless_options_say_otherwise(tmp_path: Path, capsys: pytest.
         (["--seconds", "1"], "period_seconds"),
         (["--service-ms", "0"], "service_seconds"),
         (["--rules", "nothing.toml"], "no rules file"),
+        (["--plot", "run.bmp"], "'.png'"),
+        (["--plot", "nowhere/run.png"], "no folder nowhere"),
     ],
 )
 def test_a_mistake_is_told(options: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:

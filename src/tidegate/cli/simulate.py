@@ -29,7 +29,7 @@ well that went, and draw it. The same command gives the same run.
 """
 EXAMPLES = """\
 examples:
-  tidegate simulate --load gedik-step --plot saso.png
+  tidegate simulate --load gedik-step --plot steady.png
   tidegate simulate --controller thresholds --load day --seconds 86400 --instances 1:64
   tidegate simulate --controller predictive --load stretch-q5 --window-seconds 60 --seconds 1200
   tidegate simulate --load trace.csv --shadow ds2 --shadow thresholds --ledger run.ledger
@@ -53,6 +53,9 @@ def add_to(commands: Any) -> None:
     known = (*CONTROLLERS, NONE)
     steering.add_argument("--controller", choices=known, metavar="NAME", help=f"default: {RECOMMENDED}; see below")
     steering.add_argument("--rules", metavar="FILE", help="a TOML file of rules; options here go before it")
+    steering.add_argument(
+        "--print-rules", action="store_true", help="print what these options amount to as such a file"
+    )
     steering.add_argument("--subquery", metavar="NAME", default="subquery", help="whose rule in FILE is tried")
     steering.add_argument(
         "--shadow",
@@ -96,10 +99,18 @@ def add_to(commands: Any) -> None:
 def command(chosen: argparse.Namespace) -> None:
     """Carry the command out."""
     from tidegate.control.loop import unrecorded
+    from tidegate.control.rules import Rules
+    from tidegate.control.rules_text import rules_text
     from tidegate.simulate.merits import merits
+    from tidegate.simulate.plot import check_plot_path, save_plot
     from tidegate.simulate.run import Settings, simulate
 
     rule = _rule(chosen)
+    if chosen.print_rules:
+        print(rules_text(Rules(rule)), end="")
+        return
+    if chosen.plot:
+        check_plot_path(chosen.plot)
     settings = Settings(chosen.seconds, chosen.start, period_seconds=chosen.period, seed=chosen.seed)
     steered = None if chosen.controller == NONE else rule
     line = ProgressLine()
@@ -116,8 +127,6 @@ def command(chosen: argparse.Namespace) -> None:
         line.close()
     print(show_merits(merits(run, chosen.target_ms / 1000, rule.limits), chosen.target_ms))
     if chosen.plot:
-        from tidegate.simulate.plot import save_plot
-
         save_plot(
             run, chosen.plot, target_seconds=chosen.target_ms / 1000, title=f"{run.controller} under {chosen.load}"
         )

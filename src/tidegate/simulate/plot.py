@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidegate.control.decision import Action
-from tidegate.errors import EnvironmentFault
+from tidegate.errors import EnvironmentFault, UserError, choices
 from tidegate.simulate.history import Run
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 OFFERED, PROCESSED, WAITING, DOWN = "#8c8c8c", "#1f6f8b", "#d1495b", "#2e8b57"
 MOST_MARKS = 400
+FORMATS = (".png", ".svg", ".pdf")
 BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.09, 1.0), "fontsize": 8, "frameon": False}
 
 
@@ -24,11 +25,8 @@ def plot_run(run: Run, *, target_seconds: float | None = None, title: str | None
 
     Needs matplotlib, which is not installed with tidegate: `pip install 'tidegate[plot]'`.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise EnvironmentFault("plots need matplotlib; install it with: pip install 'tidegate[plot]'") from error
-    figure = Figure(figsize=(11, 9), layout="constrained")
+    figure_type = _figure_type()
+    figure = figure_type(figsize=(11, 9), layout="constrained")
     flow, latency, use, count = figure.subplots(4, 1, sharex=True, height_ratios=(3, 2, 2, 3))
     times = run.times
     figure.suptitle(title or f"controller: {run.controller}")
@@ -59,7 +57,31 @@ def plot_run(run: Run, *, target_seconds: float | None = None, title: str | None
 
 def save_plot(run: Run, path: str | Path, *, target_seconds: float | None = None, title: str | None = None) -> None:
     """Draw the run into a file; its suffix says the format: .png, .svg or .pdf."""
-    plot_run(run, target_seconds=target_seconds, title=title).savefig(Path(path), dpi=130)
+    check_plot_path(path)
+    try:
+        plot_run(run, target_seconds=target_seconds, title=title).savefig(Path(path), dpi=130)
+    except OSError as error:
+        raise EnvironmentFault(f"plot {path} cannot be written: {error}; choose another place") from error
+
+
+def check_plot_path(path: str | Path) -> None:
+    """Refuse what cannot be drawn into, before a long run has been for nothing."""
+    _figure_type()
+    file = Path(path)
+    if file.suffix not in FORMATS:
+        raise UserError(f"plot {file}: the suffix must name a format; choose one of {choices(FORMATS)}")
+    if not file.absolute().parent.is_dir():
+        raise UserError(f"plot {file}: there is no folder {file.parent}; make it first")
+    if file.is_dir():
+        raise UserError(f"plot {file}: is a folder; name a file in it")
+
+
+def _figure_type() -> type[Figure]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise EnvironmentFault("plots need matplotlib; install it with: pip install 'tidegate[plot]'") from error
+    return Figure
 
 
 def _flow(axes: Any, run: Run) -> None:

@@ -25,7 +25,9 @@ _ROUNDING = 1e-9  # a quotient of measured rates this little above a whole numbe
 
 @dataclass(frozen=True, slots=True)
 class Ds2:
-    """The settings of DS2. The defaults are those of the published scaling manager.
+    """Divides the demand by what one instance completes while it works.
+
+    The defaults are those of the published scaling manager.
 
     utilisation
         the busy share to aim at: 1 as published; 1/(1 + f) is the manager's `scaling_factor` f, and 0.7 is what

@@ -65,7 +65,9 @@ NEEDS = ("congestion", "processed")
 
 @dataclass(frozen=True, slots=True)
 class Saso:
-    """Settings of the SASO controller; periods of about 5 s suit it.
+    """Adds instances while sources are blocked, removes them while they are not, and remembers what did not help.
+
+    Periods of about 5 s suit it.
 
     congestion_threshold
         the share of blocked time above which a period is congested. The paper finds 0.01 to 0.3 robust; too low and it
@@ -95,7 +97,6 @@ class Saso:
             raise UserError(
                 f"saso: sensitivity ({self.sensitivity}) must be between 0 and 1; 1 reacts to the smallest changes"
             )
-
         if not self.catch_up_seconds >= 0:
             raise UserError(f"saso: catch_up_seconds ({self.catch_up_seconds}) must be 0 or more; 0 goes up regardless")
 

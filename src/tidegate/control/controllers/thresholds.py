@@ -24,7 +24,9 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Resizes when the average busy share leaves [lower, upper], to the size at which it is nearest to `target`.
+    """Keeps the average busy share of the instances between two thresholds, and spreads shards evenly.
+
+    When the average leaves [lower, upper], it resizes to where the average is nearest to `target`.
 
     lower, upper, target
         StreamCloud's LUT, UUT and TUT, with lower < target < upper.
