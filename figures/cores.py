@@ -1,4 +1,4 @@
-"""Shards on cores as a fluid: queues, sources that stop when one is full, and shards that stand still while they move.
+"""Shards on cores as a fluid: queues, sources that stop when one is full, and shards that are held while they move.
 
 A model of Elasticutor's micro-benchmark (§5.1), where hundreds of cores and thousands of shards matter and single tuples
 do not. Every core has a queue of `buffer_tuples`; a full one stops the sources, because tuples come in one stream.
@@ -19,7 +19,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Shards that change their core: each stands still from `begin` to `end` and is then on `target`."""
+    """Shards that change their core: tuples that come from `begin` to `end` are held, and go to `target` then.
+
+    What waited on the old core before is still completed there.
+    """
 
     shards: Integers
     target: Integers
@@ -41,6 +44,7 @@ class Cores:
     def __init__(self, cores: int, mapping: Integers, tuples_per_second: float, buffer_tuples: float) -> None:
         self.count, self.mapping, self.rate, self.buffer = cores, mapping.copy(), tuples_per_second, buffer_tuples
         self.pending: Floats = np.zeros(len(mapping))
+        self.held: Floats = np.zeros(len(mapping))
         self._target = mapping.copy()
         self._begin = np.full(len(mapping), math.inf)
         self._end = np.full(len(mapping), math.inf)
@@ -51,6 +55,11 @@ class Cores:
     def paused(self) -> bool:
         """Whether a repartition holds up the sources."""
         return self._repartition is not None
+
+    @property
+    def waiting(self) -> float:
+        """Tuples that came in and are not completed."""
+        return float(self.pending.sum() + self.held.sum())
 
     @property
     def moving(self) -> NDArray[np.bool_]:
@@ -75,19 +84,20 @@ class Cores:
         self._arrive(now)
         capacity = self.rate * seconds
         came = 0.0
+        routed = np.where((self._begin <= now) & (now < self._end), 0.0, shares)
         if not self.paused:
             free = np.maximum(self.buffer + capacity - self.by_core(self.pending), 0.0)
-            wanted = self.by_core(shares)
+            wanted = self.by_core(routed)
             with np.errstate(divide="ignore", invalid="ignore"):
                 room = float(np.min(np.where(wanted > 0, free / wanted, np.inf)))
             came = min(offered, room)
-        work = self.pending + came * shares
-        ready = np.where((self._begin <= now) & (now < self._end), 0.0, work)
-        lanes = self.by_core(ready)
+        self.held += came * (shares - routed)
+        work = self.pending + came * routed
+        lanes = self.by_core(work)
         served = np.minimum(lanes, capacity)
         with np.errstate(divide="ignore", invalid="ignore"):
             left = np.where(lanes > 0, 1.0 - served / lanes, 0.0)
-        self.pending = work - ready + ready * left[self.mapping]
+        self.pending = work * left[self.mapping]
         self._drained(now + seconds)
         return came, float(served.sum())
 
@@ -95,6 +105,8 @@ class Cores:
         done = self._end <= now
         if done.any():
             self.mapping[done] = self._target[done]
+            self.pending[done] += self.held[done]
+            self.held[done] = 0.0
             self._begin[done] = self._end[done] = math.inf
         if self._repartition is not None and self._opens_seconds <= now:
             self.mapping = self._repartition.mapping.copy()

@@ -96,7 +96,7 @@ def play(paradigm: Paradigm, omega: float, *, seconds: float = SECONDS, seed: in
         came, completed = cores.tick(now, TICK_SECONDS, waiting, shares)
         upstream = min(waiting - came, OFFERED * UPSTREAM_SECONDS)
         seen = seen + came * shares
-        done[index], inside[index] = completed / TICK_SECONDS, float(cores.pending.sum()) + upstream
+        done[index], inside[index] = completed / TICK_SECONDS, cores.waiting + upstream
     every = round(1 / TICK_SECONDS)
     throughput, held = done.reshape(-1, every).mean(axis=1), inside.reshape(-1, every).mean(axis=1)
     times = np.arange(1, len(throughput) + 1, dtype=np.float64)
@@ -143,9 +143,6 @@ def draw(out: Path, *, omegas: Sequence[float] = OMEGAS, seconds: float = SECOND
             f"A core's queue holds {BUFFER_TUPLES:,.0f} tuples, a full one stops the sources, and {UPSTREAM_SECONDS:g} s of "
             "load can wait upstream. Latency is all that waits over what is completed (Little), plus 1 ms; queueing by "
             "chance is left out. The static latency is therefore that of the upstream queue.",
-            "A shard cannot be split: the hottest key alone needs 0.9 of a core, and a shuffle that puts two hot keys into "
-            "one shard overloads its core under every paradigm until the next one. That is most of what the "
-            "executor-centric runs lose at ω = 16, where 2 of 32 shuffles do so.",
             "The resource-centric transients are shorter than the paper's: ours has no cost of processes, of the JVM or of "
             "routing tables beyond s, which the text gives per shard only.",
             "Not reproduced: the stock exchange data of figure 16 and tables 2 and 3 (not public); their rates are shown "
