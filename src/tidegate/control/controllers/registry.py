@@ -6,9 +6,11 @@ from tidegate.control.controllers.ds2 import Ds2
 from tidegate.control.controllers.predictive import Predictive
 from tidegate.control.controllers.queueing import Queueing
 from tidegate.control.controllers.saso import Saso
+from tidegate.control.controllers.steady import Steady
 from tidegate.control.controllers.thresholds import Thresholds
 
 CONTROLLERS: dict[str, type] = {
+    "steady": Steady,
     "thresholds": Thresholds,
     "saso": Saso,
     "queueing": Queueing,
@@ -16,5 +18,5 @@ CONTROLLERS: dict[str, type] = {
     "ds2": Ds2,
 }
 
-RECOMMENDED = "saso"
+RECOMMENDED = "steady"
 """What drives a subquery where nothing else is asked for."""

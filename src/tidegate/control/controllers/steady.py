@@ -38,6 +38,9 @@ EVIDENCE = 2
 IMPATIENCE = 0.3
 """How much more than what is about to come must be needed to start over."""
 
+SAME_WORK, REGRET = 0.1, 30.0
+"""Work that is less by no more than this is the same, and how many times over it must pay to take an increase back."""
+
 SAME = 0.9
 """Two needs that differ by less are the same; while they fall faster than that, a decrease waits for the next."""
 
@@ -129,13 +132,14 @@ class SteadyRun:
 
     def __init__(self, settings: Steady, limits: Limits) -> None:
         self._settings, self._limits = settings, limits
-        self._demand, self._cost, self._watch = Trend(), Trend(), LimitWatch()
+        self._demand, self._cost, self._watch = Trend(), Trend(sudden=False), LimitWatch()
         self._enough: deque[int] = deque(maxlen=EVIDENCE)
         self._surplus_seconds = 0.0
         self._asked: tuple[int, float] | None = None
         self._lead_seconds = 0.0
         self._seen: int | None = None
         self._changed_seconds = -math.inf
+        self._raised_for: float | None = None
 
     def decide(self, observation: Observation) -> Decision:
         """Weigh the work ahead against the instances there are."""
@@ -148,6 +152,8 @@ class SteadyRun:
             return hold(subquery, now, f"not known: {', '.join(missing)}", missing=missing)
         seconds, processed, busy = observation.time_seconds, observation.processed or 0.0, sum(observation.busy or ())
         self._demand.see(seconds, getattr(observation, due))
+        # As windows fill, a tuple costs more and more; elsewhere it costs what it costs.
+        self._cost.sloped = not observation.missing(("window_inputs",))
         if processed > 0 and busy > 0:
             self._cost.see(seconds, busy / processed)
         demand, cost = self._demand.estimate(), self._cost.estimate()
@@ -221,8 +227,15 @@ class SteadyRun:
         if draining > 0:
             why += f" and {draining:.4g}/s to work off {waiting:.4g} that wait"
         why += f", at {1 / cost_now:.4g}/s an instance"
-        unsure = 1 - min(settings.confidence * (error - settled), 1.0)
-        slow = min(draining, late / (SLOWER * settings.drain_seconds))
+        doubt = (
+            settings.confidence * (error - settled) if late > 0 else max(settings.confidence * (error - settled), error)
+        )
+        unsure = 1 - min(doubt, 1.0)
+        slow = (
+            0.0
+            if settings.heeds_limits and self._watch.suspected
+            else min(draining, late / (SLOWER * settings.drain_seconds))
+        )
         return _Need(
             max(self._size(rate * unsure, cost_now, shards), self._size(rate + slow, cost_now, shards)),
             max(self._size(most * (1 + narrow), cost_most, shards), self._size(most + drained, cost_most, shards)),
@@ -277,10 +290,9 @@ class SteadyRun:
         after = max(self._enough)
         if len(self._enough) < min(EVIDENCE, math.ceil(EVIDENCE * settings.patience_seconds + 1)):
             why_not = f"enough in {len(self._enough)} of {EVIDENCE} periods so far"
-        elif self._surplus_seconds < settings.patience_seconds:
+        elif self._surplus_seconds < (patience := self._patience_seconds(need)):
             why_not = (
-                f"the surplus has cost {self._surplus_seconds:.1f} s of all instances, a change is worth "
-                f"{settings.patience_seconds:g} s"
+                f"the surplus has cost {self._surplus_seconds:.1f} s of all instances, a change is worth {patience:g} s"
             )
         elif need.high < SAME * after:
             why_not = f"{need.high} may soon be enough: the need is still falling"
@@ -293,6 +305,13 @@ class SteadyRun:
             if kept.changes
             else hold(observation.subquery, now, kept.why, rejected=(*kept.rejected, Alternative(after, why_not)))
         )
+
+    def _patience_seconds(self, need: _Need) -> float:
+        """What a decrease must have cost before it is made: more if it takes back an increase at the same work."""
+        patience = self._settings.patience_seconds
+        if self._raised_for is None or need.work < (1 - SAME_WORK) * self._raised_for:
+            return patience
+        return REGRET * patience
 
     def _balanced(self, observation: Observation, need: _Need, shards: Shards | None) -> Decision:
         """Spread shards anew if the hottest instance has more than it can do, and that would help; else hold."""
@@ -325,6 +344,7 @@ class SteadyRun:
         if after == now:
             return self._balanced(observation, need, shards)
         self._asked = after, seconds
+        self._raised_for = need.work if after > now and need.draining == 0 else None
         mapping = shards.spread(after)[0] if shards is not None and self._settings.balances else None
         expected = Expectation(
             min(need.work / after, 1.0),

@@ -41,6 +41,11 @@ class LimitWatch:
         self._idle: list[float] = []
         self._rate: float | None = None
 
+    @property
+    def suspected(self) -> bool:
+        """Whether tuples waited and instances stood idle in the last period."""
+        return bool(self._idle)
+
     def see(self, observation: Observation, late_tuples: float, lead_seconds: float) -> Limited | None:
         """Take in an observation, in which a backlog of more than `late_tuples` is late.
 

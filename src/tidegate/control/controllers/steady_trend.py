@@ -14,14 +14,14 @@ from dataclasses import dataclass
 LONGEST = 12
 """Observations taken together at most: enough to tell a ramp from noise, few enough for a curve to be straight."""
 
-CHANGED, SLOPED = 4.5, 2.0
+CHANGED, SLOPED = 5.0, 2.0
 """How many standard errors off an observation is another load, and how many errors from zero a slope is one."""
 
 DAMPING_SECONDS = 60.0
 """A slope is expected to lose 63 % of itself in this time: nothing rises for ever."""
 
 FIRST_NOISE, LEAST_NOISE = 0.05, 0.003
-LEARNING = 0.1
+LEARNING = 0.05
 CLIPPED = 3.0
 BEND = math.sqrt(6.0)
 """The second difference of independent measurements has six times their variance."""
@@ -42,9 +42,14 @@ class Estimate:
 
 
 class Trend:
-    """Follows one measured quantity. O(1) an observation."""
+    """Follows one measured quantity. O(1) an observation.
 
-    def __init__(self) -> None:
+    Of one that is not `sudden`, a single observation is no change; one that is not `sloped` stays at its level in between.
+    """
+
+    def __init__(self, *, sudden: bool = True) -> None:
+        self.sloped = True
+        self._fewest = 1 if sudden else 2
         self._seen: deque[tuple[float, float]] = deque(maxlen=LONGEST)
         self._last: tuple[float | None, float | None] = (None, None)
         self.noise = FIRST_NOISE
@@ -53,7 +58,7 @@ class Trend:
         """Take in an observation; times rise."""
         self._learn(value)
         seen = [*self._seen, (seconds, value)]
-        for newest in (1, 2, 3):
+        for newest in range(self._fewest, 4):
             if len(seen) > newest and self._apart(seen[:-newest], seen[-newest:]):
                 self._seen.clear()
                 self._seen.extend(seen[-newest:])
@@ -97,7 +102,7 @@ class Trend:
         middle = sum(seconds for seconds, _ in seen) / count
         flat = mean, 0.0, self.noise / math.sqrt(count)
         spread = sum((seconds - middle) ** 2 for seconds, _ in seen)
-        if count < 4 or mean <= 0 or spread <= 0:
+        if not self.sloped or count < 4 or mean <= 0 or spread <= 0:
             return flat
         slope = sum((seconds - middle) * (value - mean) for seconds, value in seen) / spread
         told = SLOPED * self.noise * mean / math.sqrt(spread)
