@@ -139,7 +139,7 @@ def _fill(axes: Any, panel: Panel) -> None:
     if panel.log:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=panel.bottom, top=panel.top)
+        axes.set_ylim(bottom=panel.bottom, top=panel.top or max(axes.dataLim.y1 * 1.08, 1e-9))
         axes.yaxis.set_major_formatter(_thousands)
     if panel.title:
         axes.set_title(panel.title, fontsize=9, loc="left", pad=14)
