@@ -69,7 +69,7 @@ def test_whole_quotients_are_not_rounded_up_by_their_last_digit() -> None:
     assert Ds2().start(LIMITS).decide(seven_times).instances == 7
 
 
-@given(st.floats(0, 1e6), st.integers(1, 100), st.integers(1, 20), st.integers(0, 20))
+@given(st.just(0.0) | st.floats(1e-6, 1e6), st.integers(1, 100), st.integers(1, 20), st.integers(0, 20))
 def test_it_stays_within_the_limits(demand: float, instances: int, least: int, more: int) -> None:
     decision = Ds2().start(Limits(least, least + more)).decide(observed(instances, demand))
     assert least <= decision.instances <= least + more

@@ -95,6 +95,14 @@ def test_a_controller_holds_without_what_it_needs_and_names_it(name: str, field:
     assert field in decision.missing
 
 
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_a_rate_next_to_nothing_stays_within_the_limits(name: str) -> None:
+    tiny = 1e-6
+    seen = replace(FULL, processed=tiny, comparisons=tiny, window_inputs=None, network=(Station("q", 2, 2e3, 1e-9),))
+    for observation in (seen, replace(seen, shard_loads=None), replace(FULL, processed=tiny, comparisons=tiny)):
+        assert 1 <= made(name).start(Limits(1, 8)).decide(observation).instances <= 8
+
+
 def test_of_several_groups_the_one_that_lacks_least_counts() -> None:
     needs = Needs(("busy",), (), (("offered", "processed"), ("window_inputs", "comparisons")))
     assert needs.missing(FULL) == ()

@@ -340,7 +340,7 @@ def test_filling_windows_are_followed_without_ever_turning_back(horizon: float, 
     assert run.utilisation[-1] <= 0.8 + 1e-9
 
 
-known_or_not = st.one_of(st.none(), st.just(math.nan), st.floats(0, 1e6))
+known_or_not = st.one_of(st.none(), st.just(math.nan), st.just(0.0), st.floats(1e-6, 1e6))
 windows = st.lists(st.builds(WindowInput, st.floats(0, 1e4), st.floats(0, 1e6), st.floats(1, 300)), max_size=3)
 
 
