@@ -64,7 +64,7 @@ class Cores:
     @property
     def moving(self) -> NDArray[np.bool_]:
         """The shards whose move has not ended yet."""
-        return np.isfinite(self._end)
+        return np.asarray(np.isfinite(self._end))
 
     def by_core(self, values: Floats) -> Floats:
         """Sums of a value per shard for each core."""

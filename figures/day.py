@@ -45,7 +45,7 @@ def play(controller: Controller, *, seconds: float = DAY_SECONDS, most: int = MO
         1 / TUPLES_PER_INSTANCE,
         keys=ZipfKeys(1_000_000, 0.3) if keyed else None,
         shards=SHARDS,
-        cost=ReconfigurationCost(0.5, start_seconds=LATE_SECONDS),
+        cost=ReconfigurationCost(0.1, start_seconds=LATE_SECONDS),
     )
     peak = 0.7 * most * TUPLES_PER_INSTANCE
     network = one(subquery, Day(peak / 7, peak), noise=Noise(0.01, 0.01, 0.01, 0.01, 1.0))
@@ -91,7 +91,8 @@ def draw(out: Path, *, seconds: float = DAY_SECONDS, most: int = MOST) -> list[P
     )
     page = Page(
         f"A day with up to {most:,} instances",
-        f"{seconds:,.0f} s in ticks of 1 s, a decision every {PERIOD_SECONDS:g} s; instances come {LATE_SECONDS:g} s late. "
+        f"{seconds:,.0f} s in ticks of 1 s, a decision every {PERIOD_SECONDS:g} s; instances come {LATE_SECONDS:g} s late, and a "
+        "change stops the subquery for 0.1 s. "
         "The day must take less than a minute to simulate.",
         drawn,
         [Table("What the day took and cost, on this machine", head, rows)],

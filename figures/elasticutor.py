@@ -81,7 +81,7 @@ def play(paradigm: Paradigm, omega: float, *, seconds: float = SECONDS, seed: in
     ticks, per_decision = round(seconds / TICK_SECONDS), round(DECIDE_SECONDS / TICK_SECONDS)
     done, inside = np.zeros(ticks), np.zeros(ticks)
     seen, upstream, remote, era = np.zeros(paradigms.SHARDS), 0.0, [], -1
-    shares = seen
+    shares: Floats = seen
     for index in range(ticks):
         now = index * TICK_SECONDS
         if keys.era(now) != era:

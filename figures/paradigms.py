@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from figures.cores import Cores, Floats, Integers, Moves, Repartition
-from tidegate.control.balancers import MinimalMovement
+from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controllers.queueing import allocate
 from tidegate.control.observation import Station
 from tidegate.control.placement.assign_cores import assign_cores
@@ -117,7 +117,7 @@ class ExecutorCentric:
         return mapping
 
     def decide(self, now: float, loads: Floats, cores: Cores) -> None:
-        total = np.bincount(self._executor, weights=loads, minlength=EXECUTORS)
+        total = np.bincount(self._executor, weights=loads, minlength=EXECUTORS).astype(np.float64)
         self._owner = self._reassigned(total)
         waits = cores.by_core(cores.pending) / TUPLES_PER_CORE
         for executor in range(EXECUTORS):
@@ -135,7 +135,7 @@ class ExecutorCentric:
         if self._naive:
             return self._any_core(needed)
         state = np.full(EXECUTORS, SHARDS_AN_EXECUTOR * SHARD_BYTES)
-        cells = Cells(state, rates * TUPLE_BYTES * 2, self._home)
+        cells = Cells(state, np.asarray(rates * TUPLE_BYTES * 2, dtype=np.float64), self._home)
         placed = assign_cores(Problem(np.full(NODES, CORES_A_NODE), cells, before, needed)).assignment
         owner = self._owner.copy()
         for node in range(NODES):

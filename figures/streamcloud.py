@@ -10,7 +10,7 @@ import numpy as np
 
 from figures.draw import BLUE, GREY, PURPLE, RED, Line, Panel, Picture, save
 from figures.report import Page, Table, note, write_page
-from tidegate.control.balancers import Greedy
+from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.decision import Action
