@@ -79,10 +79,10 @@ def merits(run: Run, target_seconds: float, limits: Limits | None = None) -> Mer
     oscillating, changes, distances = 0, 0, []
     for subquery in run.network.order:
         history = run[subquery.name]
-        passing = replace(history, offered=_passing(subquery, run))
+        reached = passing(subquery, run)
         load, needed = (
-            _by_period(passing.offered, ticks),
-            needed_instances(subquery, passing, target_seconds, bounds, ticks),
+            _by_period(reached.offered, ticks),
+            needed_instances(subquery, reached, target_seconds, bounds, ticks),
         )
         waits = _at_ends(history.backlog > target_seconds * history.offered, ticks)
         stretches += settle(load, history.instances, ticks)
@@ -217,12 +217,12 @@ def _constant(load: Floats) -> list[tuple[int, int]]:
     return found
 
 
-def _passing(subquery: Subquery, run: Run) -> Floats:
-    """What is offered to a subquery, as far as what follows it accepts the results."""
-    offered = run[subquery.name].offered
-    if subquery.downstream_limit is None:
-        return offered
-    return np.minimum(offered, subquery.downstream_limit.rate(run.times - run.tick_seconds / 2))
+def passing(subquery: Subquery, run: Run) -> History:
+    """The history of a subquery with no more offered than what follows it accepts the results of."""
+    history, limit = run[subquery.name], subquery.downstream_limit
+    if limit is None:
+        return history
+    return replace(history, offered=np.minimum(history.offered, limit.rate(run.times - run.tick_seconds / 2)))
 
 
 def _at_ends(values: NDArray[np.bool_], ticks: int) -> NDArray[np.bool_]:
