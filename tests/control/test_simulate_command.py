@@ -90,7 +90,9 @@ def test_rules_are_printed_as_a_file_that_reads_as_the_same_rules(capsys: pytest
         (["--load", "tide"], "'gedik-step'"),
         (["--load", "nothing.csv"], "no such file"),
         (["--seconds", "1"], "period_seconds"),
-        (["--service-ms", "0"], "service_seconds"),
+        (["--noise", "-1"], "noise: rates must be 0 or more"),
+        (["--controller", "none", "--shadow", "ds2"], "nobody decides"),
+        (["--ledger", "."], "ledger .: is a folder"),
         (["--rules", "nothing.toml"], "no rules file"),
         (["--plot", "run.bmp"], "'.png'"),
         (["--plot", "nowhere/run.png"], "no folder nowhere"),
@@ -99,6 +101,17 @@ def test_rules_are_printed_as_a_file_that_reads_as_the_same_rules(capsys: pytest
 def test_a_mistake_is_told(options: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *options]) == 2
     assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--period", "--service-ms", "--window-seconds", "--target-ms"])
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "long"])
+def test_a_quantity_is_checked_and_its_option_named(option: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", option, text])
+    assert stopped.value.code == 2
+    told = capsys.readouterr().err
+    assert f"argument {option}: " in told
+    assert text in told
 
 
 @pytest.mark.parametrize("text", ["8:2", "0:3", "few", "1:"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -40,7 +41,7 @@ NONE = "none"
 def add_to(commands: Any) -> None:
     """Add the command to the command line."""
     loads = "\n".join(f"  {name:<17} {meaning}" for name, meaning in MEANINGS.items())
-    meanings = {name: _meaning(kind) for name, kind in CONTROLLERS.items()} | {NONE: "instances stay as they are"}
+    meanings = {name: _meaning(kind) for name, kind in CONTROLLERS.items()} | {NONE: "Leaves the instances as they are"}
     controllers = "\n".join(f"  {name:<17} {meaning}" for name, meaning in meanings.items())
     made = commands.add_parser(
         "simulate",
@@ -67,7 +68,9 @@ def add_to(commands: Any) -> None:
     )
     steering.add_argument("--instances", metavar="LEAST:MOST", type=instance_range, help="default: 1:32")
     steering.add_argument("--start", metavar="N", type=positive, help="instances at the start (default: LEAST)")
-    steering.add_argument("--period", metavar="SECONDS", type=float, default=5.0, help="between decisions (default: 5)")
+    steering.add_argument(
+        "--period", metavar="SECONDS", type=above_zero, default=5.0, help="between decisions (default: 5)"
+    )
     steering.add_argument("--cooldown", metavar="SECONDS", type=float, help="without decisions after a change")
     steering.add_argument("--max-step", metavar="N", type=positive, help="most instances that change at a time")
     world = made.add_argument_group("what is simulated")
@@ -75,13 +78,15 @@ def add_to(commands: Any) -> None:
         "--load", metavar="NAME|FILE", default="gedik-step", help="see below; a .csv or .parquet is replayed"
     )
     world.add_argument("--times", metavar="FACTOR", type=float, default=1.0, help="multiply the load")
-    world.add_argument("--seconds", metavar="N", type=float, default=1_000.0, help="how long (default: 1000)")
+    world.add_argument("--seconds", metavar="N", type=above_zero, default=1_000.0, help="how long (default: 1000)")
     world.add_argument(
-        "--service-ms", metavar="MS", type=float, default=2.0, help="per tuple and instance (default: 2)"
+        "--service-ms", metavar="MS", type=above_zero, default=2.0, help="per tuple and instance (default: 2)"
     )
     world.add_argument("--zipf", metavar="EXPONENT", type=float, help="10,000 keys, so frequent (default: no keys)")
     world.add_argument("--shards", metavar="N", type=positive, default=256, help="that keys belong to (default: 256)")
-    world.add_argument("--window-seconds", metavar="N", type=float, help="make it a join with a window of that size")
+    world.add_argument(
+        "--window-seconds", metavar="N", type=above_zero, help="make it a join with a window of that size"
+    )
     world.add_argument("--comparison-ns", metavar="NS", type=float, default=10.0, help="of that join (default: 10)")
     world.add_argument("--pause", metavar="SECONDS", type=float, default=0.0, help="that a reconfiguration takes")
     world.add_argument("--late", metavar="SECONDS", type=float, default=0.0, help="that new instances take to start")
@@ -89,7 +94,9 @@ def add_to(commands: Any) -> None:
     world.add_argument("--slowing", action="store_true", help="sources slow down instead of queueing what is not taken")
     world.add_argument("--seed", metavar="N", type=int, default=1, help="of noise and keys (default: 1)")
     telling = made.add_argument_group("what is told")
-    telling.add_argument("--target-ms", metavar="MS", type=float, default=500.0, help="latency to keep (default: 500)")
+    telling.add_argument(
+        "--target-ms", metavar="MS", type=above_zero, default=500.0, help="latency to keep (default: 500)"
+    )
     telling.add_argument("--plot", metavar="FILE", help="draw the run: .png, .svg or .pdf")
     telling.add_argument("--ledger", metavar="FILE", help="record every decision; see tidegate ledger")
     telling.add_argument("--quiet", action="store_true", help="no progress")
@@ -105,6 +112,11 @@ def command(chosen: argparse.Namespace) -> None:
     from tidegate.simulate.plot import check_plot_path, save_plot
     from tidegate.simulate.run import Settings, simulate
 
+    if chosen.controller == NONE and (chosen.print_rules or chosen.rules or chosen.shadow or chosen.ledger):
+        raise UserError(
+            f"simulate: with --controller {NONE} nobody decides, so --rules, --print-rules, --shadow and --ledger have "
+            "nothing to go by; leave them out, or name a controller"
+        )
     rule = _rule(chosen)
     if chosen.print_rules:
         print(rules_text(Rules(rule)), end="")
@@ -160,7 +172,18 @@ def instance_range(text: str) -> Limits:
     try:
         return Limits(int(least), int(most if colon else least))
     except (ValueError, UserError) as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a range such as 1:32") from error
+        raise argparse.ArgumentTypeError(f"'{text}' is not a range such as 1:32, from 1 up") from error
+
+
+def above_zero(text: str) -> float:
+    """A number that is more than 0, for argparse."""
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from error
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0 and finite")
+    return number
 
 
 def _network(chosen: argparse.Namespace) -> Network:

@@ -49,7 +49,9 @@ def read_rules(path: str | Path) -> Rules:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"there is no rules file {str(file)!r}") from None
+        raise UserError(
+            f"there is no rules file {str(file)!r}; tidegate simulate --print-rules prints one to start from"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"rules file {str(file)!r} cannot be read: {error}") from error
     return parse_rules(text, file.name)
@@ -61,8 +63,10 @@ def parse_rules(text: str, name: str = "rules") -> Rules:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         told = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
-        place = f"line {told[2]}: {told[1]} at column {told[3]}" if told else f"line {text.count(chr(10)) + 1}: {error}"
-        raise UserError(f"{name} {place}") from error
+        line, what = (told[2], f"{told[1]} at column {told[3]}") if told else (text.count("\n") + 1, error)
+        raise UserError(
+            f"{name} line {line}: not valid TOML: {what}; tidegate simulate --print-rules prints rules that are"
+        ) from error
     return _Reader(name, key_lines(text), tree).rules()
 
 

@@ -59,7 +59,7 @@ class Settings:
         if not 0 < self.tick_seconds <= self.period_seconds <= self.seconds:
             raise UserError(
                 f"simulation: must have 0 < tick_seconds ({self.tick_seconds:g}) ≤ period_seconds "
-                f"({self.period_seconds:g}) ≤ seconds ({self.seconds:g})"
+                f"({self.period_seconds:g}) ≤ seconds ({self.seconds:g}); simulate for longer, or observe more often"
             )
         if self.start is not None and self.start < 1:
             raise UserError(f"simulation: start ({self.start}) must be 1 instance or more")

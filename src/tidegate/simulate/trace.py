@@ -52,7 +52,7 @@ def _read(file: Path) -> Any:
     if file.suffix not in (".csv", ".parquet"):
         raise UserError(f"trace {file}: '{file.suffix}' is not known; give a .csv or .parquet file")
     if not file.is_file():
-        raise UserError(f"trace {file}: there is no such file")
+        raise UserError(f"trace {file}: there is no such file; give one with the columns '{TIMES}' and '{RATES}'")
     try:
         if file.suffix == ".csv":
             from pyarrow import csv

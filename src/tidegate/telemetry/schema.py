@@ -71,6 +71,8 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
     The connection may be used by several threads, one at a time, and leaves transactions to its user.
     """
+    if path.is_dir():
+        raise UserError(f"ledger {path}: is a folder; name a file in it")
     if path.exists() and path.stat().st_size:
         _check_header(path)
     if not path.parent.is_dir():
