@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.control.balancers import BALANCERS
 from tidegate.control.balancers.balance import Balance, Balancer, Verdict
-from tidegate.control.balancers.consistent_hashing import ConsistentHashing, _scatter
+from tidegate.control.balancers.consistent_hashing import GOLDEN, ConsistentHashing, mixed
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.balancers.offload import Offload
@@ -248,7 +248,7 @@ def test_another_instance_moves_its_share_and_nothing_else(instances: int) -> No
 def test_the_ring_is_the_same_everywhere() -> None:
     """The first outputs of SplitMix64 from seed 0, as published with it."""
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    assert _scatter(np.arange(3, dtype=np.uint64)).tolist() == expected
+    assert mixed(np.arange(1, 4, dtype=np.uint64) * GOLDEN).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,6 @@ from tidegate.control.erlang import (
     least_stable,
     mean_sojourn,
     mean_sojourns,
-    sojourn_quantile,
-    sojourn_tail,
-    waiting_tail,
 )
 from tidegate.errors import UserError
 
@@ -50,9 +47,6 @@ def test_erlang_b_holds_for_thousands_of_servers(servers: int, utilisation: floa
 def test_one_server_is_the_single_queue() -> None:
     assert erlang_c(1, 0.75) == pytest.approx(0.75)
     assert mean_sojourn(1, 30.0, 40.0) == pytest.approx(1 / (40 - 30))
-    assert sojourn_tail(1, 30.0, 40.0, 0.2) == pytest.approx(math.exp(-10 * 0.2))
-    assert waiting_tail(1, 30.0, 40.0, 0.2) == pytest.approx(0.75 * math.exp(-10 * 0.2))
-    assert sojourn_quantile(1, 30.0, 40.0, 0.99) == pytest.approx(math.log(100) / 10)
 
 
 def test_two_servers_by_hand() -> None:
@@ -84,41 +78,12 @@ def test_the_series_starts_at_the_least_and_its_gains_fall(arrival_rate: float, 
     assert all(later <= earlier * (1 + 1e-9) + 1e-15 * series[0] for earlier, later in pairwise(gains))
 
 
-@given(st.integers(1, 60), st.floats(0.01, 0.99), st.floats(0.1, 100))
-def test_the_mean_is_the_area_under_the_tail(servers: int, utilisation: float, service_rate: float) -> None:
-    arrival_rate = servers * service_rate * utilisation
-    mean = mean_sojourn(servers, arrival_rate, service_rate)
-    slowest = min(service_rate, servers * service_rate - arrival_rate)
-    end, steps = 40 / slowest, 4_000
-    points = [sojourn_tail(servers, arrival_rate, service_rate, end * step / steps) for step in range(steps + 1)]
-    inner = 4 * math.fsum(points[1:-1:2]) + 2 * math.fsum(points[2:-1:2])
-    assert (points[0] + inner + points[-1]) * end / steps / 3 == pytest.approx(mean, rel=1e-3)
-
-
-@given(st.integers(1, 60), st.floats(0.01, 0.99), st.floats(0.01, 0.999))
-def test_a_quantile_is_where_the_tail_is(servers: int, utilisation: float, share: float) -> None:
-    seconds = sojourn_quantile(servers, servers * utilisation, 1.0, share)
-    assert sojourn_tail(servers, servers * utilisation, 1.0, seconds) == pytest.approx(1 - share, rel=1e-6)
-
-
-def test_the_tail_where_waiting_and_service_have_the_same_rate() -> None:
-    # k = 2, λ = μ: both rates are μ, and the sum of the two is an Erlang-2 time; C = 1/3
-    expected = (2 / 3) * math.exp(-3) + (1 / 3) * (1 + 3) * math.exp(-3)
-    assert sojourn_tail(2, 1.0, 1.0, 3.0) == pytest.approx(expected)
-
-
 def test_too_few_servers_never_finish() -> None:
     assert mean_sojourn(2, 20.0, 10.0) == math.inf
-    assert sojourn_quantile(2, 20.0, 10.0, 0.5) == math.inf
-    assert erlang_c(2, 2.0) == waiting_tail(2, 20.0, 10.0, 5.0) == sojourn_tail(2, 20.0, 10.0, 5.0) == 1.0
+    assert erlang_c(2, 2.0) == 1.0
 
 
 @pytest.mark.parametrize(("arrival_rate", "service_rate"), [(-1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.inf)])
 def test_rates_that_cannot_be_are_refused(arrival_rate: float, service_rate: float) -> None:
     with pytest.raises(UserError, match="leave out a queue whose rates are not known"):
         mean_sojourn(1, arrival_rate, service_rate)
-
-
-def test_a_quantile_needs_a_share_below_one() -> None:
-    with pytest.raises(UserError, match=r"share must be in \[0, 1\)"):
-        sojourn_quantile(1, 1.0, 2.0, 1.0)

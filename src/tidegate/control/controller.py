@@ -29,6 +29,12 @@ class Limits:
         return min(max(instances, self.least), self.most)
 
 
+def require(holds: bool, controller: str, setting: str, value: object, rule: str) -> None:
+    """Refuse a controller's setting that breaks its rule."""
+    if not holds:
+        raise UserError(f"{controller}: {setting} must be {rule}, got {value!r}")
+
+
 class Deciding(Protocol):
     """A controller at work on one subquery. It may remember; given the same observations it decides the same."""
 

@@ -79,3 +79,8 @@ def hold(
 ) -> Decision:
     """The decision to leave things as they are."""
     return Decision(subquery, Action.HOLD, instances, why, rejected=rejected, missing=missing)
+
+
+def hold_without(missing: tuple[str, ...], subquery: str, instances: int) -> Decision:
+    """The decision to leave things as they are because observations that are needed are missing."""
+    return hold(subquery, instances, f"not known: {', '.join(missing)}", missing=missing)

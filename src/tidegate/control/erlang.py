@@ -52,49 +52,6 @@ def mean_sojourns(arrival_rate: float, service_rate: float) -> Iterator[float]:
         blocked = _one_more(blocked, servers, load)
 
 
-def waiting_tail(servers: int, arrival_rate: float, service_rate: float, seconds: float) -> float:
-    """The probability of waiting longer than `seconds` before service begins: C·exp(−(kμ − λ)·t)."""
-    _check(arrival_rate, service_rate)
-    spare = servers * service_rate - arrival_rate
-    return erlang_c(servers, arrival_rate / service_rate) * math.exp(-spare * seconds) if spare > 0 else 1.0
-
-
-def sojourn_tail(servers: int, arrival_rate: float, service_rate: float, seconds: float) -> float:
-    """The probability of taking longer than `seconds` from arrival to completion.
-
-    Whoever waits does so for an exponential time of rate kμ − λ and is then served for one of rate μ; the tail of their
-    sum is written with the smaller of the two rates in front, so that it holds where they are equal and never overflows.
-    """
-    _check(arrival_rate, service_rate)
-    spare = servers * service_rate - arrival_rate
-    if spare <= 0:
-        return 1.0
-    waits = erlang_c(servers, arrival_rate / service_rate)
-    slow, fast = min(spare, service_rate), max(spare, service_rate)
-    apart = (fast - slow) * seconds
-    ratio = -math.expm1(-apart) / apart if apart > 0 else 1.0
-    after_waiting = math.exp(-slow * seconds) * (1.0 + slow * seconds * ratio)
-    return (1.0 - waits) * math.exp(-service_rate * seconds) + waits * after_waiting
-
-
-def sojourn_quantile(servers: int, arrival_rate: float, service_rate: float, share: float) -> float:
-    """The time within which `share` of all arrivals are completed, by bisection on the tail; infinite if unstable."""
-    if not 0 <= share < 1:
-        raise UserError(f"quantile: the share must be in [0, 1), got {share}; 0.99 asks for the 99th percentile")
-    _check(arrival_rate, service_rate)
-    if servers * service_rate <= arrival_rate:
-        return math.inf
-    low, high = 0.0, 1.0 / service_rate
-    while sojourn_tail(servers, arrival_rate, service_rate, high) > 1 - share:
-        low, high = high, 2 * high
-    while (middle := (low + high) / 2) not in (low, high):
-        if sojourn_tail(servers, arrival_rate, service_rate, middle) > 1 - share:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
 def _one_more(blocked: float, servers: int, load: float) -> float:
     return load * blocked / (servers + load * blocked)
 

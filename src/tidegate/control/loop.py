@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.control.controller import Actuator, Controller, Deciding, Limits
-from tidegate.control.decision import Action, Alternative, Decision, hold, resize
+from tidegate.control.decision import Action, Alternative, Decision, hold, hold_without, resize
 from tidegate.control.events import (
     Acted,
     Advised,
@@ -225,6 +225,5 @@ def _decide(deciding: Deciding, needs: Needs, observation: Observation) -> tuple
     """What a controller decides, and whether it was asked: not if anything it needs is missing."""
     missing = needs.missing(observation)
     if missing:
-        why = f"not known: {', '.join(missing)}"
-        return hold(observation.subquery, observation.instances, why, missing=missing), False
+        return hold_without(missing, observation.subquery, observation.instances), False
     return deciding.decide(observation), True

@@ -34,7 +34,6 @@ class Fluid:
             self.flows[subquery.name] = Flow(subquery, instances[subquery.name])
         self.history = {name: History.empty(name, ticks) for name in self.flows}
         self.queues = {source.into: 0.0 for source in network.sources}
-        self.refused = {source.into: 0.0 for source in network.sources}
         self.busy_seconds: dict[str, Floats] = {name: np.zeros(flow.instances) for name, flow in self.flows.items()}
         self._waits = {source.into: source.waits for source in network.sources}
         self._outputs = {name: [feed for feed in network.feeds if feed.upstream == name] for name in self.flows}
@@ -136,7 +135,6 @@ class Fluid:
         admitted = min(wanted, room)
         left = wanted - admitted
         if not self._waits[name]:
-            self.refused[name] += left
             blocked.append(left / wanted if wanted > 0 else 0.0)
             return admitted, admitted
         self.queues[name] = left = left if left > EPSILON * wanted else 0.0

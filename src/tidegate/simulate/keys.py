@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegate.control.balancers.consistent_hashing import GOLDEN, mixed
 from tidegate.errors import UserError
 
 Floats = NDArray[np.floating[Any]]
@@ -112,12 +113,9 @@ class NormalKeys:
 
 
 def shard_of_keys(keys: int, shards: int, seed: int = 0) -> Integers:
-    """The shard of each key 0 … keys − 1: a mixing hash (splitmix64's finaliser), then modulo."""
-    mixed = np.arange(keys, dtype=np.uint64) + np.uint64(seed + 1) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(shards)).astype(np.int64)
+    """The shard of each key 0 … keys − 1: a mixing hash, then modulo."""
+    hashes = mixed(np.arange(keys, dtype=np.uint64) + np.uint64(seed + 1) * GOLDEN)
+    return (hashes % np.uint64(shards)).astype(np.int64)
 
 
 def shard_shares(distribution: KeyDistribution, shards: int, era: int, seed: int = 0) -> Floats:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidegate.errors import UserError
-
-Floats = NDArray[np.floating[Any]]
+from tidegate.simulate.keys import Floats
 
 DAY_SECONDS = 86_400.0
 

@@ -210,15 +210,6 @@ class Network:
         """The feeds, sources among them, as the demand of each subquery is computed from."""
         return (*(Feed(None, source.into) for source in self.sources), *self.feeds)
 
-    def demands(self, entering: dict[str, float]) -> dict[str, float]:
-        """Rates that would arrive at each subquery if all kept up, from the rates of the sources."""
-        arriving = {subquery.name: entering.get(subquery.name, 0.0) for subquery in self.order}
-        for subquery in self.order:
-            for feed in self.feeds:
-                if feed.upstream == subquery.name:
-                    arriving[feed.downstream] += arriving[subquery.name] * (feed.selectivity or 0.0)
-        return arriving
-
 
 def one(subquery: Subquery, load: Load, *, waits: bool = True, noise: Noise = NO_NOISE) -> Network:
     """The network of a single subquery."""

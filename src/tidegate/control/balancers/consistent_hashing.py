@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from tidegate.control.balancers.balance import Balance, Ints, Loads, Shards, Verdict, checked, planned
 from tidegate.errors import UserError
 
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2⁶⁴ over the golden ratio: the step between the states of SplitMix64."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHashing:
@@ -48,16 +51,20 @@ class ConsistentHashing:
     def _owners(self, shards: int, instances: int) -> Ints:
         if instances < 1 or shards < 0:
             raise UserError(f"consistent hashing: {shards} shards on {instances} instances; give at least one instance")
-        points = _scatter(np.arange(instances * self.virtual_nodes, dtype=np.uint64) * np.uint64(2))
+        points = _on_ring(np.arange(instances * self.virtual_nodes, dtype=np.uint64) * np.uint64(2))
         order = np.argsort(points, kind="stable")
-        places = _scatter(np.arange(shards, dtype=np.uint64) * np.uint64(2) + np.uint64(1))
+        places = _on_ring(np.arange(shards, dtype=np.uint64) * np.uint64(2) + np.uint64(1))
         following = np.searchsorted(points[order], places) % len(points)
         return order[following] // self.virtual_nodes
 
 
-def _scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread numbers over the ring: the finaliser of SplitMix64, a bijection, so no two share a position."""
-    spread = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    spread = (spread ^ (spread >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64: a bijection of 64-bit numbers that leaves no pattern of theirs."""
+    spread = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     spread = (spread ^ (spread >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return spread ^ (spread >> np.uint64(31))
+
+
+def _on_ring(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Positions spread over the ring, no two numbers on the same."""
+    return mixed((numbers + np.uint64(1)) * GOLDEN)

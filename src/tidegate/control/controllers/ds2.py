@@ -13,10 +13,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.control.controller import Limits
-from tidegate.control.decision import Alternative, Decision, Expectation, hold, resize
+from tidegate.control.controller import Limits, require
+from tidegate.control.decision import Alternative, Decision, Expectation, hold, hold_without, resize
 from tidegate.control.observation import Observation
-from tidegate.errors import UserError
 
 NEEDED = ("demand", "processed", "busy")
 
@@ -68,15 +67,15 @@ class Ds2:
     catch_up_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        _require(0 < self.utilisation <= 1, "utilisation", self.utilisation, "in (0, 1]")
-        _require(self.activation >= 1, "activation", self.activation, "at least 1")
-        _require(self.combine in ("median", "max"), "combine", self.combine, "'median' or 'max'")
-        _require(self.warm_up_periods >= 0, "warm_up_periods", self.warm_up_periods, "at least 0")
-        _require(self.ignored_decrease >= 0, "ignored_decrease", self.ignored_decrease, "at least 0")
-        _require(self.target_rate_ratio >= 1, "target_rate_ratio", self.target_rate_ratio, "at least 1")
-        _require(0 <= self.boundary < 1, "boundary", self.boundary, "in [0, 1)")
+        require(0 < self.utilisation <= 1, "ds2", "utilisation", self.utilisation, "in (0, 1]")
+        require(self.activation >= 1, "ds2", "activation", self.activation, "at least 1")
+        require(self.combine in ("median", "max"), "ds2", "combine", self.combine, "'median' or 'max'")
+        require(self.warm_up_periods >= 0, "ds2", "warm_up_periods", self.warm_up_periods, "at least 0")
+        require(self.ignored_decrease >= 0, "ds2", "ignored_decrease", self.ignored_decrease, "at least 0")
+        require(self.target_rate_ratio >= 1, "ds2", "target_rate_ratio", self.target_rate_ratio, "at least 1")
+        require(0 <= self.boundary < 1, "ds2", "boundary", self.boundary, "in [0, 1)")
         seconds = self.catch_up_seconds
-        _require(seconds is None or 0 < seconds < math.inf, "catch_up_seconds", seconds, "above 0, or None")
+        require(seconds is None or 0 < seconds < math.inf, "ds2", "catch_up_seconds", seconds, "above 0, or None")
 
     @property
     def name(self) -> str:
@@ -110,7 +109,7 @@ class Ds2Deciding:
             self._ignored += 1
             return hold(subquery, now, f"warming up: period {self._ignored} of {self._settings.warm_up_periods}")
         if missing := observation.missing(self._settings.needed):
-            return hold(subquery, now, f"not observed: {', '.join(missing)}", missing=missing)
+            return hold_without(missing, subquery, now)
         demand, rate = self._demand(observation), observation.service_rate
         if rate is None and demand > 0:
             return hold(subquery, now, "nothing was processed in the period, so there is no true rate to go by")
@@ -178,8 +177,3 @@ class Ds2Deciding:
         busy = min(1.0, observation.demand / (rate * after)) if rate else 0.0
         expected = Expectation(utilisation=busy, processed=busy * after * rate if rate else 0.0)
         return resize(observation.subquery, now, after, reason, expected=expected)
-
-
-def _require(holds: bool, name: str, value: object, rule: str) -> None:
-    if not holds:
-        raise UserError(f"ds2: {name} must be {rule}, got {value!r}")

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.predictive_work import Work, join_work, tuple_work
-from tidegate.control.decision import Alternative, Decision, Expectation, hold, resize
+from tidegate.control.decision import Alternative, Decision, Expectation, hold, hold_without, resize
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 
@@ -99,8 +99,7 @@ class PredictiveRun:
         joins = observation.window_inputs is not None and len(observation.window_inputs) > 1
         missing = _missing(observation, JOIN_NEEDS if joins else TUPLE_NEEDS)
         if missing:
-            why = f"not known: {', '.join(missing)}"
-            return hold(observation.subquery, observation.instances, why, missing=missing)
+            return hold_without(missing, observation.subquery, observation.instances)
         before, self._before = self._before, observation
         done = observation.comparisons if joins else observation.processed
         busy_instances = sum(observation.busy or ())

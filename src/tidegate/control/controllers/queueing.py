@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.control.controller import Limits
-from tidegate.control.decision import Alternative, Decision, Expectation, hold, resize
+from tidegate.control.controller import Limits, require
+from tidegate.control.decision import Alternative, Decision, Expectation, hold, hold_without, resize
 from tidegate.control.erlang import least_stable, mean_sojourn, mean_sojourns
 from tidegate.control.instantiate import share_out
 from tidegate.control.observation import Observation, Station
@@ -104,10 +104,12 @@ class Queueing:
     attainable: float = 1.05
 
     def __post_init__(self) -> None:
-        _require(0 < self.target_seconds < math.inf, "target_seconds", self.target_seconds, "finite and above 0")
-        _require(self.cores is None or self.cores >= 1, "cores", self.cores, "at least 1, or None")
-        _require(0 <= self.margin < math.inf, "margin", self.margin, "finite and at least 0")
-        _require(1 < self.attainable < math.inf, "attainable", self.attainable, "finite and above 1")
+        require(
+            0 < self.target_seconds < math.inf, "queueing", "target_seconds", self.target_seconds, "finite and above 0"
+        )
+        require(self.cores is None or self.cores >= 1, "queueing", "cores", self.cores, "at least 1, or None")
+        require(0 <= self.margin < math.inf, "queueing", "margin", self.margin, "finite and at least 0")
+        require(1 < self.attainable < math.inf, "queueing", "attainable", self.attainable, "finite and above 1")
 
     @property
     def name(self) -> str:
@@ -127,7 +129,7 @@ class QueueingDeciding:
     def decide(self, observation: Observation) -> Decision:
         subquery, now = observation.subquery, observation.instances
         if missing := observation.missing(NEEDED):
-            return hold(subquery, now, f"not observed: {', '.join(missing)}", missing=missing)
+            return hold_without(missing, subquery, now)
         assert observation.network is not None
         assert observation.network_arrival_rate is not None
         stations, arriving = observation.network, observation.network_arrival_rate
@@ -181,8 +183,3 @@ class QueueingDeciding:
             processed=min(station.arrival_rate, station.service_rate * after),
         )
         return resize(observation.subquery, now, after, why, expected=expected, rejected=rejected)
-
-
-def _require(holds: bool, name: str, value: object, rule: str) -> None:
-    if not holds:
-        raise UserError(f"queueing: {name} must be {rule}, got {value!r}")

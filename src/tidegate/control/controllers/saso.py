@@ -56,7 +56,7 @@ from dataclasses import dataclass
 
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.saso_levels import Levels, LoadChange, Memory, Seen
-from tidegate.control.decision import Alternative, Decision, Expectation, hold, resize
+from tidegate.control.decision import Alternative, Decision, Expectation, hold, hold_without, resize
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 
@@ -141,8 +141,7 @@ class SasoRun:
         blocked_share, throughput = observation.congestion, observation.processed
         missing = observation.missing(NEEDS)
         if missing or blocked_share is None or throughput is None:
-            why = f"not known: {', '.join(missing)}"
-            return hold(observation.subquery, observation.instances, why, missing=missing)
+            return hold_without(missing, observation.subquery, observation.instances)
         level = self._levels.at_least(observation.instances)
         if self._levels.numbers[level] != observation.instances:
             return self._to_a_level(observation, level)
