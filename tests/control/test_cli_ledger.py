@@ -66,9 +66,22 @@ def test_lists_are_filtered(
     assert [row[2] for row in listed(capsys.readouterr().out)] == times
 
 
-def test_nothing_found_is_said(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_found_is_said_with_what_there_is(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger", file, "--subquery", "absent"]) == 0
-    assert capsys.readouterr().out == "no decision matches\n"
+    told = capsys.readouterr().out
+    assert told.startswith(
+        "no decision matches: the ledger has 10, for the subqueries 'q', 'still', by the controllers "
+    )
+    for name in ("swinging", "holding", "failing"):
+        assert f"'{name}'" in told
+
+
+def test_an_export_that_cannot_be_written_is_told(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken.csv").mkdir()
+    assert main(["ledger", file, "--export", str(tmp_path / "taken.csv")]) == 3
+    assert "cannot be written" in unwrapped(capsys.readouterr().err)
 
 
 def test_one_decision_is_explained(file: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -201,8 +201,8 @@ def test_a_decision_is_explained_in_sentences(file: Path) -> None:
         "Observed over 5 s with 1 instance: 200 tuples/s offered, 150 processed, instances busy 100% (100% to 100%), "
         "a latency of 0.25 s.",
         "Why: busy 100%.",
-        "Rejected: 3 instances, because 3 would be too many.",
-        "Rejected: 4 instances, because 4 would be too many.",
+        "Rejected, 3 instances: 3 would be too many.",
+        "Rejected, 4 instances: 4 would be too many.",
         "It was carried out, in force after 0 s, 4,096 bytes of state moved.",
         "seen 5 s later: utilisation 50%, expected 50%, before 100%;",
         "In the shadow, holding would hold at 1 instance: content.",

@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.run import positive
+from tidegate.errors import choices
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,15 +76,22 @@ def command(chosen: argparse.Namespace) -> None:
         export(table, chosen.export)
         print(f"{table.num_rows:,} decisions written to {chosen.export}")
         return
-    print(show_decisions(table, chosen.last))
+    print(show_decisions(table, chosen.last) if table.num_rows else show_choices(decisions(chosen.file)))
+
+
+def show_choices(everything: pa.Table) -> str:
+    """What there is to choose from, for whoever chose what is not there."""
+    subqueries, controllers = (choices(everything[name].unique().to_pylist()) for name in ("subquery", "controller"))
+    return (
+        f"no decision matches: the ledger has {everything.num_rows:,}, for the subqueries {subqueries}, by the "
+        f"controllers {controllers}"
+    )
 
 
 def show_decisions(table: pa.Table, most: int) -> str:
     """The last decisions of a table in aligned columns, and how many there are."""
     from tidegate.screen import show_count, show_rows
 
-    if not table.num_rows:
-        return "no decision matches"
     last = table.slice(max(0, table.num_rows - most))
     names = [
         "decision",

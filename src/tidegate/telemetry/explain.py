@@ -43,7 +43,7 @@ def explain(path: str | Path, number: int) -> str:
         _headline(row),
         _observed(row),
         _reason(row),
-        *[f"Rejected: {counted(each['instances'])}, because {_inner(each['why_not'])}." for each in rejected],
+        *[f"Rejected, {counted(each['instances'])}: {_inner(each['why_not'])}." for each in rejected],
         _result(row),
         *_effect(row),
         *[_other(each, row) for each in others],

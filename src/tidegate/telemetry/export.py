@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tidegate.errors import UserError, choices
+from tidegate.errors import EnvironmentFault, UserError, choices
 from tidegate.telemetry.schema import open_to_read
 
 FORMATS = (".parquet", ".csv", ".jsonl")
@@ -119,14 +119,17 @@ def export(table: pa.Table, to: str | Path) -> None:
         raise UserError(f"export {str(to)!r}: the suffix must name a format; choose one of {choices(FORMATS)}")
     if not path.absolute().parent.is_dir():
         raise UserError(f"export {str(to)!r}: there is no folder {path.parent}; make it first")
-    match path.suffix:
-        case ".parquet":
-            pq.write_table(table, path)
-        case ".csv":
-            pyarrow.csv.write_csv(table, path)
-        case _:
-            lines = (json.dumps({name: _plain(value) for name, value in row.items()}) for row in table.to_pylist())
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    try:
+        match path.suffix:
+            case ".parquet":
+                pq.write_table(table, path)
+            case ".csv":
+                pyarrow.csv.write_csv(table, path)
+            case _:
+                lines = (json.dumps({name: _plain(value) for name, value in row.items()}) for row in table.to_pylist())
+                path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentFault(f"export {str(to)!r} cannot be written: {error}; choose another place") from error
 
 
 def _select(connection: sqlite3.Connection, chosen: Chosen) -> pa.Table:
