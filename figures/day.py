@@ -91,8 +91,8 @@ def draw(out: Path, *, seconds: float = DAY_SECONDS, most: int = MOST) -> list[P
     )
     page = Page(
         f"A day with up to {most:,} instances",
-        f"{seconds:,.0f} s in ticks of 1 s, a decision every {PERIOD_SECONDS:g} s; instances come {LATE_SECONDS:g} s late, and "
-        "a change stops the subquery for 0.1 s. "
+        f"{seconds:,.0f} s in ticks of 1 s, a decision every {PERIOD_SECONDS:g} s; instances come {LATE_SECONDS:g} s "
+        "late, and a change stops the subquery for 0.1 s. "
         "The day must take less than a minute to simulate.",
         drawn,
         [Table("What the day took and cost, on this machine", head, rows)],
