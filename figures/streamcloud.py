@@ -189,7 +189,7 @@ def draw(out: Path) -> list[Path]:
             f"In the balancing runs a busy instance completes {BALANCED_TUPLES_PER_INSTANCE:,.0f} tuples/s, so that none is "
             f"overloaded without balancing; in the provisioning runs {TUPLES_PER_INSTANCE:,.0f}, as Table I has it.",
             "The load rises and falls by 76 tuples/s every second. The text says “linearly” and gives two points: at 500 s "
-            "and 900 s sizes 11 and 17 were reached.",
+            "and 900 s sizes 11 and 17 were reached. The slope is fitted to these times, so they confirm nothing.",
             "Not reproduced: the cost of moving buckets (figure 19 has its seconds, the text does not), so a change of size "
             "takes effect at once.",
         ),
