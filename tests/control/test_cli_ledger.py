@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.control.test_ledger import Failing, Holding, Machine, Swinging, observed
+from tests.control.ledger_loops import Failing, Holding, Machine, Swinging, observed
 from tidegate.cli.main import main
 from tidegate.control.controller import Limits
 from tidegate.control.loop import ControlLoop
