@@ -41,6 +41,7 @@ class Contest:
     limits: Limits = Limits(1, 48)  # noqa: RUF009 - a frozen value
     period_seconds: float = 5.0
     tick_seconds: float = 1.0
+    start: int = 1
 
 
 def _subquery(**more: object) -> Subquery:
@@ -80,6 +81,11 @@ def _zipf(exponent: float, shuffles_per_minute: float = 0.0, seed: int = 3) -> K
 STALL = Step(((300, 20_000), (300, 4_000), (600, 20_000)), repeats=False)
 JOIN = JoinWindow(window_seconds=60.0, seconds_per_comparison=1e-8)
 
+EIGHT_TENTHS = Total((ELASTICUTOR,), 0.8)
+"""Elasticutor's micro-benchmark; at its full load and 1 ms a tuple, its most frequent key alone fills an instance."""
+
+MANY = Limits(1, 256)
+
 REPORTED: Sequence[Contest] = (
     Contest("constant", _on(LOADS["constant"]), 1_000),
     Contest("noisy", _on(Step(((400, 5_000), (400, 8_000))), noise=LOUD), 1_600),
@@ -95,7 +101,13 @@ REPORTED: Sequence[Contest] = (
     Contest("trace", _on(bursts(7)), 1_800),
     Contest("stretch-q5", _on(STRETCH_Q5), 1_200),
     Contest("stretch-q5, window join", _on(STRETCH_Q5, service_seconds=0.0005, window=JOIN), 1_200),
-    Contest("elasticutor", _on(ELASTICUTOR, service_seconds=0.001, keys=_zipf(0.5, 2.0)), 600, Limits(1, 256)),
+    Contest(
+        "elasticutor",
+        _on(EIGHT_TENTHS, service_seconds=0.001, keys=_zipf(0.5, 2.0), shards=8_192),
+        600,
+        MANY,
+        start=176,
+    ),
     Contest("skewed keys", _on(GEDIK_SINE, keys=_zipf(0.8, 0.25)), 1_500),
     Contest("one hot key", _on(Step(((300, 2_000), (600, 4_500), (300, 2_000))), keys=_zipf(1.2)), 1_200),
     Contest("downstream stall", _on(Constant(8_000), downstream_limit=STALL), 1_200),
@@ -129,4 +141,4 @@ TUNING: Sequence[Contest] = (
 """What settings were chosen on; other loads, and other seeds, than those reported."""
 
 TUNING_SEEDS = (1, 2)
-REPORTED_SEEDS = (11, 12, 13)
+REPORTED_SEEDS = (11, 12)

@@ -99,7 +99,11 @@ def fitted(controller: Controller, contest: Contest) -> Controller:
 def play(entrant: str, controller: Controller, contest: Contest, seed: int) -> Result:
     """Play one match."""
     settings = Settings(
-        contest.seconds, period_seconds=contest.period_seconds, tick_seconds=contest.tick_seconds, seed=seed
+        contest.seconds,
+        start=contest.start,
+        period_seconds=contest.period_seconds,
+        tick_seconds=contest.tick_seconds,
+        seed=seed,
     )
     run = simulate(contest.network, Rule(fitted(controller, contest), contest.limits), settings)
     found = merits(run, TARGET_SECONDS, contest.limits)

@@ -84,9 +84,9 @@ class Steady:
 
     target_seconds: float = 0.5
     drain_seconds: float = 30.0
-    patience_seconds: float = 5.0
+    patience_seconds: float = 4.0
     horizon_seconds: float = 30.0
-    margin: float = 0.02
+    margin: float = 0.0
     confidence: float = 3.0
     balances: bool = True
     heeds_limits: bool = True
@@ -140,6 +140,7 @@ class SteadyRun:
         self._seen: int | None = None
         self._changed_seconds = -math.inf
         self._raised_for: float | None = None
+        self._lowered_for: float | None = None
 
     def decide(self, observation: Observation) -> Decision:
         """Weigh the work ahead against the instances there are."""
@@ -268,9 +269,17 @@ class SteadyRun:
     def _up(self, observation: Observation, need: _Need, demand: Estimate, shards: Shards | None) -> Decision:
         now = observation.instances
         self._start_over()
-        if demand.count == 1 and not _behind(observation):
+        below = now < self._limits.least
+        if demand.count == 1 and not (below or _behind(observation)):
             why = f"{need.why}: {need.low} instances needed, but nothing waits, so that may be one wrong measurement"
             return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
+        if (
+            self._lowered_for is not None
+            and not (below or need.waits)
+            and need.work < (1 + SAME_WORK) * self._lowered_for
+        ):
+            why = f"{need.why}: {need.low} instances may be needed, but {now} were enough for the same work"
+            return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "nothing waits yet"),))
         after = max(need.target, need.low, self._limits.least)
         busy = need.work / max(after - 1, 1)
         rejected: tuple[Alternative, ...] = (
@@ -345,6 +354,7 @@ class SteadyRun:
             return self._balanced(observation, need, shards)
         self._asked = after, seconds
         self._raised_for = need.work if after > now and need.draining == 0 else None
+        self._lowered_for = need.work if after < now else None
         mapping = shards.spread(after)[0] if shards is not None and self._settings.balances else None
         expected = Expectation(
             min(need.work / after, 1.0),

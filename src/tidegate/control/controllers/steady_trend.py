@@ -44,12 +44,13 @@ class Estimate:
 class Trend:
     """Follows one measured quantity. O(1) an observation.
 
-    Of one that is not `sudden`, a single observation is no change; one that is not `sloped` stays at its level in between.
+    Of one that is not `sudden`, fewer than three observations are no change; one that is not `sloped` has no slope between
+    changes.
     """
 
     def __init__(self, *, sudden: bool = True) -> None:
         self.sloped = True
-        self._fewest = 1 if sudden else 2
+        self._fewest = 1 if sudden else 3
         self._seen: deque[tuple[float, float]] = deque(maxlen=LONGEST)
         self._last: tuple[float | None, float | None] = (None, None)
         self.noise = FIRST_NOISE
