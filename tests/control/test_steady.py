@@ -83,19 +83,19 @@ def test_a_large_surplus_goes_soon_and_a_small_one_late() -> None:
 
 
 def test_a_ramp_is_met_for_longer_with_a_forecast() -> None:
-    """Demand rises by 200 a second each period; 5,000 are 10 instances' worth."""
+    """Demand rises by 30 a second each period; 5,000 are 10 instances' worth."""
 
     def first_up(horizon_seconds: float) -> tuple[int, int]:
         run = Steady(horizon_seconds=horizon_seconds).start(WIDE)
         for step in range(1, 100):
-            decision = run.decide(seen(step, 10, 3_000.0 + 200.0 * step))
+            decision = run.decide(seen(step, 10, 4_600.0 + 30.0 * step))
             if decision.action is Action.PROVISION:
                 return step, decision.instances
         raise AssertionError("it never went up")
 
     (early, instances), (late, _) = first_up(30.0), first_up(0.0)
     assert early < late
-    assert instances * RATE >= 3_000.0 + 200.0 * (early + 5)
+    assert instances * RATE >= 4_600.0 + 30.0 * (early + 5)
 
 
 def test_what_waits_is_worked_off_and_then_the_extra_instances_go() -> None:

@@ -83,8 +83,8 @@ class Steady:
     """
 
     target_seconds: float = 0.5
-    drain_seconds: float = 30.0
-    patience_seconds: float = 4.0
+    drain_seconds: float = 60.0
+    patience_seconds: float = 2.0
     horizon_seconds: float = 30.0
     margin: float = 0.0
     confidence: float = 3.0
@@ -203,6 +203,10 @@ class SteadyRun:
             later = soon + settings.horizon_seconds
         rate, cost_now = max(demand.value, demand.ahead(soon)), max(cost.value, cost.ahead(soon))
         most, cost_most = max(rate, demand.ahead(later)), max(cost_now, cost.ahead(later))
+        # What falls may stop falling: fewer are enough only for what there was a little earlier.
+        earlier = EVIDENCE * observation.period_seconds
+        kept = max(most, demand.value - demand.slope * earlier)
+        cost_kept = max(cost_most, cost.value - cost.slope * earlier)
         waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog or 0.0
         late = max(waiting - demand.value * settings.target_seconds / 2, 0.0)
         short = max(demand.value - observation.instances / cost.value, 0.0)
@@ -219,7 +223,7 @@ class SteadyRun:
             rate = min(rate, limited.rate)
             draining = min(draining, limited.rate - rate)
             room = limited.rate * limited.slack
-            most = min(most, room)
+            most, kept = min(most, room), min(kept, room)
             drained = min(drained, room - most)
             why += f", but {limited.why}"
         error = math.hypot(demand.error, cost.error)
@@ -240,7 +244,7 @@ class SteadyRun:
         return _Need(
             max(self._size(rate * unsure, cost_now, shards), self._size(rate + slow, cost_now, shards)),
             max(self._size(most * (1 + narrow), cost_most, shards), self._size(most + drained, cost_most, shards)),
-            max(self._size(most * (1 + wide), cost_most, shards), self._size(most + draining, cost_most, shards)),
+            max(self._size(kept * (1 + wide), cost_kept, shards), self._size(kept + draining, cost_kept, shards)),
             self._size(rate * unsure, cost_now, shards),
             rate,
             draining,
