@@ -21,7 +21,7 @@ from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 from tidegate.simulate.history import Run
 from tidegate.simulate.keys import ZipfKeys
-from tidegate.simulate.loads import Constant, Load, Step
+from tidegate.simulate.loads import Constant, Load, Ramp, Step
 from tidegate.simulate.merits import merits
 from tidegate.simulate.network import Noise, ReconfigurationCost, Subquery, one
 from tidegate.simulate.run import Settings, simulate
@@ -80,22 +80,6 @@ def test_a_large_surplus_goes_soon_and_a_small_one_late() -> None:
 
     assert periods_until_down(4_990.0) == 2
     assert periods_until_down(9_490.0) == 16
-
-
-def test_a_ramp_is_met_for_longer_with_a_forecast() -> None:
-    """Demand rises by 30 a second each period; 5,000 are 10 instances' worth."""
-
-    def first_up(horizon_seconds: float) -> tuple[int, int]:
-        run = Steady(horizon_seconds=horizon_seconds).start(WIDE)
-        for step in range(1, 100):
-            decision = run.decide(seen(step, 10, 4_600.0 + 30.0 * step))
-            if decision.action is Action.PROVISION:
-                return step, decision.instances
-        raise AssertionError("it never went up")
-
-    (early, instances), (late, _) = first_up(30.0), first_up(0.0)
-    assert early < late
-    assert instances * RATE >= 4_600.0 + 30.0 * (early + 5)
 
 
 def test_what_waits_is_worked_off_and_then_the_extra_instances_go() -> None:
@@ -215,6 +199,18 @@ def test_a_constant_load_settles_without_oscillation_and_within_limits(level: fl
     assert run.only.paid.min() >= 1
     assert run.only.paid.max() <= most
     assert found.changes <= 6
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_ramp_is_met_earlier_with_a_forecast(seed: int) -> None:
+    """Three instances a minute, each of which takes ten seconds to come."""
+    network = one(Subquery("q", 1 / RATE, cost=COST), Ramp(((60, 5_000), (660, 20_000))), noise=NOISE)
+
+    def late(controller: Steady) -> float:
+        run = simulate(network, Rule(controller, WIDE), Settings(660.0, start=12, seed=seed))
+        return merits(run, 0.5, WIDE).late_time
+
+    assert late(Steady()) < late(Steady(horizon_seconds=0.0))
 
 
 @settings(max_examples=10, deadline=None)
