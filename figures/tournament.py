@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ MODEL = (
     "utilisation aimed at; *as in Flink* has a utilisation of 0.7 within 0.3 and catches up within a minute",
     f"Steady's settings were chosen on {len(TUNING)} other loads with seeds {', '.join(map(str, TUNING_SEEDS))}; those here "
     f"were played with seeds {', '.join(map(str, REPORTED_SEEDS))}, and the figures are means over these. All else has its "
-    "own defaults",
+    "own defaults, and nobody is told what comes",
 )
 
 
@@ -150,7 +150,9 @@ def save_picture(totals: Iterable[Total], path: Path) -> Path:
     every = list(totals)
     figure = Figure(figsize=(13, 6.2), layout="constrained")
     sums, means = figure.subplots(1, 2)
-    _scatter(sums, every, [(each.full_instance_seconds / 1e6, each.late_seconds / 1e3) for each in every])
+    _scatter(
+        sums, every, [(each.full_instance_seconds / 1e6, each.late_seconds / 1e3) for each in every], unnamed=ABLATIONS
+    )
     sums.set_xlabel("instance-seconds, paid and owed, in millions")
     sums.set_ylabel("late, thousands of seconds")
     sums.set_title("sums over all loads", fontsize=10)
@@ -163,12 +165,16 @@ def save_picture(totals: Iterable[Total], path: Path) -> Path:
     return path
 
 
-def _scatter(axes: Any, totals: Sequence[Total], places: Sequence[tuple[float, float]]) -> None:
+def _scatter(
+    axes: Any, totals: Sequence[Total], places: Sequence[tuple[float, float]], unnamed: Container[str] = ()
+) -> None:
     front = sorted(place for place in places if not any(_dominates(other, place) for other in places))
     axes.plot(*zip(*front, strict=True), color=GREY, linewidth=1, linestyle="--", label="not dominated", zorder=1)
     for each, (x, y) in zip(totals, places, strict=True):
         colour, size = _style(each.entrant)
         axes.scatter(x, y, s=size, color=colour, zorder=3)
+        if each.entrant in unnamed:
+            continue
         axes.annotate(each.entrant, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7, color=colour)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.14)
