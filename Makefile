@@ -1,11 +1,11 @@
-# make demo | test | check | bench NAME=wordcount | fuzz N=20000: each does all the set-up it needs.
+# make demo | test | check | bench NAME=wordcount | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NAME ?= wordcount
+NAME ?=
 N ?= 2000
 
-.PHONY: demo test check bench fuzz clean
+.PHONY: demo test check bench figures fuzz clean
 
 demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
@@ -19,7 +19,10 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench java
-	$(BIN)/python -m benchmarks $(NAME) $(if $(DATA),--data $(DATA)) $(ARGS)
+	$(BIN)/python -m benchmarks $(or $(NAME),wordcount) $(if $(DATA),--data $(DATA)) $(ARGS)
+
+figures: $(VENV)/.ready
+	$(BIN)/python -m figures $(NAME)
 
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m tests.property.fuzz $(N)

@@ -27,8 +27,17 @@ def _state_growth(options: Options) -> int:
     return state_growth.run(options)
 
 
+def _scheduling(options: Options) -> int:
+    # Imported when it runs, as the other one: the rest needs nothing of the control plane.
+    from benchmarks import scheduling
+
+    return scheduling.run(options)
+
+
 _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())
 
 _STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x and 10x", _state_growth)
 
-BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in (*_WINDOWED, _STATE)}
+_SCHEDULING = Benchmark("scheduling", "cores for cells on 8 to 1,000 nodes, beside Elasticutor's table 3", _scheduling)
+
+BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in (*_WINDOWED, _STATE, _SCHEDULING)}

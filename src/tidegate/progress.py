@@ -55,10 +55,10 @@ class ProgressLine:
     out: TextIO = field(default_factory=lambda: sys.stderr)
     clock: Callable[[], float] = time.monotonic
     _shown_at: float | None = None
-    _waiting: Progress | None = None
+    _waiting: object = None
 
-    def __call__(self, progress: Progress) -> None:
-        """Show a batch, now or when its turn comes."""
+    def __call__(self, progress: object) -> None:
+        """Show what is so far, such as a batch, as the line it prints as: now or when its turn comes."""
         if self.out.isatty():
             self.out.write("\r\x1b[K" + str(progress)[: shutil.get_terminal_size().columns - 1])
             self.out.flush()

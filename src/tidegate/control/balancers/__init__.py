@@ -1,0 +1,21 @@
+"""Balancers: which shards each instance holds, one rule a file, and the verdict that no rule can help.
+
+All of them take the mapping in force, the load of each shard and the number of instances there shall be, and return a
+`Balance`. They are pure and deterministic, and take well under a second for 10,000 shards on 1,000 instances.
+"""
+
+from __future__ import annotations
+
+from tidegate.control.balancers.balance import Balancer
+from tidegate.control.balancers.consistent_hashing import ConsistentHashing
+from tidegate.control.balancers.greedy import Greedy
+from tidegate.control.balancers.minimal_movement import MinimalMovement
+from tidegate.control.balancers.offload import Offload
+
+BALANCERS: dict[str, type[Balancer]] = {
+    Greedy.name: Greedy,
+    MinimalMovement.name: MinimalMovement,
+    ConsistentHashing.name: ConsistentHashing,
+    Offload.name: Offload,
+}
+"""The balancers by the name they have in rules and on the command line."""

@@ -1,0 +1,68 @@
+"""The seams of the control plane: a controller's settings, the controller they start, and what carries decisions out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidegate.control.decision import Decision
+from tidegate.control.observation import Observation
+from tidegate.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How few and how many instances a subquery may have; the same for every controller."""
+
+    least: int = 1
+    most: int = 32
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise UserError(
+                f"limits: least ({self.least}) and most ({self.most}) must satisfy 1 ≤ least ≤ most; "
+                "give the range of instances the subquery may have"
+            )
+
+    def clamp(self, instances: int) -> int:
+        """The number within the limits that is nearest to `instances`."""
+        return min(max(instances, self.least), self.most)
+
+
+def require(holds: bool, controller: str, setting: str, value: object, rule: str) -> None:
+    """Refuse a controller's setting that breaks its rule."""
+    if not holds:
+        raise UserError(f"{controller}: {setting} must be {rule}, got {value!r}")
+
+
+class Deciding(Protocol):
+    """A controller at work on one subquery. It may remember; given the same observations it decides the same."""
+
+    def decide(self, observation: Observation) -> Decision: ...
+
+
+class Controller(Protocol):
+    """A controller's settings: a frozen value, validated when made, that starts any number of independent runs."""
+
+    @property
+    def name(self) -> str:
+        """The name it has in rules, on the command line and in the ledger."""
+        ...
+
+    def start(self, limits: Limits) -> Deciding: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an actuator answers: whether the change was accepted, and when it is in force if that is known."""
+
+    accepted: bool
+    note: str = ""
+    seconds: float | None = None
+    state_bytes_moved: int | None = None
+
+
+class Actuator(Protocol):
+    """Whatever can give a subquery more or fewer instances: the simulator, threads in a process, Spark's executors."""
+
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome: ...

@@ -1,0 +1,1 @@
+"""The controllers, one a file: settings that say how many instances a subquery should have."""

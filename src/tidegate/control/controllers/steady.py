@@ -1,0 +1,389 @@
+"""Steady, the recommended controller: as many instances as the work ahead needs, and no change that noise could ask for.
+
+The work is a number of instances: tuples per second that must be completed, times the seconds of one instance that each
+takes. Both are followed as trends (`steady_trend.py`), with their errors, so the work is an interval and not a number:
+
+- *Up at once*, when even the lower end of the interval is too much for the instances there are.
+- *Down when it pays*, when the upper end would do with fewer: a surplus is kept until it has cost as much as a change
+  there and back would (the break-even rule of renting or buying, at most twice as dear as knowing the future). A large
+  surplus is gone in seconds, a small one is given time to be needed again.
+- In between nothing happens, so measurements that differ by noise alone do not move anything.
+
+What has to be completed is the demand (DS2's propagation from the sources) as it will be when a change is in force; how
+long that takes is learnt from the changes before. To it comes what waits, spread over `drain_seconds`. Enough is what
+keeps the mean time of an M/M/k queue within the target.
+
+Instances are not added where they cannot help: if one shard alone takes an instance, or if instances stand idle while
+tuples wait, the work is that of what gets through, and the decision says what the limit is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from tidegate.control.controller import Limits
+from tidegate.control.controllers.steady_limit import Limited, LimitWatch
+from tidegate.control.controllers.steady_shards import Shards
+from tidegate.control.controllers.steady_size import enough, latency
+from tidegate.control.controllers.steady_trend import Estimate, Trend
+from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
+from tidegate.control.observation import Observation
+from tidegate.errors import UserError
+
+EVIDENCE = 2
+"""Observations that a decrease must rest on."""
+
+IMPATIENCE = 0.3
+"""How much more than what is about to come must be needed to start over."""
+
+SAME_WORK, REGRET = 0.1, 30.0
+"""Work that is less by no more than this is the same, and how many times over it must pay to take an increase back."""
+
+SAME = 0.9
+"""Two needs that differ by less are the same; while they fall faster than that, a decrease waits for the next."""
+
+CATCH_UP = 1.0
+"""What waits is worked off at this share of what arrives at most."""
+
+SLOWER = 2.0
+"""How many times the wanted time working off would have to take before instances are added for its sake."""
+
+HOT, COOLER = 0.95, 0.95
+"""The work of the hottest instance from which on shards are spread anew, and the share of it that must be left then."""
+
+OVERDUE_SECONDS = 120.0
+"""When a change that was asked for and has not come is asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Follows the work ahead, up at once and down when it pays, and does not follow noise.
+
+    target_seconds
+        the mean latency to keep, as the M/M/k model has it.
+    drain_seconds
+        the time in which what waits should be worked off; infinite leaves the backlog out of it.
+    patience_seconds
+        what a change is worth: a surplus of s among n instances is kept for patience·n/s seconds.
+    horizon_seconds
+        how long a change should last: it is made for the work foreseen until so long after it is in force. With 0
+        nothing is foreseen.
+    margin, confidence
+        room above the upper end of the interval, and how many standard errors wide that is to each side.
+    balances
+        whether shards are spread anew where an instance is too hot and they are observed.
+    heeds_limits
+        whether to stop where more instances would not help.
+
+    >>> observed = Observation("q", 5.0, 5.0, 2, demand=5_000.0, processed=1_000.0, busy=(1.0, 1.0))
+    >>> Steady().start(Limits(1, 32)).decide(observed).instances
+    11
+    """
+
+    target_seconds: float = 0.5
+    drain_seconds: float = 60.0
+    patience_seconds: float = 2.0
+    horizon_seconds: float = 30.0
+    margin: float = 0.0
+    confidence: float = 3.0
+    balances: bool = True
+    heeds_limits: bool = True
+
+    def __post_init__(self) -> None:
+        finite = math.inf
+        _require(0 < self.target_seconds < finite, "target_seconds", self.target_seconds, "finite and above 0")
+        _require(self.drain_seconds > 0, "drain_seconds", self.drain_seconds, "above 0; infinite drains nothing")
+        for name in ("patience_seconds", "horizon_seconds", "margin", "confidence"):
+            value = getattr(self, name)
+            _require(0 <= value < finite, name, value, "finite and at least 0")
+
+    @property
+    def name(self) -> str:
+        return "steady"
+
+    def start(self, limits: Limits) -> SteadyRun:
+        return SteadyRun(self, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """The instances needed: surely (`low`), with room (`target`), and at most (`high`); and what that follows from."""
+
+    low: int
+    target: int
+    high: int
+    steady: int
+    rate: float
+    draining: float
+    cost_seconds: float
+    error: float
+    waits: bool
+    why: str
+
+    @property
+    def work(self) -> float:
+        return (self.rate + self.draining) * self.cost_seconds
+
+
+class SteadyRun:
+    """Steady at work on one subquery: two trends, the surplus so far, and the change that is under way."""
+
+    def __init__(self, settings: Steady, limits: Limits) -> None:
+        self._settings, self._limits = settings, limits
+        self._demand, self._cost, self._watch = Trend(), Trend(sudden=False), LimitWatch()
+        self._enough: deque[int] = deque(maxlen=EVIDENCE)
+        self._surplus_seconds = 0.0
+        self._asked: tuple[int, float] | None = None
+        self._lead_seconds = 0.0
+        self._seen: int | None = None
+        self._changed_seconds = -math.inf
+        self._raised_for: float | None = None
+        self._lowered_for: float | None = None
+
+    def decide(self, observation: Observation) -> Decision:
+        """Weigh the work ahead against the instances there are."""
+        subquery, now = observation.subquery, observation.instances
+        self._notice(observation)
+        due = "offered" if observation.missing(("demand",)) else "demand"
+        missing = observation.missing((due, "processed", "busy"))
+        if missing or len(observation.busy or ()) != now:
+            missing = missing or ("busy",)
+            return hold(subquery, now, f"not known: {', '.join(missing)}", missing=missing)
+        seconds, processed, busy = observation.time_seconds, observation.processed or 0.0, sum(observation.busy or ())
+        self._demand.see(seconds, getattr(observation, due))
+        # As windows fill, a tuple costs more and more; elsewhere it costs what it costs.
+        self._cost.sloped = not observation.missing(("window_inputs",))
+        if processed > 0 and busy > 0:
+            self._cost.see(seconds, busy / processed)
+        demand, cost = self._demand.estimate(), self._cost.estimate()
+        assert demand is not None
+        if cost is None:
+            return hold(subquery, now, "no tuple was completed yet, so what one costs is not known")
+        shards = Shards.observed(observation)
+        need = self._need(observation, demand, cost, shards)
+        if self._asked is not None and need.steady <= max(now, self._impatience(observation) * self._asked[0]):
+            return hold(subquery, now, f"{need.why}; the change to {self._asked[0]} instances is under way")
+        if need.low > now or now < self._limits.least:
+            return self._up(observation, need, demand, shards)
+        if now > self._limits.most:
+            return self._resized(observation, self._limits.most, need, shards, ())
+        return self._down(observation, need, shards)
+
+    def _notice(self, observation: Observation) -> None:
+        """See whether the change asked for is there, learn how long it took, and start over after any change."""
+        now, seconds = observation.instances, observation.time_seconds
+        if self._asked is not None:
+            asked, since = self._asked
+            if now == asked and now > (self._seen or now):
+                self._lead_seconds = max(seconds - observation.period_seconds - since, 0.0)
+            if now == asked or now != self._seen or seconds - since > max(OVERDUE_SECONDS, 2 * self._lead_seconds):
+                self._asked = None
+        if now != self._seen:
+            self._changed_seconds = seconds - observation.period_seconds
+            self._start_over()
+        self._seen = now
+
+    def _impatience(self, observation: Observation) -> float:
+        """How many times what was asked for must be needed before starting over: more the longer it is under way."""
+        assert self._asked is not None
+        expected_seconds = self._lead_seconds + observation.period_seconds
+        return 1 + IMPATIENCE * (observation.time_seconds - self._asked[1]) / expected_seconds
+
+    def _start_over(self) -> None:
+        self._surplus_seconds = 0.0
+        self._enough.clear()
+
+    def _need(self, observation: Observation, demand: Estimate, cost: Estimate, shards: Shards | None) -> _Need:
+        settings = self._settings
+        soon = later = 0.0
+        if settings.horizon_seconds > 0:
+            soon = self._lead_seconds + observation.period_seconds
+            later = soon + settings.horizon_seconds
+        rate, cost_now = max(demand.value, demand.ahead(soon)), max(cost.value, cost.ahead(soon))
+        most, cost_most = max(rate, demand.ahead(later)), max(cost_now, cost.ahead(later))
+        # What falls may stop falling: fewer are enough only for what there was a little earlier.
+        earlier = EVIDENCE * observation.period_seconds
+        kept = max(most, demand.value - demand.slope * earlier)
+        cost_kept = max(cost_most, cost.value - cost.slope * earlier)
+        waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog or 0.0
+        late = max(waiting - demand.value * settings.target_seconds / 2, 0.0)
+        short = max(demand.value - observation.instances / cost.value, 0.0)
+        # Sources that slow down leave nothing that waits.
+        waits = waiting >= short * observation.period_seconds / 2
+        growing = short * self._lead_seconds if waits else 0.0
+        draining = min(late / settings.drain_seconds, CATCH_UP * rate)
+        drained = min((late + growing) / settings.drain_seconds, CATCH_UP * most)
+        held_up = max(_held_up(observation) - rate, 0.0)
+        draining, drained = min(max(draining, held_up), CATCH_UP * rate), min(max(drained, held_up), CATCH_UP * most)
+        limited = self._limited(observation, rate + draining, demand, cost, shards)
+        why = f"{rate:.4g}/s due"
+        if limited is not None:
+            rate = min(rate, limited.rate)
+            draining = min(draining, limited.rate - rate)
+            room = limited.rate * limited.slack
+            most, kept = min(most, room), min(kept, room)
+            drained = min(drained, room - most)
+            why += f", but {limited.why}"
+        error = math.hypot(demand.error, cost.error)
+        settled = min(error, math.hypot(self._demand.settled_error, self._cost.settled_error))
+        narrow, wide = settings.confidence * settled + settings.margin, settings.confidence * error + settings.margin
+        if draining > 0:
+            why += f" and {draining:.4g}/s to work off {waiting:.4g} that wait"
+        why += f", at {1 / cost_now:.4g}/s an instance"
+        doubt = (
+            settings.confidence * (error - settled) if late > 0 else max(settings.confidence * (error - settled), error)
+        )
+        unsure = 1 - min(doubt, 1.0)
+        slow = (
+            0.0
+            if settings.heeds_limits and self._watch.suspected
+            else min(draining, late / (SLOWER * settings.drain_seconds))
+        )
+        return _Need(
+            max(self._size(rate * unsure, cost_now, shards), self._size(rate + slow, cost_now, shards)),
+            max(self._size(most * (1 + narrow), cost_most, shards), self._size(most + drained, cost_most, shards)),
+            max(self._size(kept * (1 + wide), cost_kept, shards), self._size(kept + draining, cost_kept, shards)),
+            self._size(rate * unsure, cost_now, shards),
+            rate,
+            draining,
+            cost_now,
+            error,
+            late > 0 and limited is None,
+            why,
+        )
+
+    def _limited(
+        self, observation: Observation, wanted: float, demand: Estimate, cost: Estimate, shards: Shards | None
+    ) -> Limited | None:
+        """What gets through at most, where that is less than what is wanted."""
+        limit = self._watch.see(observation, demand.value * self._settings.target_seconds, self._lead_seconds)
+        if not self._settings.heeds_limits:
+            return None
+        if shards is not None:
+            rate = 1 / (float(shards.shares[shards.heaviest]) * cost.value)
+            if limit is None or rate < limit.rate:
+                limit = Limited(rate, 1.0, f"shard {shards.heaviest} alone takes an instance at {rate:.4g}/s in all")
+        return limit if limit is not None and limit.rate < wanted else None
+
+    def _size(self, rate: float, cost_seconds: float, shards: Shards | None) -> int:
+        return enough(rate, cost_seconds, self._settings.target_seconds, self._limits, keyed=shards is not None)
+
+    def _up(self, observation: Observation, need: _Need, demand: Estimate, shards: Shards | None) -> Decision:
+        now = observation.instances
+        self._start_over()
+        below = now < self._limits.least
+        if demand.count == 1 and not (below or _behind(observation)):
+            why = f"{need.why}: {need.low} instances needed, but nothing waits, so that may be one wrong measurement"
+            return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
+        if (
+            self._lowered_for is not None
+            and not (below or need.waits)
+            and need.work < (1 + SAME_WORK) * self._lowered_for
+        ):
+            why = f"{need.why}: {need.low} instances may be needed, but {now} were enough for the same work"
+            return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "nothing waits yet"),))
+        after = max(need.target, need.low, self._limits.least)
+        busy = need.work / max(after - 1, 1)
+        rejected: tuple[Alternative, ...] = (
+            Alternative(now, f"{need.low} are needed even if the rates were overrated by chance"),
+        )
+        if now < after - 1:
+            rejected += (Alternative(after - 1, f"would be busy {busy:.0%}, without room for what is foreseen"),)
+        return self._resized(observation, after, need, shards, rejected)
+
+    def _down(self, observation: Observation, need: _Need, shards: Shards | None) -> Decision:
+        now, settings = observation.instances, self._settings
+        if need.high >= now or need.waits:
+            self._start_over()
+            return self._balanced(observation, need, shards)
+        self._enough.append(need.high)
+        self._surplus_seconds += observation.period_seconds * (now - need.high) / now
+        after = max(self._enough)
+        if len(self._enough) < min(EVIDENCE, math.ceil(EVIDENCE * settings.patience_seconds + 1)):
+            why_not = f"enough in {len(self._enough)} of {EVIDENCE} periods so far"
+        elif self._surplus_seconds < (patience := self._patience_seconds(need)):
+            why_not = (
+                f"the surplus has cost {self._surplus_seconds:.1f} s of all instances, a change is worth {patience:g} s"
+            )
+        elif need.high < SAME * after:
+            why_not = f"{need.high} may soon be enough: the need is still falling"
+        else:
+            why = f"enough in the last {len(self._enough)} periods, with {need.error:.1%} of error and room"
+            return self._resized(observation, after, need, shards, (Alternative(now, f"{after} are {why}"),))
+        kept = self._balanced(observation, need, shards)
+        return (
+            kept
+            if kept.changes
+            else hold(observation.subquery, now, kept.why, rejected=(*kept.rejected, Alternative(after, why_not)))
+        )
+
+    def _patience_seconds(self, need: _Need) -> float:
+        """What a decrease must have cost before it is made: more if it takes back an increase at the same work."""
+        patience = self._settings.patience_seconds
+        if self._raised_for is None or need.work < (1 - SAME_WORK) * self._raised_for:
+            return patience
+        return REGRET * patience
+
+    def _balanced(self, observation: Observation, need: _Need, shards: Shards | None) -> Decision:
+        """Spread shards anew if the hottest instance has more than it can do, and that would help; else hold."""
+        now, subquery = observation.instances, observation.subquery
+        why = f"{need.why}: {need.low} to {need.high} instances are enough, and there are {now}"
+        if shards is None or not self._settings.balances:
+            return hold(subquery, now, why)
+        hottest = need.work * shards.hottest_share
+        rested = observation.time_seconds - self._changed_seconds >= EVIDENCE * observation.period_seconds
+        if hottest < HOT or not rested:
+            return hold(subquery, now, why)
+        mapping, share = shards.spread(now)
+        if share > COOLER * shards.hottest_share:
+            why += f"; the hottest has work for {hottest:.2f}, and no other mapping would change that much"
+            return hold(subquery, now, why)
+        self._changed_seconds = observation.time_seconds
+        why += f"; the hottest has work for {hottest:.2f}, with other shards {need.work * share:.2f}"
+        expected = Expectation(min(need.work / now, 1.0), processed=min(need.rate, 1 / (share * need.cost_seconds)))
+        return Decision(subquery, Action.BALANCE, now, why, mapping, expected)
+
+    def _resized(
+        self,
+        observation: Observation,
+        after: int,
+        need: _Need,
+        shards: Shards | None,
+        rejected: tuple[Alternative, ...],
+    ) -> Decision:
+        now, seconds, keyed = observation.instances, observation.time_seconds, shards is not None
+        if after == now:
+            return self._balanced(observation, need, shards)
+        self._asked = after, seconds
+        self._raised_for = need.work if after > now and need.draining == 0 else None
+        self._lowered_for = need.work if after < now else None
+        mapping = shards.spread(after)[0] if shards is not None and self._settings.balances else None
+        expected = Expectation(
+            min(need.work / after, 1.0),
+            latency(after, need.rate, need.cost_seconds, keyed=keyed),
+            min(need.rate + need.draining, after / need.cost_seconds),
+        )
+        why = f"{need.why}: {after} instances, busy {min(need.work / after, 1.0):.0%}"
+        return resize(observation.subquery, now, after, why, mapping=mapping, expected=expected, rejected=rejected)
+
+
+def _behind(observation: Observation) -> bool:
+    """Whether tuples wait, or that is not known."""
+    known = observation.missing(("backlog", "congestion"))
+    if len(known) == 2:
+        return True
+    return (observation.backlog or 0.0) > 0 or (observation.congestion or 0.0) > 0
+
+
+def _held_up(observation: Observation) -> float:
+    """What subqueries upstream would send if this one did not hold them up; 0 where that is not known."""
+    if not observation.missing(("offered",)) or observation.missing(("admitted", "congestion")):
+        return 0.0
+    return (observation.admitted or 0.0) / max(1 - (observation.congestion or 0.0), 0.1)
+
+
+def _require(holds: bool, name: str, value: object, rule: str) -> None:
+    if not holds:
+        raise UserError(f"steady: {name} must be {rule}, got {value!r}")

@@ -1,0 +1,114 @@
+"""A measured rate as a level, a slope and an error: what it is now, where it goes, and how sure that is.
+
+The observations since the load last changed are taken together, so that noise averages out; a change is found by testing
+whether the newest one, two or three of them could belong to the line through the others. A change beyond the noise is
+thus followed at once, and noise is not followed at all. The noise itself is estimated from what was predicted wrongly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+LONGEST = 12
+"""Observations taken together at most: enough to tell a ramp from noise, few enough for a curve to be straight."""
+
+CHANGED, SLOPED = 5.0, 2.0
+"""How many standard errors off an observation is another load, and how many errors from zero a slope is one."""
+
+DAMPING_SECONDS = 60.0
+"""A slope is expected to lose 63 % of itself in this time: nothing rises for ever."""
+
+FIRST_NOISE, LEAST_NOISE = 0.05, 0.003
+LEARNING = 0.05
+CLIPPED = 3.0
+BEND = math.sqrt(6.0)
+"""The second difference of independent measurements has six times their variance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A rate: its value now, its slope per second (0 where noise could explain it), and its relative standard error."""
+
+    value: float
+    slope: float
+    error: float
+    count: int
+
+    def ahead(self, seconds: float) -> float:
+        """What it will be some time ahead, with the slope damped; never negative."""
+        return max(self.value + self.slope * DAMPING_SECONDS * -math.expm1(-seconds / DAMPING_SECONDS), 0.0)
+
+
+class Trend:
+    """Follows one measured quantity. O(1) an observation.
+
+    Of one that is not `sudden`, fewer than three observations are no change; one that is not `sloped` has no slope between
+    changes.
+    """
+
+    def __init__(self, *, sudden: bool = True) -> None:
+        self.sloped = True
+        self._fewest = 1 if sudden else 3
+        self._seen: deque[tuple[float, float]] = deque(maxlen=LONGEST)
+        self._last: tuple[float | None, float | None] = (None, None)
+        self.noise = FIRST_NOISE
+
+    def see(self, seconds: float, value: float) -> None:
+        """Take in an observation; times rise."""
+        self._learn(value)
+        seen = [*self._seen, (seconds, value)]
+        for newest in range(self._fewest, 4):
+            if len(seen) > newest and self._apart(seen[:-newest], seen[-newest:]):
+                self._seen.clear()
+                self._seen.extend(seen[-newest:])
+                return
+        self._seen.append((seconds, value))
+
+    def estimate(self) -> Estimate | None:
+        """The present estimate; None if nothing was seen."""
+        if not self._seen:
+            return None
+        value, slope, error = self._fit(list(self._seen), self._seen[-1][0])
+        return Estimate(max(value, 0.0), slope, error, len(self._seen))
+
+    @property
+    def settled_error(self) -> float:
+        """The relative standard error that the level has once the load has been constant for long."""
+        return self.noise / math.sqrt(LONGEST)
+
+    def _learn(self, value: float) -> None:
+        """Take the bend of the last three for noise: their second difference, in which no slope shows."""
+        first, second = self._last
+        self._last = second, value
+        if first is None or second is None or second <= 0:
+            return
+        off = abs(value - 2 * second + first) / (BEND * second)
+        usual = min(off, CLIPPED * self.noise)
+        self.noise = max(math.sqrt((1 - LEARNING) * self.noise**2 + LEARNING * usual**2), LEAST_NOISE)
+
+    def _apart(self, before: list[tuple[float, float]], newest: list[tuple[float, float]]) -> bool:
+        """Whether the newest are off the line through those before by more than noise explains."""
+        moment = sum(seconds for seconds, _ in newest) / len(newest)
+        mean = sum(value for _, value in newest) / len(newest)
+        predicted, _, error = self._fit(before, moment)
+        tolerance = math.hypot(error, self.noise / math.sqrt(len(newest)))
+        return abs(mean - predicted) > CHANGED * tolerance * max(predicted, 0.0)
+
+    def _fit(self, seen: list[tuple[float, float]], moment: float) -> tuple[float, float, float]:
+        """The value at a moment by the line through all, or by their mean; its slope; its relative standard error."""
+        count = len(seen)
+        mean = sum(value for _, value in seen) / count
+        middle = sum(seconds for seconds, _ in seen) / count
+        flat = mean, 0.0, self.noise / math.sqrt(count)
+        spread = sum((seconds - middle) ** 2 for seconds, _ in seen)
+        if not self.sloped or count < 4 or mean <= 0 or spread <= 0:
+            return flat
+        slope = sum((seconds - middle) * (value - mean) for seconds, value in seen) / spread
+        told = SLOPED * self.noise * mean / math.sqrt(spread)
+        if abs(slope) <= told:
+            return flat
+        slope *= 1 - (told / slope) ** 2
+        error = self.noise * math.sqrt(1 / count + (moment - middle) ** 2 / spread)
+        return mean + slope * (moment - middle), slope, error

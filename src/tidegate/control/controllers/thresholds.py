@@ -1,0 +1,250 @@
+"""StreamCloud's elastic manager: keep the average busy share between two thresholds, and even (fig. 12)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from tidegate.control.balancers.balance import Balance, Balancer, Floats, Ints, Verdict
+from tidegate.control.balancers.greedy import Greedy
+from tidegate.control.balancers.offload import Offload
+from tidegate.control.balancers.shard_use import observed_shards, shard_use
+from tidegate.control.controller import Limits
+from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
+from tidegate.control.observation import Observation
+from tidegate.errors import UserError, choices
+
+PROVISIONING = ("load-aware", "individual")
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Keeps the average busy share of the instances between two thresholds, and spreads shards evenly.
+
+    When the average leaves [lower, upper], it resizes to where the average is nearest to `target`.
+
+    lower, upper, target
+        StreamCloud's LUT, UUT and TUT, with lower < target < upper.
+    provisioning
+        ``"load-aware"`` goes to ⌈n·U/target⌉ instances at once; ``"individual"`` by one, which the paper shows to
+        provision in cascades under a rising load.
+    balancer
+        decides when loads are too uneven and what moves then (Greedy: StreamCloud's UIT and MIT), and what new
+        instances get. With None, and where shard loads or the mapping are not observed, every mapping is the runtime's
+        choice and nothing is balanced.
+    offload
+        who is emptied when instances go. A decision can give shards to instances by number only, so the last ones
+        go: emptying the least loaded, as the paper does, would renumber others and move more.
+
+    Needs `busy`. Where it goes beyond the paper:
+
+    - A busy share cannot exceed 1, so under overload U says too little. Where `processed` and `demand` (or else
+      `offered`) are observed, U is scaled by demand / processed: the size is right at once instead of growing by
+      1/target a period. While a backlog drains, `processed` exceeds `demand` and U says too much; it is then scaled
+      down, though not below the target, so that nothing is added for work that passes or taken away before it has.
+    - A shard that alone needs more than an instance gets one and no more; the thresholds apply to the others.
+    - Nothing is taken away if what is left would be above the upper threshold: that would bring it back next period.
+      Only limits that are below the present size do so.
+    """
+
+    lower: float = 0.5
+    upper: float = 0.9
+    target: float = 0.6
+    provisioning: str = "load-aware"
+    balancer: Balancer | None = field(default_factory=Greedy)
+    offload: Offload = field(default_factory=partial(Offload, "last"))
+    name: ClassVar[str] = "thresholds"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lower < self.target < self.upper <= 1:
+            raise UserError(
+                f"thresholds: lower ({self.lower}), target ({self.target}) and upper ({self.upper}) are busy shares and "
+                "must satisfy 0 ≤ lower < target < upper ≤ 1; StreamCloud's are 0.5, 0.6 and 0.9"
+            )
+        if self.provisioning not in PROVISIONING:
+            raise UserError(f"thresholds: provisioning is '{self.provisioning}'; choose one of {choices(PROVISIONING)}")
+
+    @classmethod
+    def streamcloud(cls, provisioning: str = "load-aware") -> Thresholds:
+        """The settings of StreamCloud's self-provisioning experiment (§VI.C.3, fig. 21)."""
+        return cls(lower=0.5, upper=0.9, target=0.6, provisioning=provisioning)
+
+    def start(self, limits: Limits) -> ThresholdsDeciding:
+        return ThresholdsDeciding(self, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What there is to do, in instances' worth: `hot` shards that need one each and more, and the rest.
+
+    `note` says how the observed busy share was corrected. `shards` are the instance and the rate of each, where known.
+    """
+
+    shards: tuple[Ints, Floats] | None
+    total: float
+    hot: int
+    rest: float
+    note: str
+    hottest: str
+
+    def share(self, instances: int) -> float:
+        """The busy share to expect of the instances that hold no hot shard."""
+        if instances > self.hot:
+            return self.rest / (instances - self.hot)
+        return 0.0 if instances == self.hot and self.rest <= ROUNDING else math.inf
+
+    def average(self, instances: int) -> float:
+        """The average busy share to expect of `instances` instances, a hot shard's being 1."""
+        return min(1.0, (self.hot + self.rest) / instances)
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdsDeciding:
+    """`Thresholds` at work on one subquery; it remembers nothing."""
+
+    settings: Thresholds
+    limits: Limits
+
+    def decide(self, observation: Observation) -> Decision:
+        subquery, instances = observation.subquery, observation.instances
+        missing = observation.missing(("busy",))
+        busy = observation.busy
+        if missing or busy is None:
+            return hold(subquery, instances, "the instances' busy shares are not known", missing=("busy",))
+        if len(busy) != instances:
+            why = f"busy shares of {len(busy)} instances were observed and there are {instances}"
+            return hold(subquery, instances, why, missing=("busy",))
+        if sum(busy) <= 0 and _due(observation) and observation.processed == 0:
+            return hold(subquery, instances, "tuples were due and none was completed, so what they cost is not known")
+        work = self._work(observation, busy)
+        wanted, why = self._wanted(instances, work)
+        after = self.limits.clamp(wanted)
+        rejected = self._rejected(wanted, after, work)
+        if after < instances <= self.limits.most and work.share(after) > self.settings.upper + ROUNDING:
+            refused = Alternative(after, f"would be busy {work.share(after):.2f}, above {self.settings.upper:.2f}")
+            after, rejected = instances, (*rejected, refused)
+        if after != instances:
+            plan = self._plan(observation, busy, work.shards, after)
+            return resize(
+                subquery,
+                instances,
+                after,
+                why if after == wanted else f"{why}; limits are {self.limits.least} to {self.limits.most}",
+                mapping=None if plan is None else plan.mapping,
+                expected=Expectation(work.average(after), deviation=None if plan is None else plan.deviation_after),
+                rejected=rejected,
+            )
+        return self._balanced(observation, busy, work, why, rejected)
+
+    def _work(self, observation: Observation, busy: tuple[float, ...]) -> _Work:
+        use = sum(busy) / len(busy)
+        ratio, note = self._correction(observation, use)
+        total = use * ratio * len(busy)
+        shards = observed_shards(observation)
+        received = 0.0 if shards is None else float(shards[1].sum())
+        if shards is None or received <= 0:
+            return _Work(shards, total, 0, total, note, "")
+        needed = shards[1] * (total / received)
+        hot = needed > 1 + ROUNDING
+        shard = int(np.argmax(needed))
+        hottest = f"shard {shard} alone needs {needed[shard]:.2f} instances, more will not help it" if hot.any() else ""
+        return _Work(shards, total, int(hot.sum()), float(total - needed[hot].sum()), note, hottest)
+
+    def _correction(self, observation: Observation, use: float) -> tuple[float, str]:
+        """What to multiply the busy share by so that it says what is due rather than what was done."""
+        due, done = _due(observation), observation.processed
+        if not due or not done or not math.isfinite(done) or use <= 0:
+            return 1.0, ""
+        ratio = due / done
+        if ratio < 1:
+            draining = not observation.missing(("backlog",)) and (observation.backlog or 0) > 0
+            ratio = max(ratio, min(1.0, self.settings.target / use)) if draining else 1.0
+        if abs(ratio - 1) < 0.005:
+            return ratio, ""
+        return ratio, f" ({use:.2f} observed, {due:,.0f} tuples/s due and {done:,.0f} completed)"
+
+    def _wanted(self, instances: int, work: _Work) -> tuple[int, str]:
+        """The size the thresholds ask for, limits aside: ComputeNewConfiguration, and why."""
+        settings = self.settings
+        share = work.share(instances)
+        seen = (
+            f"busy {share:.2f}{work.note}" if math.isfinite(share) else f"no instance is left for the rest{work.note}"
+        )
+        if work.hot:
+            seen = f"{work.hottest}; the other instances: {seen}"
+        if settings.lower - ROUNDING <= share <= settings.upper + ROUNDING:
+            return instances, f"{seen}, within [{settings.lower:.2f}, {settings.upper:.2f}]"
+        fitting = max(1, work.hot + math.ceil(work.rest / settings.target - ROUNDING))
+        if share > settings.upper:
+            wanted = fitting if settings.provisioning == "load-aware" else instances + 1
+            return (
+                wanted,
+                f"{seen}, above {settings.upper:.2f}: {wanted} instances for a target of {settings.target:.2f}",
+            )
+        wanted = fitting if settings.provisioning == "load-aware" else max(1, instances - 1)
+        wanted = min(wanted, instances)
+        return wanted, f"{seen}, below {settings.lower:.2f}: {wanted} instances for a target of {settings.target:.2f}"
+
+    def _rejected(self, wanted: int, after: int, work: _Work) -> tuple[Alternative, ...]:
+        rejected = []
+        if wanted != after:
+            rejected.append(Alternative(wanted, f"limits are {self.limits.least} to {self.limits.most}"))
+        uncapped = math.ceil(work.total / self.settings.target - ROUNDING)
+        if work.hot and uncapped > wanted:
+            rejected.append(Alternative(uncapped, work.hottest))
+        return tuple(rejected)
+
+    def _plan(
+        self,
+        observation: Observation,
+        busy: tuple[float, ...],
+        shards: tuple[Ints, Floats] | None,
+        instances: int,
+    ) -> Balance | None:
+        """Fig. 12, lines 8 and 12: who gets what once there are `instances` instances; None if shards are not known."""
+        balancer = self.settings.balancer
+        if balancer is None or shards is None:
+            return None
+        owners, rates = shards
+        sizes = None if observation.missing(("shard_state_bytes",)) else observation.shard_state_bytes
+        if sizes is not None and len(sizes) != len(owners):
+            sizes = None
+        use = shard_use(owners, rates, busy)
+        if instances < observation.instances:
+            owners = np.asarray(self.settings.offload.balance(owners, use, instances).mapping)
+        return balancer.balance(owners, use, instances, sizes)
+
+    def _balanced(
+        self,
+        observation: Observation,
+        busy: tuple[float, ...],
+        work: _Work,
+        why: str,
+        rejected: tuple[Alternative, ...],
+    ) -> Decision:
+        subquery, instances = observation.subquery, observation.instances
+        plan = self._plan(observation, busy, work.shards, instances)
+        if plan is None:
+            return hold(subquery, instances, why, rejected=rejected)
+        spread = f"busy shares deviate by {plan.deviation_before:.3f}"
+        if plan.moved:
+            why = f"{spread}: moving {len(plan.moved)} shards brings that to {plan.deviation_after:.3f}; {why}"
+            expected = Expectation(work.average(instances), deviation=plan.deviation_after)
+            return Decision(subquery, Action.BALANCE, instances, why, plan.mapping, expected, rejected)
+        if plan.verdict is Verdict.EVEN:
+            return hold(subquery, instances, why, rejected=rejected)
+        reason = plan.verdict.value if plan.limit is None else str(plan.limit)
+        unmoved = Alternative(instances, f"balancing: {spread}, but {reason}")
+        return hold(subquery, instances, f"{why}; {spread}, {reason}", rejected=(*rejected, unmoved))
+
+
+def _due(observation: Observation) -> float | None:
+    """Tuples per second that should be completed here, where that is known."""
+    if not observation.missing(("demand",)):
+        return observation.demand
+    return None if observation.missing(("offered",)) else observation.offered

@@ -1,0 +1,119 @@
+"""What is known of one subquery over one period; what is not known is absent, never zero."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """One subquery as a queue of the whole network, for models that look past their own subquery.
+
+    `arrival_rate` is in tuples per second, `service_rate` the tuples per second that one busy instance completes.
+    """
+
+    subquery: str
+    instances: int
+    arrival_rate: float
+    service_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowInput:
+    """One input of a windowed subquery: how fast it comes, how much is held, how long it is held."""
+
+    rate: float
+    held: float
+    window_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One subquery over the `period_seconds` that end at `time_seconds`.
+
+    Rates are tuples per second. Every field after `instances` may be absent; `needs.py` says which controller needs
+    which, and a controller never acts on what is missing.
+
+    offered
+        what its sources would deliver if nothing held them back; `admitted` is what was let in, `processed` what was
+        completed.
+    demand
+        what would arrive here if every subquery upstream kept up with its own input: offered rates propagated from
+        the sources through the measured selectivities (`demand.py`).
+    backlog
+        tuples that wait, here and in the sources in front of it, at the end of the period.
+    congestion
+        share of the period in which sources stood blocked, averaged over them, in [0, 1].
+    busy
+        for each instance, the share of the period it worked.
+    shard_loads, shard_state_bytes
+        for each shard, tuples per second that it received and bytes that it holds; `mapping` names its instance.
+    window_inputs, comparisons
+        for windowed joins: what is held of each input, and pairs compared per second.
+    network
+        the subqueries of the query as queues, this one among them, but for those that get nothing: empty in an idle
+        query. `network_arrival_rate` is what enters from outside.
+    """
+
+    subquery: str
+    time_seconds: float
+    period_seconds: float
+    instances: int
+    mapping: tuple[int, ...] | None = None
+    offered: float | None = None
+    admitted: float | None = None
+    processed: float | None = None
+    demand: float | None = None
+    backlog: float | None = None
+    congestion: float | None = None
+    busy: tuple[float, ...] | None = None
+    shard_loads: tuple[float, ...] | None = None
+    shard_state_bytes: tuple[int, ...] | None = None
+    watermark_lag_seconds: float | None = None
+    latency_seconds: float | None = None
+    window_inputs: tuple[WindowInput, ...] | None = None
+    comparisons: float | None = None
+    network: tuple[Station, ...] | None = None
+    network_arrival_rate: float | None = None
+
+    def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the named fields that are absent, empty where that says nothing, or not finite, in their given order."""
+        return tuple(name for name in names if not _known(value := getattr(self, name)) and not _idle(name, value))
+
+    @property
+    def utilisation(self) -> float | None:
+        """The busy share averaged over instances."""
+        return None if not self.busy else sum(self.busy) / len(self.busy)
+
+    @property
+    def service_rate(self) -> float | None:
+        """Tuples per second that one instance would complete if it were busy all the time: DS2's true rate."""
+        if self.processed is None or not self.busy:
+            return None
+        busy_instances = sum(self.busy)
+        return self.processed / busy_instances if busy_instances > 0 and self.processed > 0 else None
+
+
+OBSERVED = tuple(field.name for field in fields(Observation))[4:]
+"""The fields that may be absent."""
+
+
+def _idle(name: str, value: object) -> bool:
+    return name == "network" and value == ()
+
+
+def _known(value: object) -> bool:
+    match value:
+        case None:
+            return False
+        case float() | int():
+            return math.isfinite(value)
+        case tuple():
+            try:
+                # Thousands of shards, every period: a finite sum has finite terms alone, and is quick to come by.
+                return len(value) > 0 and (math.isfinite(sum(value)) or all(map(math.isfinite, value)))
+            except TypeError:
+                return all(_known(item) for item in value)
+        case _:
+            return True

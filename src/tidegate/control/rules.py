@@ -1,0 +1,82 @@
+"""Rules: which controller drives which subquery, within which limits, and who watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tidegate.control.controller import Actuator, Controller, Limits
+from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
+from tidegate.control.loop import ControlLoop, Record, unrecorded
+from tidegate.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one subquery is driven; see `ControlLoop` for the meaning of each."""
+
+    controller: Controller
+    limits: Limits = Limits()  # noqa: RUF009 - a frozen value
+    cooldown_seconds: float = 0.0
+    max_step: int | None = None
+    dry_run: bool = False
+    shadows: tuple[Controller, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cooldown_seconds < float("inf"):
+            raise UserError(f"rule: cooldown_seconds ({self.cooldown_seconds}) must be 0 or more, and finite")
+        if self.max_step is not None and self.max_step < 1:
+            raise UserError(f"rule: max_step ({self.max_step}) must be 1 or more; leave it out for no limit")
+
+    def loop(self, actuator: Actuator, record: Record = unrecorded) -> ControlLoop:
+        """A loop that follows this rule."""
+        return ControlLoop(
+            self.controller,
+            self.limits,
+            actuator,
+            cooldown_seconds=self.cooldown_seconds,
+            max_step=self.max_step,
+            dry_run=self.dry_run,
+            shadows=self.shadows,
+            record=record,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rule of each subquery that has one of its own, and the one of all others.
+
+    >>> rules = Rules(default_rule())
+    >>> rules.of("speed").controller.name == RECOMMENDED
+    True
+    """
+
+    default: Rule
+    subqueries: tuple[tuple[str, Rule], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.subqueries]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UserError(f"rules: {twice} have more than one rule; give each subquery one")
+
+    @classmethod
+    def by_name(cls, subqueries: Mapping[str, Rule], default: Rule | None = None) -> Rules:
+        """Rules for the named subqueries; the recommended controller drives the others unless a default says else."""
+        return cls(default or default_rule(), tuple(subqueries.items()))
+
+    def of(self, subquery: str) -> Rule:
+        """The rule of a subquery: its own, else the default."""
+        return dict(self.subqueries).get(subquery, self.default)
+
+    def check(self, subqueries: Iterable[str]) -> None:
+        """Refuse rules for subqueries that a query does not have: a name misspelt would go unnoticed."""
+        known = list(subqueries)
+        unknown = [name for name, _ in self.subqueries if name not in known]
+        if unknown:
+            raise UserError(f"rules: there is no subquery {unknown[0]!r}; the query has {', '.join(map(repr, known))}")
+
+
+def default_rule() -> Rule:
+    """The recommended controller with its own settings."""
+    return Rule(CONTROLLERS[RECOMMENDED]())

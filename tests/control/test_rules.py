@@ -1,0 +1,278 @@
+"""Rules from Python and from TOML: what they say, and what a mistake in them is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.control.balancers import BALANCERS
+from tidegate.control.balancers.minimal_movement import MinimalMovement
+from tidegate.control.controller import Limits, Outcome
+from tidegate.control.controllers.ds2 import Ds2
+from tidegate.control.controllers.queueing import Queueing
+from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
+from tidegate.control.controllers.saso import Saso
+from tidegate.control.controllers.thresholds import Thresholds
+from tidegate.control.events import Advised, Event, ShadowDecided
+from tidegate.control.observation import Observation
+from tidegate.control.read_rules import parse_rules, read_rules
+from tidegate.control.rules import Rule, Rules, default_rule
+from tidegate.control.rules_text import rules_text
+from tidegate.control.settings import settings_of
+from tidegate.control.toml_lines import key_lines, line_of
+from tidegate.errors import UserError
+
+EXAMPLE = """\
+[default]
+most = 16
+cooldown_seconds = 30
+shadows = ["ds2"]
+
+[subquery.speed]
+controller = "thresholds"
+least = 2
+max_step = 4
+dry_run = true
+
+[subquery."call volume"]
+shadows = []
+
+[controllers.thresholds]
+upper = 0.85
+
+[controllers.ds2]
+utilisation = 0.8
+
+[subquery.speed.controllers.thresholds]
+lower = 0.4
+"""
+
+
+def test_a_file_says_which_controller_drives_what(tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text(EXAMPLE)
+    rules = read_rules(tmp_path / "rules.toml")
+    ds2 = Ds2(utilisation=0.8)
+    recommended = CONTROLLERS[RECOMMENDED]()
+    assert rules.of("anything") == Rule(recommended, Limits(1, 16), 30.0, shadows=(ds2,))
+    thresholds = Thresholds(lower=0.4, upper=0.85)
+    assert rules.of("speed") == Rule(thresholds, Limits(2, 16), 30.0, 4, True, (ds2,))
+    assert rules.of("call volume") == Rule(recommended, Limits(1, 16), 30.0)
+
+
+def test_an_empty_file_is_the_recommended_rule() -> None:
+    assert parse_rules("") == Rules(default_rule())
+
+
+def mistake(text: str) -> str:
+    with pytest.raises(UserError) as caught:
+        parse_rules(text, "rules.toml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "begins", "holds"),
+    [
+        ("[default]\nleast = 5\nmost = 4\n", "rules.toml line 3: most = 4: ", "1 ≤ least ≤ most"),
+        ("[default]\n\nleast = 0\n", "rules.toml line 3: least = 0: ", "1 ≤ least ≤ most"),
+        ("[default]\nmost = 2.5\n", "rules.toml line 2: most = 2.5: ", "must be a whole number"),
+        ("[default]\nmost = true\n", "rules.toml line 2: most = true: ", "must be a whole number"),
+        ("[default]\ndry_run = 1\n", "rules.toml line 2: dry_run = 1: ", "must be true or false"),
+        ("[default]\nshadows = 'ds2'\n", 'rules.toml line 2: shadows = "ds2": ', "must be a list of texts in quotes"),
+        ("[default]\ncooldown_seconds = -1\n", "rules.toml line 2: cooldown_seconds = -1: ", "must be 0 or more"),
+        ("[default]\nmax_step = 0\n", "rules.toml line 2: max_step = 0: ", "must be 1 or more"),
+        ("[default]\ncontroller = 'best'\n", 'rules.toml line 2: controller = "best": ', "'thresholds', 'saso'"),
+        (
+            "[default]\nshadows = ['saso', 'x']\n",
+            'rules.toml line 2: shadows = ["saso", "x"]: ',
+            "'thresholds', 'saso'",
+        ),
+        (
+            "[default]\ncontroller = 'queueing'\n",
+            'rules.toml line 2: controller = "queueing": ',
+            "needs target_seconds",
+        ),
+        ("[default]\n# hm\nfewest = 1\n", "rules.toml line 3: there is no 'fewest' in [default]; ", "'least', 'most'"),
+        ("\n[subqueries.a]\n", "rules.toml line 2: there is no 'subqueries'; ", "'default', 'subquery', 'controllers'"),
+        ("[controllers.sas]\n", "rules.toml line 1: there is no 'sas' in [controllers]; ", "'saso'"),
+        (
+            "[controllers.saso]\nnoise = 0.1\ncalm = 1\n",
+            "rules.toml line 3: there is no 'calm' in [controllers.saso]; ",
+            "'sensitivity'",
+        ),
+        ("default = 3\n", "rules.toml line 1: default = 3: ", "must be a table"),
+        ("[default]\nmost = \n", "rules.toml line 2: ", "column"),
+        ("[default\n", "rules.toml line 1: ", "]"),
+        (
+            "[default]\ncontroller = 'thresholds'\n\n[controllers.thresholds]\ntarget = 0.6\nlower = 0.2\nupper = 0.4\n",
+            "rules.toml line 7: upper = 0.4: ",
+            "target (0.6) and upper (0.4)",
+        ),
+        (
+            "[subquery.a]\ncontroller = 'thresholds'\n[subquery.a.controllers.thresholds]\nprovisioning = 'eager'\n",
+            'rules.toml line 4: provisioning = "eager": ',
+            "'load-aware', 'individual'",
+        ),
+        (
+            "[default]\nshadows = ['ds2']\n[controllers.ds2]\ncombine = 'mean'\n",
+            'rules.toml line 4: combine = "mean": ',
+            "'median', 'max'",
+        ),
+        (
+            "[default]\ncontroller = 'thresholds'\n[controllers.thresholds]\nbalancer = 'best'\n",
+            'rules.toml line 4: balancer = "best": ',
+            "'greedy', 'minimal-movement', 'consistent-hashing', 'offload', 'none'",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_what_would_be_right(text: str, begins: str, holds: str) -> None:
+    told = mistake(text)
+    assert told.startswith(begins)
+    assert holds in told
+
+
+def test_a_subquerys_mistake_may_stand_in_the_default() -> None:
+    told = mistake("[default]\nmost = 4\n[subquery.a]\nleast = 5\n")
+    assert told.startswith("rules.toml line 4: least = 5: ")
+    told = mistake("[subquery.a]\nleast = 5\n[default]\nmost = 4\n")
+    assert told.startswith("rules.toml line 4: most = 4: ")
+
+
+def test_of_settings_that_contradict_each_other_the_one_at_fault_is_named() -> None:
+    head = "[default]\ncontroller = 'thresholds'\n[controllers.thresholds]\n"
+    told = mistake(head + "lower = 0.7\ntarget = 0.6\nupper = 0.9\n")
+    assert told.startswith("rules.toml line 4: lower = 0.7: ")
+    told = mistake(head + "lower = 0.8\ntarget = 0.7\nupper = 0.75\n")
+    assert told.startswith("rules.toml line 4: lower = 0.8: ")
+    told = mistake(head + "lower = 0.8\ntarget = 0.7\nupper = 0.65\n")
+    assert told.startswith("rules.toml line 6: upper = 0.65: ")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no rules file .*absent.toml"):
+        read_rules(tmp_path / "absent.toml")
+
+
+def test_a_balancer_is_given_by_name_or_with_its_settings() -> None:
+    head = "[default]\ncontroller = 'thresholds'\n[controllers.thresholds]\n"
+    for said, balancer in (
+        ("balancer = 'none'", None),
+        ("balancer = 'minimal-movement'", MinimalMovement()),
+        ("balancer = { name = 'minimal-movement', theta = 1.5 }", MinimalMovement(1.5)),
+        *((f"balancer = '{name}'", kind()) for name, kind in BALANCERS.items()),
+    ):
+        assert parse_rules(head + said).default.controller == Thresholds(balancer=balancer)
+
+
+ROUND = [
+    Rules(default_rule()),
+    Rules(Rule(Thresholds(balancer=None), Limits(2, 7), 12.5, 3, True, (Saso(noise=0.1), Ds2()))),
+    Rules(
+        Rule(Saso()),
+        (
+            ("speed", Rule(Thresholds(balancer=MinimalMovement(1.5)), max_step=2, shadows=(Saso(noise=0.01),))),
+            ('odd "name" é', Rule(Queueing(0.25, cores=40), Limits(3, 3))),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("rules", ROUND)
+def test_rules_written_and_read_are_the_same(rules: Rules) -> None:
+    assert parse_rules(rules_text(rules)) == rules
+
+
+def test_the_default_text_explains_every_key() -> None:
+    text = rules_text(Rules(default_rule()))
+    assert parse_rules(text) == Rules(default_rule())
+    for key in ("controller", "least", "most", "cooldown_seconds", "max_step", "dry_run", "shadows"):
+        (line,) = [line for line in text.splitlines() if line.removeprefix("# ").startswith(f"{key} = ")]
+        assert "  # " in line
+    assert f"[controllers.{RECOMMENDED}]" in text
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        (Rules(Rule(Saso(), shadows=(Saso(noise=0.2),))), "two different settings"),
+        (Rules(Rule(Saso(), max_step=2), (("a", Rule(Saso())),)), "no max_step"),
+        (
+            Rules(Rule(Ds2(catch_up_seconds=5.0)), (("a", Rule(Ds2())),)),
+            "no catch_up_seconds",
+        ),
+    ],
+)
+def test_rules_that_a_file_cannot_say_are_refused(rules: Rules, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        rules_text(rules)
+
+
+def test_every_controller_can_be_set_in_a_file() -> None:
+    for controller in CONTROLLERS.values():
+        assert settings_of(controller)
+
+
+def test_rules_in_python_are_checked() -> None:
+    with pytest.raises(UserError, match="cooldown_seconds"):
+        Rule(Saso(), cooldown_seconds=float("inf"))
+    with pytest.raises(UserError, match="max_step"):
+        Rule(Saso(), max_step=0)
+    with pytest.raises(UserError, match="more than one rule"):
+        Rules(default_rule(), (("a", Rule(Saso())), ("a", Rule(Ds2()))))
+    rules = Rules.by_name({"sped": Rule(Ds2())})
+    assert rules.of("speed") == default_rule()
+    rules.check(["sped", "other"])
+    with pytest.raises(UserError, match="no subquery 'sped'; the query has 'speed', 'calls'"):
+        rules.check(["speed", "calls"])
+
+
+def test_a_rule_makes_a_loop() -> None:
+    class Never:
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+            raise AssertionError("a dry run acts")
+
+    events: list[Event] = []
+    rule = Rule(Thresholds(), Limits(1, 4), max_step=1, dry_run=True, shadows=(Ds2(),))
+    rule.loop(Never(), events.append).step(Observation("q", 5.0, 5.0, 1, busy=(1.0,), processed=10.0, demand=50.0))
+    (advised,) = [event for event in events if isinstance(event, Advised)]
+    assert advised.decision.instances == 2
+    assert [event.shadow for event in events if isinstance(event, ShadowDecided)] == ["ds2"]
+
+
+def test_lines_are_found_past_long_values_and_odd_keys() -> None:
+    text = (
+        '''\
+# [not.a.table]
+top = """
+fake = 1
+[fake]
+"""
+list = [
+  "a = 1",  # ]
+  [1, 2],
+]
+[a."b.c"]  # a table
+x.y = { z = 1 }
+'quoted' = 'it'''
+        + """'
+[[rows]]
+last = '''
+deep = 2'''
+end = "#"
+"""
+    )
+    lines = key_lines(text)
+    assert lines == {
+        ("top",): 2,
+        ("list",): 6,
+        ("a",): 10,
+        ("a", "b.c"): 10,
+        ("a", "b.c", "x"): 11,
+        ("a", "b.c", "x", "y"): 11,
+        ("a", "b.c", "quoted"): 12,
+        ("rows",): 13,
+        ("rows", "last"): 14,
+        ("rows", "end"): 16,
+    }
+    assert line_of(lines, ("a", "b.c", "x", "y", "z")) == 11
+    assert line_of(lines, ("absent", "key")) == 1
