@@ -27,6 +27,13 @@ def _state_growth(options: Options) -> int:
     return state_growth.run(options)
 
 
+def _reconfigure(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import reconfigure
+
+    return reconfigure.run(options)
+
+
 def _scheduling(options: Options) -> int:
     # Imported when it runs, as the other one: the rest needs nothing of the control plane.
     from benchmarks import scheduling
@@ -40,4 +47,8 @@ _STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x
 
 _SCHEDULING = Benchmark("scheduling", "cores for cells on 8 to 1,000 nodes, beside Elasticutor's table 3", _scheduling)
 
-BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in (*_WINDOWED, _STATE, _SCHEDULING)}
+_RECONFIGURE = Benchmark("reconfigure", "the number of instances changed under load, in process", _reconfigure)
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    benchmark.name: benchmark for benchmark in (*_WINDOWED, _STATE, _RECONFIGURE, _SCHEDULING)
+}

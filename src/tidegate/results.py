@@ -90,6 +90,13 @@ class PartWriter:
         self._draft.rename(self.folder / f"part-{self._parts:05}{SUFFIXES[self.format]}")
         self._file, self._draft, self._rows, self._parts = None, None, 0, self._parts + 1
 
+    def discard(self) -> None:
+        """Forget the part that is being written; those that have their name stay."""
+        if self._file is not None and self._draft is not None:
+            self._file.close()
+            self._draft.unlink()
+            self._file, self._draft, self._rows = None, None, 0
+
 
 def write_results(table: pa.Table, to: Path, kind: str) -> None:
     """Write a table as the only part of a folder, whole or not at all."""

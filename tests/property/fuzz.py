@@ -1,4 +1,7 @@
-"""More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it."""
+"""More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
+
+Each case runs as Spark would run it, and in this process with instances that change.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.property.cases import Case, any_features, cases
 from tests.property.check import check_case
+from tests.property.check_local import any_reconfigurer, any_settings, check_locally
 from tests.property.coverage import Coverage
 
 REPORT_EVERY = 500
@@ -31,6 +35,7 @@ def main() -> int:
         def check(data: st.DataObject) -> None:
             case: Case = data.draw(any_features().flatmap(cases))
             check_case(case, Path(folder))
+            check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             coverage.add(case.features)
             if coverage.cases % REPORT_EVERY == 0:
                 rate = coverage.cases / (time.monotonic() - started)

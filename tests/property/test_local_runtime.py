@@ -2,94 +2,27 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
-
 import narwhals as nw
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.property.cases import SCHEMA, Case, any_features, cases
+from tests.property.cases import SCHEMA, any_features, cases
+from tests.property.check_local import Reconfigurer, any_reconfigurer, any_settings, check_locally, events_of
 from tests.property.local_runs import run_in_step
-from tidegate.errors import DataError
-from tidegate.operators.shared_windows import SHARDS
 from tidegate.query.nodes import sources
-from tidegate.reference import Advance, Event, Rows, interpret
-from tidegate.runtime.local.job import LocalJob, Settings
-from tidegate.testing import difference, last_revisions
-
-
-@dataclass
-class Reconfigurer:
-    """Asks for new numbers of instances and random mappings, several at once, and does not wait for any of them."""
-
-    seed: int
-    most: int
-    asked: int = 0
-    _random: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
-
-    def __call__(self, job: LocalJob, batch: int) -> None:
-        for running in job._regions:
-            for _ in range(self._random.choice([0, 1, 1, 3])):
-                count = self._random.randint(1, self.most)
-                mapping = (
-                    [self._random.randrange(count) for _ in range(SHARDS)] if self._random.random() < 0.5 else None
-                )
-                running.ask(count, mapping)
-                self.asked += 1
-
-
-def events_of(query: tg.Stream, batches: list[dict[str, list[pa.Table]]]) -> list[Event]:
-    """What the law sees: each batch, then the watermark that it brings about."""
-    latest = dict.fromkeys((source.name for source in sources(query.node)), float("-inf"))
-    events: list[Event] = []
-    for batch in batches:
-        for source in sources(query.node):
-            for table in batch.get(source.name, ()):
-                if table.num_rows:
-                    events.append(Rows(source.name, table))
-                    seen = pc.max(table.column(source.time).cast(pa.int64())).as_py()
-                    latest[source.name] = max(latest[source.name], seen - source.disorder_us)
-        events.append(Advance(min(latest.values())))
-    return [*events, Advance(float("inf"))]
-
-
-def arrivals(case: Case) -> list[dict[str, list[pa.Table]]]:
-    return [{name: list(tables) for name, tables in batch.parts.items()} for batch in case.batches]
+from tidegate.reference import interpret
+from tidegate.runtime.local.job import Settings
+from tidegate.testing import difference
 
 
 @settings(max_examples=200)
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
-    case = data.draw(cases(data.draw(any_features())))
-    batches = arrivals(case)
-    reconfigure = Reconfigurer(data.draw(st.integers(0, 2**16)), data.draw(st.sampled_from([1, 2, 5, 9])))
-    chosen = Settings(
-        data.draw(st.integers(1, 4)),
-        segment_rows=data.draw(st.sampled_from([1, 2, 7, 1_000])),
-    )
-    try:
-        run = run_in_step(case.query.node, batches, chosen, reconfigure)
-    except DataError:
-        with pytest.raises(DataError):
-            interpret(case.query.node, events_of(case.query, batches))
-        return
-    law = interpret(case.query.node, events_of(case.query, batches))
-    made = pa.concat_tables([case.query.schema.empty_table(), *run.tables])
-    told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
-    assert told is None, f"results differ (left: the run, right: the law)\n{told}"
-    assert run.job.late == law.late
-    assert run.job.state_rows == 0, "state is left after the end of input"
-    if case.features.lateness == "none":
-        times = made.column(case.query.time).cast(pa.int64()).to_pylist()
-        assert times == sorted(times), "results left out of order"
+    case = data.draw(any_features().flatmap(cases))
+    check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
 
 
 @st.composite

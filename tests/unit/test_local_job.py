@@ -169,6 +169,27 @@ def test_cancel_ends_the_run_at_once() -> None:
     assert job.wait(30)
 
 
+def test_cancel_does_not_wait_for_results_to_be_taken() -> None:
+    query = tg.stream(calls(list(range(5_000))), time="ts").key_by("k").window(1).aggregate(n=tg.count())
+    job = tg.start(query, segment_rows=10)
+    next(iter(job))
+    job.cancel()
+    assert job.wait(30)
+
+
+def test_a_run_that_fails_leaves_no_half_part(tmp_path: Path) -> None:
+    def breaks(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows and batch.column("ts")[0].value >= 400:
+            raise ValueError("far into the input")
+        return batch
+
+    query = counts(tg.stream(calls(list(range(500))), time="ts")).map_batches(breaks)
+    job = tg.start(query, to=tmp_path / "out", segment_rows=10)
+    with pytest.raises(ValueError, match="far into"):
+        job.wait(30)
+    assert list((tmp_path / "out").glob("*")) == []
+
+
 def test_latency_is_measured_from_when_the_releasing_tuple_was_due() -> None:
     # The window [0, 10) is released by the tuple at 12, due 50 ms after the start.
     batches = [(0.0, calls([0, 5])), (0.05, calls([12])), (0.06, calls([40]))]

@@ -30,7 +30,8 @@ from tidegate.runtime.local.region_work import StatelessWork, WindowWork, Work
 from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
 
-SEGMENT_ROWS = 16_384
+SEGMENT_ROWS = 65_536
+SEGMENT_BYTES = 2 << 20
 SECONDS_BETWEEN_REPORTS = 1.0
 
 
@@ -254,8 +255,9 @@ class LocalJob:
                     way.advance(arrival.what.time)
             elif arrival.what.num_rows:
                 self._note_time(source, arrival.what, arrival.due, schedule)
-                for way in ways:
-                    way.add(arrival.what)
+                for part in _parts(arrival.what):
+                    for way in ways:
+                        way.add(part)
                 self._rows[source.name] += arrival.what.num_rows
         for way in ways:
             way.end()
@@ -332,6 +334,9 @@ class LocalJob:
             self._failure = error
         for gate in self._gates:
             gate.abort(error)
+        if isinstance(self.output, ToIterator):
+            # Nobody may come to take what it holds.
+            self.output.close(complete=False)
 
 
 class _Cancelled(Exception):
@@ -342,6 +347,13 @@ def _work_of(region: Region) -> Work:
     if region.operator is None:
         return StatelessWork(region)
     return WindowWork(region, SharedWindows(Panes(region.operator)))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of about `SEGMENT_BYTES`, so that wide rows are spread over instances too."""
+    parts = -(-batch.nbytes // SEGMENT_BYTES) or 1
+    rows = -(-batch.num_rows // parts)
+    return (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
 
 
 def _in_order(segment: Segment, feeds: Sequence[Feed]) -> pa.Table | None:

@@ -41,7 +41,10 @@ class ToFolder:
         self._parts.write(table)
 
     def close(self, complete: bool) -> None:
-        self._parts.close()
+        if complete:
+            self._parts.close()
+        else:
+            self._parts.discard()
 
 
 @dataclass(slots=True)

@@ -1,0 +1,93 @@
+"""One case in this process, with instances that change all the time, against the law."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tests.property.cases import Case
+from tests.property.local_runs import run_in_step
+from tidegate.errors import DataError
+from tidegate.operators.shared_windows import SHARDS
+from tidegate.query.nodes import sources
+from tidegate.reference import Advance, Event, Rows, interpret
+from tidegate.runtime.local.job import LocalJob, Settings
+from tidegate.testing import difference, last_revisions
+
+
+@dataclass
+class Reconfigurer:
+    """Asks for new numbers of instances and random mappings, several at once, and does not wait for any of them."""
+
+    seed: int
+    most: int
+    asked: int = 0
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def __call__(self, job: LocalJob, batch: int) -> None:
+        for running in job._regions:
+            for _ in range(self._random.choice([0, 1, 1, 3])):
+                count = self._random.randint(1, self.most)
+                mapping = (
+                    [self._random.randrange(count) for _ in range(SHARDS)] if self._random.random() < 0.5 else None
+                )
+                running.ask(count, mapping)
+                self.asked += 1
+
+
+def events_of(query: tg.Stream, batches: list[dict[str, list[pa.Table]]]) -> list[Event]:
+    """What the law sees: each batch, then the watermark that it brings about."""
+    latest = dict.fromkeys((source.name for source in sources(query.node)), float("-inf"))
+    events: list[Event] = []
+    for batch in batches:
+        for source in sources(query.node):
+            for table in batch.get(source.name, ()):
+                if table.num_rows:
+                    events.append(Rows(source.name, table))
+                    seen = pc.max(table.column(source.time).cast(pa.int64())).as_py()
+                    latest[source.name] = max(latest[source.name], seen - source.disorder_us)
+        events.append(Advance(min(latest.values())))
+    return [*events, Advance(float("inf"))]
+
+
+def arrivals(case: Case) -> list[dict[str, list[pa.Table]]]:
+    return [{name: list(tables) for name, tables in batch.parts.items()} for batch in case.batches]
+
+
+def any_settings() -> st.SearchStrategy[Settings]:
+    """Few or many instances, segments of a row or of all there is."""
+    return st.builds(Settings, st.integers(1, 4), segment_rows=st.sampled_from([1, 2, 7, 1_000]))
+
+
+def any_reconfigurer() -> st.SearchStrategy[Reconfigurer]:
+    """Changes between few or many instances."""
+    return st.builds(Reconfigurer, st.integers(0, 2**16), st.sampled_from([1, 2, 5, 9]))
+
+
+def check_locally(case: Case, settings: Settings, reconfigure: Reconfigurer) -> None:
+    """The results are the reference's, in order, and nothing is left of the state."""
+    batches = arrivals(case)
+    try:
+        run = run_in_step(case.query.node, batches, settings, reconfigure)
+    except DataError:
+        with pytest.raises(DataError):
+            interpret(case.query.node, events_of(case.query, batches))
+        return
+    law = interpret(case.query.node, events_of(case.query, batches))
+    made = pa.concat_tables([case.query.schema.empty_table(), *run.tables])
+    told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
+    assert told is None, f"results differ (left: the run, right: the law)\n{told}"
+    assert run.job.late == law.late, f"{run.job.late} late tuples, and {law.late} by the law"
+    assert run.job.state_rows == 0, "state is left after the end of input"
+    if case.features.lateness == "none":
+        times = made.column(case.query.time).cast(pa.int64()).to_pylist()
+        assert times == sorted(times), "results left out of order"
