@@ -34,14 +34,12 @@ class Run:
     panes: pa.Table
     slices: Array
     shards: Array
+    low: int = field(init=False)
+    high: int = field(init=False)
 
-    @property
-    def low(self) -> int:
-        return int(self.slices[0])
-
-    @property
-    def high(self) -> int:
-        return int(self.slices[-1])
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", int(self.slices[0]))
+        object.__setattr__(self, "high", int(self.slices[-1]))
 
     def between(self, low: int, high: int, owned: Array | None) -> pa.Table:
         """The panes of slices `low` to `high` that lie in owned shards; None owns all."""

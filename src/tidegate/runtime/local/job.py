@@ -101,6 +101,7 @@ class LocalJob:
                     self._fail,
                     self.settings.most,
                     epoch,
+                    alone=outlets == (Outlet(plan.outputs[0], gates[OUTPUT]),) and len(plan.outputs) == 1,
                 )
             )
         self._reported = (time.monotonic(), 0)

@@ -25,6 +25,10 @@ class Work(Protocol):
         """What one instance hands out for a segment, in the order of event time; ``derived`` is None if it has no rows."""
         ...
 
+    def may_hand_out(self, segment: Segment) -> bool:
+        """Whether some instance may have results for a segment; where none has, its watermark can wait."""
+        ...
+
     def join(self, instance: int, number: int, watermark: int) -> None: ...
 
     def leave(self, instance: int) -> None: ...
@@ -63,6 +67,10 @@ class WindowWork:
             yield from self.state.revisions(segment.index, derived, owned)
         yield from self.state.expired(segment.index, segment.since, segment.watermark, owned)
 
+    def may_hand_out(self, segment: Segment) -> bool:
+        window = self.state.panes.node.window
+        return bool(window.lateness) or window.first_open(segment.since) != window.first_open(segment.watermark)
+
     def join(self, instance: int, number: int, watermark: int) -> None:
         self.state.join(instance, number, watermark)
 
@@ -86,6 +94,9 @@ class StatelessWork:
     def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
         if isinstance(derived, tuple) and derived[0] == instance:
             yield from derived[1]
+
+    def may_hand_out(self, segment: Segment) -> bool:
+        return True
 
     def join(self, instance: int, number: int, watermark: int) -> None:
         """Nothing is held for an instance."""

@@ -49,7 +49,8 @@ class RunningRegion:
     """One region and the instances that work on it.
 
     Instances are threads of the pool, each with a reader of the gate and a source in every gate the region feeds. A
-    failure of one ends the run through ``fail``.
+    failure of one ends the run through ``fail``. ``alone`` says that nothing else leads to the output and that this leads
+    nowhere else: then a watermark need not be passed on unless results may wait for it.
     """
 
     region: Region
@@ -60,6 +61,7 @@ class RunningRegion:
     fail: Callable[[BaseException], None]
     most: int
     epoch: Epoch
+    alone: bool = False
     _asked: Epoch = field(init=False)
     _next_instance: int = field(init=False)
     _switches: list[Switch] = field(default_factory=list)
@@ -157,7 +159,8 @@ class RunningRegion:
             if segment.rows:
                 derived = reader.derive("work", lambda each: self.work.derive(each, instance), AHEAD)
             made = list(self.work.results(segment, derived, instance, owned))
-            self._hand_out(made, sources, segment.watermark)
+            if made or not self.alone or self.work.may_hand_out(segment):
+                self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
             for switch in self._under_way():
                 switch.moved()
