@@ -23,14 +23,13 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from tidegate.control.controller import Limits
+from tidegate.control.controller import Limits, require
 from tidegate.control.controllers.steady_limit import Limited, LimitWatch
 from tidegate.control.controllers.steady_shards import Shards
 from tidegate.control.controllers.steady_size import enough, latency
 from tidegate.control.controllers.steady_trend import Estimate, Trend
 from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
 from tidegate.control.observation import Observation
-from tidegate.errors import UserError
 
 EVIDENCE = 2
 """Observations that a decrease must rest on."""
@@ -92,12 +91,15 @@ class Steady:
     heeds_limits: bool = True
 
     def __post_init__(self) -> None:
-        finite = math.inf
-        _require(0 < self.target_seconds < finite, "target_seconds", self.target_seconds, "finite and above 0")
-        _require(self.drain_seconds > 0, "drain_seconds", self.drain_seconds, "above 0; infinite drains nothing")
+        require(
+            0 < self.target_seconds < math.inf, "steady", "target_seconds", self.target_seconds, "above 0, and finite"
+        )
+        require(
+            self.drain_seconds > 0, "steady", "drain_seconds", self.drain_seconds, "above 0; infinite drains nothing"
+        )
         for name in ("patience_seconds", "horizon_seconds", "margin", "confidence"):
             value = getattr(self, name)
-            _require(0 <= value < finite, name, value, "finite and at least 0")
+            require(0 <= value < math.inf, "steady", name, value, "at least 0, and finite")
 
     @property
     def name(self) -> str:
@@ -151,7 +153,7 @@ class SteadyRun:
         if missing or len(observation.busy or ()) != now:
             missing = missing or ("busy",)
             return hold(subquery, now, f"not known: {', '.join(missing)}", missing=missing)
-        seconds, processed, busy = observation.time_seconds, observation.processed or 0.0, sum(observation.busy or ())
+        seconds, processed, busy = observation.time_seconds, observation.processed or 0.0, observation.busy_instances
         self._demand.see(seconds, getattr(observation, due))
         # As windows fill, a tuple costs more and more; elsewhere it costs what it costs.
         self._cost.sloped = not observation.missing(("window_inputs",))
@@ -382,8 +384,3 @@ def _held_up(observation: Observation) -> float:
     if not observation.missing(("offered",)) or observation.missing(("admitted", "congestion")):
         return 0.0
     return (observation.admitted or 0.0) / max(1 - (observation.congestion or 0.0), 0.1)
-
-
-def _require(holds: bool, name: str, value: object, rule: str) -> None:
-    if not holds:
-        raise UserError(f"steady: {name} must be {rule}, got {value!r}")
