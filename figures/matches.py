@@ -57,8 +57,8 @@ class Result:
 
     late
         share of the time with a mean latency above the target, and of the tuples that sources could not deliver.
-    owed_instance_seconds
-        what the tuples that wait at the end will still take: work that was put off, not saved.
+    drained
+        whether, at the end of the quiet time, no more waits than the target allows: all that was offered is done.
     needed_instance_seconds
         the cost of having at all times the least number that meets the target.
     """
@@ -69,10 +69,11 @@ class Result:
     seconds: float
     late: float
     instance_seconds: float
-    owed_instance_seconds: float
     needed_instance_seconds: float
+    drained: bool
     changes: int
     oscillations: int
+    reversals: int
     overshoot: float
     settling_seconds: float | None
 
@@ -99,31 +100,32 @@ def fitted(controller: Controller, contest: Contest) -> Controller:
 def play(entrant: str, controller: Controller, contest: Contest, seed: int) -> Result:
     """Play one match."""
     settings = Settings(
-        contest.seconds,
+        contest.whole_seconds,
         start=contest.start,
         period_seconds=contest.period_seconds,
         tick_seconds=contest.tick_seconds,
         seed=seed,
     )
-    run = simulate(contest.network, Rule(fitted(controller, contest), contest.limits), settings)
+    run = simulate(contest.ending, Rule(fitted(controller, contest), contest.limits), settings)
     found = merits(run, TARGET_SECONDS, contest.limits)
-    needed = owed = 0.0
+    needed, drained = 0.0, True
     for subquery in contest.network.order:
         history = passing(subquery, run)
         each = needed_instances(subquery, history, TARGET_SECONDS, contest.limits, settings.ticks_per_period)
         needed += float(each.sum()) * contest.period_seconds
-        owed += float(history.backlog[-1] / history.service_rate[-1])
+        drained &= bool(history.backlog[-1] <= TARGET_SECONDS * history.offered[-1])
     return Result(
         entrant,
         contest.name,
         seed,
-        contest.seconds,
+        contest.whole_seconds,
         min(found.late_time + found.refused, 1.0),
         found.instance_seconds,
-        owed,
         needed,
+        drained,
         found.changes,
         found.oscillations,
+        found.reversals,
         found.overshoot,
         found.settling_seconds,
     )
@@ -159,9 +161,10 @@ class Total:
     late_seconds: float
     cost: float
     instance_seconds: float
-    owed_instance_seconds: float
+    undrained: int
     changes: float
     oscillations: int
+    reversals: int
     settling_seconds: float
 
     @classmethod
@@ -175,13 +178,9 @@ class Total:
             sum(each.late_seconds for each in own) / seeds,
             sum(each.instance_seconds / each.needed_instance_seconds for each in own) / len(own),
             sum(each.instance_seconds for each in own) / seeds,
-            sum(each.owed_instance_seconds for each in own) / seeds,
+            sum(not each.drained for each in own),
             sum(each.changes for each in own) / seeds,
             sum(each.oscillations for each in own),
+            sum(each.reversals for each in own),
             sum(settling) / len(settling) if settling else math.nan,
         )
-
-    @property
-    def full_instance_seconds(self) -> float:
-        """What was paid and what is still owed."""
-        return self.instance_seconds + self.owed_instance_seconds

@@ -15,7 +15,7 @@ from tidegate.control.observation import OBSERVED, Observation, Station, WindowI
 from tidegate.errors import InternalError
 
 SETTINGS = {"queueing": {"target_seconds": 0.5}}
-DERIVED = {"utilisation": ("busy",), "service_rate": ("processed", "busy")}
+DERIVED = {"utilisation": ("busy",), "busy_instances": ("busy",), "service_rate": ("processed", "busy")}
 FULL = Observation(
     "q",
     5.0,

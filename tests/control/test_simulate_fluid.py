@@ -15,6 +15,7 @@ from tidegate.control.events import Event, Observed
 from tidegate.control.observation import OBSERVED, Observation
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
+from tidegate.simulate.fluid import Fluid
 from tidegate.simulate.history import Run
 from tidegate.simulate.keys import UniformKeys, ZipfKeys
 from tidegate.simulate.loads import Constant, Ramp, Sine, Step
@@ -28,7 +29,7 @@ from tidegate.simulate.network import (
     Subquery,
     one,
 )
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.run import Settings, World, simulate
 
 LIMITS = Limits(1, 64)
 
@@ -135,11 +136,35 @@ def test_late_instances_come_late_and_are_paid_from_their_order_on() -> None:
     assert float(paid.sum()) == 1 * 20 + 3 * 60 + 2 * 20
 
 
-def test_a_change_under_way_can_be_called_off() -> None:
+def test_what_is_on_order_can_be_called_off() -> None:
     subquery = Subquery("q", 0.01, cost=ReconfigurationCost(start_seconds=30))
-    run = simulate(one(subquery, Constant(50)), Rule(Plan({20: 3, 30: 2, 40: 5}), LIMITS), Settings(100, start=2))
-    assert set(run.only.instances[: seconds(run, 70)].tolist()) == {2}
-    assert run.only.instances[seconds(run, 71)] == 5
+    fluid = Fluid(one(subquery, Constant(50)), {"q": 2}, ticks=100, tick_seconds=1.0, seed=0)
+    world = World(fluid)
+    assert world.reconfigure("q", 3, None).seconds == 30
+    assert world.reconfigure("q", 3, None).note == "already under way"
+    assert world.reconfigure("q", 2, None).note == "what is on order is called off"
+    for index in range(100):
+        fluid.tick(index)
+    assert set(fluid.history["q"].paid.tolist()) == {2}
+
+
+def test_what_is_on_order_comes_when_it_was_due_whatever_is_ordered_after_it() -> None:
+    """Two more ordered at 20 s are there at 50 s; of three more ordered at 30 s, one is called off at 40 s."""
+    subquery = Subquery("q", 0.01, cost=ReconfigurationCost(start_seconds=30))
+    run = simulate(one(subquery, Constant(50)), Rule(Plan({20: 3, 30: 6, 40: 5, 45: 7}), LIMITS), Settings(100))
+    working, paid = run.only.instances, run.only.paid
+    changes = (np.flatnonzero(np.diff(working)) + 1).tolist()
+    assert [(at, working[at]) for at in changes] == [(50, 3), (60, 5), (75, 7)]
+    changes = (np.flatnonzero(np.diff(paid)) + 1).tolist()
+    assert [(at, paid[at]) for at in changes] == [(20, 3), (30, 6), (40, 5), (45, 7)]
+
+
+def test_fewer_than_there_are_leave_at_once_and_nothing_on_order_comes() -> None:
+    subquery = Subquery("q", 0.01, cost=ReconfigurationCost(start_seconds=30))
+    run = simulate(one(subquery, Constant(50)), Rule(Plan({20: 6, 30: 8, 40: 2}), LIMITS), Settings(100, start=3))
+    assert set(run.only.instances[:40].tolist()) == {3}
+    assert set(run.only.instances[40:].tolist()) == {2}
+    assert set(run.only.paid[40:].tolist()) == {2}
 
 
 @pytest.mark.parametrize("waits", [True, False])

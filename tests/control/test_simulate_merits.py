@@ -35,6 +35,8 @@ def judged(
     waits: bool = True,
     admitted: np.ndarray | None = None,
     target: float = 1.0,
+    backlog: np.ndarray | float = 0.0,
+    service_rate: np.ndarray | float = 100.0,
 ) -> Merits:
     """The merits of a history of one subquery at 10 ms a tuple."""
     ticks = len(offered)
@@ -44,7 +46,8 @@ def judged(
     made.processed[:] = made.admitted
     made.instances[:] = made.paid[:] = instances
     made.latency[:] = latency
-    made.service_rate[:] = 100.0
+    made.service_rate[:] = service_rate
+    made.backlog[:] = backlog
     network = one(Subquery("q", 0.01), Constant(1), waits=waits)
     run = Run(network, "by hand", 0, 1.0, float(TICKS), np.arange(ticks) + 1.0, {"q": made}, ())
     return merits(run, target, Limits(1, 50))
@@ -85,44 +88,50 @@ def test_a_load_that_never_stays_has_no_stretches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "needed", "instances", "count"),
+    ("load", "instances", "count"),
     [
-        (loads((20, 100)), loads((20, 2)), levels((20, 2), (20, 4), (60, 6)), 0),  # one direction
-        (loads((20, 100)), loads((20, 2)), levels((20, 2), (20, 4), (60, 2)), 1),  # there and back
-        (loads((20, 100)), loads((20, 2)), levels((20, 2), (20, 4), (20, 2), (20, 4), (20, 2)), 3),
-        (loads((8, 100), (12, 50)), loads((20, 2)), levels((20, 2), (25, 4), (55, 2)), 0),  # the load fell in between
-        (loads((20, 100)), loads((6, 2), (14, 1)), levels((20, 2), (20, 4), (60, 2)), 0),  # fewer were needed
-        (
-            loads((3, 100), (1, 200), (16, 100)),
-            loads((20, 2)),
-            levels((20, 2), (20, 4), (60, 2)),
-            0,
-        ),  # a spike led to it
-        (loads((2, 100), (1, 200), (17, 100)), loads((20, 2)), levels((20, 2), (20, 4), (60, 2)), 1),  # long before
+        (loads((20, 100)), levels((20, 2), (20, 4), (60, 6)), 0),  # one direction
+        (loads((20, 100)), levels((20, 2), (20, 4), (60, 2)), 1),  # there and back
+        (loads((20, 100)), levels((20, 2), (20, 4), (20, 2), (20, 4), (20, 2)), 3),
+        (loads((8, 100), (12, 50)), levels((20, 2), (25, 4), (55, 2)), 0),  # the load fell in between
+        (loads((8, 100), (12, 97)), levels((20, 2), (25, 4), (55, 2)), 1),  # by so little that it is the same
+        (loads((3, 100), (1, 200), (16, 100)), levels((20, 2), (20, 4), (60, 2)), 0),  # a spike led to it
+        (loads((2, 100), (1, 200), (17, 100)), levels((20, 2), (20, 4), (60, 2)), 1),  # long before
     ],
 )
 def test_an_oscillation_is_a_reversal_without_a_change_of_load(
-    load: np.ndarray, needed: np.ndarray, instances: np.ndarray, count: int
+    load: np.ndarray, instances: np.ndarray, count: int
 ) -> None:
-    assert oscillations(load, needed, instances, TICKS) == count
+    assert oscillations(load, instances, TICKS) == count
 
 
 def test_coming_down_once_what_waited_is_done_is_no_oscillation_and_going_back_up_is_one() -> None:
     """Up at tick 20, down at tick 40; late until tick 30, that is, in the periods 0 to 5."""
-    load, needed, instances = loads((20, 100)), loads((20, 2)), levels((20, 2), (20, 4), (60, 2))
+    load, instances = loads((20, 100)), levels((20, 2), (20, 4), (60, 2))
     worked_off, waits_still = loads((6, 1), (14, 0)) > 0, loads((20, 1)) > 0
-    assert oscillations(load, needed, instances, TICKS, worked_off) == 0
-    assert oscillations(load, needed, instances, TICKS, waits_still) == 1
-    assert oscillations(load, needed, instances, TICKS, ~waits_still) == 1
-    assert oscillations(load, needed, levels((20, 4), (20, 2), (60, 4)), TICKS, worked_off) == 1
+    assert oscillations(load, instances, TICKS, worked_off) == 0
+    assert oscillations(load, instances, TICKS, waits_still) == 1
+    assert oscillations(load, instances, TICKS, ~waits_still) == 1
+    assert oscillations(load, levels((20, 4), (20, 2), (60, 4)), TICKS, worked_off) == 1
 
 
 def test_what_led_to_a_change_is_the_period_before_it_was_ordered() -> None:
-    """The load fell at tick 15; four instances were ordered at tick 10 and are there from tick 20 to tick 40."""
-    load, needed, instances = loads((3, 200), (17, 100)), loads((20, 2)), levels((20, 2), (20, 4), (60, 2))
-    paid = levels((10, 2), (30, 4), (60, 2))
-    assert oscillations(load, needed, instances, TICKS) == 1
-    assert oscillations(load, needed, instances, TICKS, paid=paid) == 0
+    """The load fell at tick 10; four instances are there from tick 20 to tick 40, ordered at tick 5 or at tick 17."""
+    load, instances = loads((2, 200), (18, 100)), levels((20, 2), (20, 4), (60, 2))
+    assert oscillations(load, instances, TICKS) == 1
+    assert oscillations(load, instances, TICKS, paid=levels((5, 2), (35, 4), (60, 2))) == 0
+    assert oscillations(load, instances, TICKS, paid=levels((5, 2), (12, 3), (23, 4), (60, 2))) == 1
+
+
+def test_reversals_are_counted_whatever_waited_and_whatever_a_tuple_cost() -> None:
+    """600 wait at first, which 150 a second make late, and are done by tick 30; instances go up at 20, down at 40."""
+    offered, instances = levels((100, 150)), levels((20, 2), (20, 4), (60, 2))
+    found = judged(offered, instances, backlog=levels((30, 600), (70, 0)))
+    assert (found.oscillations, found.reversals) == (0, 1)
+    dearer = judged(offered, instances, service_rate=levels((25, 100), (75, 90)))
+    assert (dearer.oscillations, dearer.reversals) == (0, 1)
+    plain = judged(offered, instances)
+    assert (plain.oscillations, plain.reversals) == (1, 1)
 
 
 def test_load_is_what_the_next_accepts() -> None:

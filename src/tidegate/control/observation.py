@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+NEGLIGIBLE = 1e-9
+"""A rate below this, one tuple in thirty years, is none; nor is it worth dividing by."""
+
+RATES = ("offered", "admitted", "processed", "demand", "comparisons")
+
 
 @dataclass(frozen=True, slots=True)
 class Station:
@@ -32,8 +37,8 @@ class WindowInput:
 class Observation:
     """One subquery over the `period_seconds` that end at `time_seconds`.
 
-    Rates are tuples per second. Every field after `instances` may be absent; `needs.py` says which controller needs
-    which, and a controller never acts on what is missing.
+    Rates are tuples per second; one below NEGLIGIBLE is 0. Every field after `instances` may be absent; `needs.py` says
+    which controller needs which, and a controller never acts on what is missing.
 
     offered
         what its sources would deliver if nothing held them back; `admitted` is what was let in, `processed` what was
@@ -77,6 +82,12 @@ class Observation:
     network: tuple[Station, ...] | None = None
     network_arrival_rate: float | None = None
 
+    def __post_init__(self) -> None:
+        for name in RATES:
+            value = getattr(self, name)
+            if value is not None and 0 < value < NEGLIGIBLE:
+                object.__setattr__(self, name, 0.0)
+
     def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the named fields that are absent, empty where that says nothing, or not finite, in their given order."""
         return tuple(name for name in names if not _known(value := getattr(self, name)) and not _idle(name, value))
@@ -87,12 +98,18 @@ class Observation:
         return None if not self.busy else sum(self.busy) / len(self.busy)
 
     @property
+    def busy_instances(self) -> float:
+        """How many instances would have been busy all the time; 0 where that is not known, or next to none."""
+        total = sum(self.busy or ())
+        return total if total >= NEGLIGIBLE else 0.0
+
+    @property
     def service_rate(self) -> float | None:
         """Tuples per second that one instance would complete if it were busy all the time: DS2's true rate."""
         if self.processed is None or not self.busy:
             return None
-        busy_instances = sum(self.busy)
-        return self.processed / busy_instances if busy_instances > 0 and self.processed > 0 else None
+        busy = self.busy_instances
+        return self.processed / busy if busy > 0 and self.processed > 0 else None
 
 
 OBSERVED = tuple(field.name for field in fields(Observation))[4:]

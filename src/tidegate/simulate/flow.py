@@ -1,8 +1,9 @@
-"""One subquery at work: its instances, what waits in front of each, and the change that is under way."""
+"""One subquery at work: its instances, what waits in front of each, and the changes that are under way."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,27 @@ class Change:
     mapping: tuple[int, ...] | None
 
 
+def reordered(
+    ordered: Sequence[Change], working: int, instances: int, mapping: tuple[int, ...] | None, now: float, wait: float
+) -> tuple[Change, ...]:
+    """The changes on their way once `instances` are wanted of a subquery with `working` ones; times do not fall.
+
+    What was ordered before comes when it was due. More are ordered on top of it, and take `wait` seconds of their own;
+    of too many the youngest are called off; fewer than there are leave at once.
+
+    >>> under_way = (Change(10.0, 4, None), Change(15.0, 7, None))
+    >>> [(each.at_seconds, each.instances) for each in reordered(under_way, 2, 9, None, 8.0, 10.0)]
+    [(10.0, 4), (15.0, 7), (18.0, 9)]
+    >>> [(each.at_seconds, each.instances) for each in reordered(under_way, 2, 5, None, 8.0, 10.0)]
+    [(10.0, 4), (15.0, 5)]
+    """
+    if instances <= working:
+        return (Change(now, instances, mapping),)
+    kept = [each for each in ordered if working < each.instances < instances]
+    later = [each.at_seconds for each in ordered if each.instances >= instances]
+    return (*kept, Change(later[0] if later else now + wait, instances, mapping))
+
+
 class Flow:
     """The state of one subquery, moved on tick by tick.
 
@@ -49,7 +71,7 @@ class Flow:
         self.pause_until = -math.inf
         self.frozen: Floats | None = None
         self.frozen_until = -math.inf
-        self.change: Change | None = None
+        self.ordered: tuple[Change, ...] = ()
         self.moved_bytes = 0
         self._era: int | None = None
         self.wanted = 0.0
@@ -63,14 +85,15 @@ class Flow:
     # What holds for the tick that begins at `now`.
 
     def begin(self, now: float) -> None:
-        """Take up the key distribution that holds now, and the change that is due."""
+        """Take up the key distribution that holds now, and the changes that are due."""
         keys = self.subquery.keys
         if keys is not None and (era := keys.era(now)) != self._era:
             self._era = era
             self.shares = shard_shares(keys, self.subquery.shards, era)
             self._regroup()
-        if self.change is not None and self.change.at_seconds <= now + EPSILON:
-            self._apply(self.change, now)
+        while self.ordered and self.ordered[0].at_seconds <= now + EPSILON:
+            self._apply(self.ordered[0], now)
+            self.ordered = self.ordered[1:]
         if self.frozen is not None and self.frozen_until <= now + EPSILON:
             self.frozen = None
 
@@ -101,6 +124,11 @@ class Flow:
     @property
     def backlog(self) -> float:
         return self._backlog
+
+    @property
+    def paid(self) -> int:
+        """Instances that are paid for: those at work, and those on order."""
+        return max(self.instances, self.ordered[-1].instances if self.ordered else 0)
 
     def room(self, served: float) -> float:
         """Tuples that can be taken in during a tick in which each lane completes `served`, before a buffer is full."""
@@ -197,7 +225,6 @@ class Flow:
             self.frozen_until = now + pause
         self.moved_bytes += moved_bytes
         self.instances = change.instances
-        self.change = None
         self._regroup()
 
     def _regroup(self) -> None:

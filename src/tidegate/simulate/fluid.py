@@ -168,7 +168,7 @@ class Fluid:
         delay = flow.delay(arrived / seconds, drain, (index + 1) * seconds)
         history.latency[index] = delay + (queued / (flow.full_rate * max(drain, EPSILON)) if queued else 0.0)
         history.instances[index] = flow.instances
-        history.paid[index] = max(flow.instances, flow.change.instances if flow.change is not None else 0)
+        history.paid[index] = flow.paid
         history.utilisation[index] = busy.mean()
         history.busiest[index] = busy.max()
         history.congestion[index] = sum(blocked) / len(blocked) if blocked else 0.0

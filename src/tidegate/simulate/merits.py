@@ -40,10 +40,13 @@ class Merits:
         in the worst stretch, how far instances went past the number kept at its end, on the far side from where they
         began, relative to that number.
     oscillations
-        changes of instances in the opposite direction of the change before, without a change of load in between: from
-        the period before the first of the two was ordered to the second, the load stayed within 5 % and the least number of
-        instances needed stayed the same. Load is what comes in and gets out: at most what follows the subquery accepts.
-        What waits is load too, so coming down once tuples that were late before going up are done is no oscillation.
+        changes of instances in the opposite direction of the change before, without a change of the work in between:
+        from the period before the first of the two was ordered to the second, it stayed within 5 %. Work is what comes
+        in, times what a tuple costs, which rises as windows fill; at most what follows the subquery accepts. What waits
+        is work too: coming down once tuples are done that were late before going up is no oscillation.
+    reversals
+        the same by the strictest count: all changes in the opposite direction of the change before, while what is
+        offered stayed within 5 % from the period before the first of the two was in force.
     accuracy
         mean of |instances − needed|/needed, where `needed` is the least number of instances that keeps the subquery's
         mean latency within the target at the present load, were it evenly spread. 0 is perfect.
@@ -61,6 +64,7 @@ class Merits:
     unsettled: int
     overshoot: float
     oscillations: int
+    reversals: int
     accuracy: float
     instance_seconds: float
     late_time: float
@@ -76,7 +80,7 @@ def merits(run: Run, target_seconds: float, limits: Limits | None = None) -> Mer
     bounds = limits or Limits(1, 10_000)
     ticks = round(run.period_seconds / run.tick_seconds)
     stretches: list[Stretch] = []
-    oscillating, changes, distances = 0, 0, []
+    oscillating, reversing, changes, distances = 0, 0, 0, []
     for subquery in run.network.order:
         history = run[subquery.name]
         reached = passing(subquery, run)
@@ -84,9 +88,11 @@ def merits(run: Run, target_seconds: float, limits: Limits | None = None) -> Mer
             _by_period(reached.offered, ticks),
             needed_instances(subquery, reached, target_seconds, bounds, ticks),
         )
+        work = _by_period(reached.offered / reached.service_rate, ticks)
         waits = _at_ends(history.backlog > target_seconds * history.offered, ticks)
         stretches += settle(load, history.instances, ticks)
-        oscillating += oscillations(load, needed, history.instances, ticks, waits, history.paid)
+        oscillating += oscillations(work, history.instances, ticks, waits, history.paid)
+        reversing += oscillations(_by_period(history.offered, ticks), history.instances, ticks)
         changes += int(np.count_nonzero(np.diff(history.instances)))
         present = _by_period(history.instances, ticks)
         distances.append(float(np.mean(np.abs(present - needed) / needed)))
@@ -100,6 +106,7 @@ def merits(run: Run, target_seconds: float, limits: Limits | None = None) -> Mer
         unsettled=sum(not each.settled for each in stretches),
         overshoot=max((each.overshoot for each in stretches), default=0.0),
         oscillations=oscillating,
+        reversals=reversing,
         accuracy=sum(distances) / len(distances),
         instance_seconds=float(run.paid.sum()) * run.tick_seconds,
         late_time=float(late.mean()),
@@ -138,16 +145,15 @@ def settle(load: Floats, instances: Floats, ticks: int) -> list[Stretch]:
 
 def oscillations(
     load: Floats,
-    needed: Floats,
     instances: Floats,
     ticks: int,
     waits: NDArray[np.bool_] | None = None,
     paid: Floats | None = None,
 ) -> int:
-    """Reversals without a change of load; `load` and `needed` have a value per period, `instances` one per tick.
+    """Reversals without a change of load; `load` has a value per period, `instances` one per tick.
 
     `waits` says for each period whether more waited at its end than the target allows; without it nothing ever waits.
-    `paid` tells, per tick, since when instances that start late were on their way; without it all are there at once.
+    `paid` tells, per tick, since when instances that start late were on order; without it all are there at once.
     """
     steps = np.diff(instances)
     moves = np.flatnonzero(steps)
@@ -156,12 +162,12 @@ def oscillations(
         if steps[before] * steps[after] > 0:
             continue
         ordered = before
-        while paid is not None and ordered > 0 and paid[ordered] > instances[ordered]:
+        while paid is not None and ordered > 0 and paid[ordered] >= instances[before + 1] > instances[before]:
             ordered -= 1
         # A tick's number becomes visible one tick later; the period that led to it ends there.
         periods = slice(max((ordered + 1) // ticks - 1, 0), (after + 1) // ticks)
-        seen, needs = load[periods], needed[periods]
-        changed = seen.max() - seen.min() > TOLERANCE * seen.max() or needs.max() != needs.min()
+        seen = load[periods]
+        changed = seen.max() - seen.min() > TOLERANCE * seen.max()
         done = waits is not None and steps[before] > 0 and waits[periods][0] and not waits[periods][-1]
         count += not (changed or done)
     return count

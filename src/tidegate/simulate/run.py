@@ -13,7 +13,7 @@ from tidegate.control.events import Acted, Event, Refused
 from tidegate.control.loop import unrecorded
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
-from tidegate.simulate.flow import Change
+from tidegate.simulate.flow import reordered
 from tidegate.simulate.fluid import Fluid
 from tidegate.simulate.history import Run, Taken
 from tidegate.simulate.network import Network
@@ -94,7 +94,10 @@ class World:
         self.now = 0.0
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
-        """Order a change; it replaces one that has not come into force yet."""
+        """Say how many instances there shall be, with which mapping once all are there.
+
+        Those on order come when they are due, each lot with a pause of its own, whatever is said after (`reordered`).
+        """
         flow = self._fluid.flows.get(subquery)
         if flow is None:
             return Outcome(False, f"there is no subquery '{subquery}'")
@@ -103,19 +106,19 @@ class World:
         wrong = _wrong_mapping(mapping, len(flow.mapping), instances) if flow.keyed else ""
         if wrong:
             return Outcome(False, wrong)
-        same_mapping = mapping is None or not flow.keyed or tuple(flow.mapping.tolist()) == mapping
-        if flow.change is None and instances == flow.instances and same_mapping:
-            return Outcome(True, "nothing to change", 0.0, 0)
-        if flow.change is not None and (flow.change.instances, flow.change.mapping) == (instances, mapping):
-            pause, moved_bytes = flow.cost(instances, mapping)
-            return Outcome(True, "already under way", flow.change.at_seconds - self.now + pause, moved_bytes)
-        if instances == flow.instances and same_mapping:
-            flow.change = None
-            return Outcome(True, "the change under way is called off", 0.0, 0)
-        wait = flow.subquery.cost.start_seconds if instances > flow.instances else 0.0
+        if instances == flow.instances and (
+            mapping is None or not flow.keyed or tuple(flow.mapping.tolist()) == mapping
+        ):
+            note = "what is on order is called off" if flow.ordered else "nothing to change"
+            flow.ordered = ()
+            return Outcome(True, note, 0.0, 0)
+        last = flow.ordered[-1] if flow.ordered else None
+        same = last is not None and (last.instances, last.mapping) == (instances, mapping)
+        wait = flow.subquery.cost.start_seconds
+        flow.ordered = reordered(flow.ordered, flow.instances, instances, mapping, self.now, wait)
         pause, moved_bytes = flow.cost(instances, mapping)
-        flow.change = Change(self.now + wait, instances, mapping)
-        return Outcome(True, "", wait + pause, moved_bytes)
+        in_force = flow.ordered[-1].at_seconds - self.now + pause
+        return Outcome(True, "already under way" if same else "", in_force, moved_bytes)
 
 
 def simulate(

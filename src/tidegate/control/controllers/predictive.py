@@ -102,9 +102,8 @@ class PredictiveRun:
             return hold_without(missing, observation.subquery, observation.instances)
         before, self._before = self._before, observation
         done = observation.comparisons if joins else observation.processed
-        busy_instances = sum(observation.busy or ())
-        if done and busy_instances > 0:
-            self._capacity[joins] = done / busy_instances
+        if done and observation.busy_instances > 0:
+            self._capacity[joins] = done / observation.busy_instances
         settings = self._settings
         if joins:
             work = join_work(observation, before, settings.horizon_seconds, settings.drain_seconds)

@@ -3,7 +3,8 @@
 The work is a number of instances: tuples per second that must be completed, times the seconds of one instance that each
 takes. Both are followed as trends (`steady_trend.py`), with their errors, so the work is an interval and not a number:
 
-- *Up at once*, when even the lower end of the interval is too much for the instances there are.
+- *Up at once*, when it is too much for the instances there are: at the upper end while it rises, at its value when
+  tuples wait, and at its lower end otherwise.
 - *Down when it pays*, when the upper end would do with fewer: a surplus is kept until it has cost as much as a change
   there and back would (the break-even rule of renting or buying, at most twice as dear as knowing the future). A large
   surplus is gone in seconds, a small one is given time to be needed again.
@@ -23,14 +24,13 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from tidegate.control.controller import Limits
-from tidegate.control.controllers.steady_limit import Limited, LimitWatch
+from tidegate.control.controller import Limits, require
+from tidegate.control.controllers.steady_limit import CONGESTED, Limited, LimitWatch
 from tidegate.control.controllers.steady_shards import Shards
 from tidegate.control.controllers.steady_size import enough, latency
 from tidegate.control.controllers.steady_trend import Estimate, Trend
 from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
 from tidegate.control.observation import Observation
-from tidegate.errors import UserError
 
 EVIDENCE = 2
 """Observations that a decrease must rest on."""
@@ -71,7 +71,7 @@ class Steady:
         how long a change should last: it is made for the work foreseen until so long after it is in force. With 0
         nothing is foreseen.
     margin, confidence
-        room above the upper end of the interval, and how many standard errors wide that is to each side.
+        room above what is foreseen, beside one standard error; and how many standard errors a decrease must be sure of.
     balances
         whether shards are spread anew where an instance is too hot and they are observed.
     heeds_limits
@@ -83,21 +83,24 @@ class Steady:
     """
 
     target_seconds: float = 0.5
-    drain_seconds: float = 60.0
-    patience_seconds: float = 2.0
-    horizon_seconds: float = 30.0
+    drain_seconds: float = 30.0
+    patience_seconds: float = 4.0
+    horizon_seconds: float = 60.0
     margin: float = 0.0
     confidence: float = 3.0
     balances: bool = True
     heeds_limits: bool = True
 
     def __post_init__(self) -> None:
-        finite = math.inf
-        _require(0 < self.target_seconds < finite, "target_seconds", self.target_seconds, "finite and above 0")
-        _require(self.drain_seconds > 0, "drain_seconds", self.drain_seconds, "above 0; infinite drains nothing")
+        require(
+            0 < self.target_seconds < math.inf, "steady", "target_seconds", self.target_seconds, "above 0, and finite"
+        )
+        require(
+            self.drain_seconds > 0, "steady", "drain_seconds", self.drain_seconds, "above 0; infinite drains nothing"
+        )
         for name in ("patience_seconds", "horizon_seconds", "margin", "confidence"):
             value = getattr(self, name)
-            _require(0 <= value < finite, name, value, "finite and at least 0")
+            require(0 <= value < math.inf, "steady", name, value, "at least 0, and finite")
 
     @property
     def name(self) -> str:
@@ -151,7 +154,7 @@ class SteadyRun:
         if missing or len(observation.busy or ()) != now:
             missing = missing or ("busy",)
             return hold(subquery, now, f"not known: {', '.join(missing)}", missing=missing)
-        seconds, processed, busy = observation.time_seconds, observation.processed or 0.0, sum(observation.busy or ())
+        seconds, processed, busy = observation.time_seconds, observation.processed or 0.0, observation.busy_instances
         self._demand.see(seconds, getattr(observation, due))
         # As windows fill, a tuple costs more and more; elsewhere it costs what it costs.
         self._cost.sloped = not observation.missing(("window_inputs",))
@@ -178,7 +181,9 @@ class SteadyRun:
             asked, since = self._asked
             if now == asked and now > (self._seen or now):
                 self._lead_seconds = max(seconds - observation.period_seconds - since, 0.0)
-            if now == asked or now != self._seen or seconds - since > max(OVERDUE_SECONDS, 2 * self._lead_seconds):
+            partly = self._seen is not None and min(self._seen, asked) < now < max(self._seen, asked)
+            elsewhere = now != self._seen and not partly
+            if now == asked or elsewhere or seconds - since > max(OVERDUE_SECONDS, 2 * self._lead_seconds):
                 self._asked = None
         if now != self._seen:
             self._changed_seconds = seconds - observation.period_seconds
@@ -217,6 +222,9 @@ class SteadyRun:
         drained = min((late + growing) / settings.drain_seconds, CATCH_UP * most)
         held_up = max(_held_up(observation) - rate, 0.0)
         draining, drained = min(max(draining, held_up), CATCH_UP * rate), min(max(drained, held_up), CATCH_UP * most)
+        if settings.heeds_limits and (ceiling := self._watch.ceiling) is not None:
+            # What could not pass before is not tried again for the sake of what waits.
+            draining, drained = min(draining, max(ceiling - rate, 0.0)), min(drained, max(ceiling - most, 0.0))
         limited = self._limited(observation, rate + draining, demand, cost, shards)
         why = f"{rate:.4g}/s due"
         if limited is not None:
@@ -228,24 +236,22 @@ class SteadyRun:
             why += f", but {limited.why}"
         error = math.hypot(demand.error, cost.error)
         settled = min(error, math.hypot(self._demand.settled_error, self._cost.settled_error))
-        narrow, wide = settings.confidence * settled + settings.margin, settings.confidence * error + settings.margin
+        narrow, wide = settled + settings.margin, settings.confidence * error + settings.margin
         if draining > 0:
             why += f" and {draining:.4g}/s to work off {waiting:.4g} that wait"
         why += f", at {1 / cost_now:.4g}/s an instance"
-        doubt = (
-            settings.confidence * (error - settled) if late > 0 else max(settings.confidence * (error - settled), error)
-        )
-        unsure = 1 - min(doubt, 1.0)
-        slow = (
-            0.0
-            if settings.heeds_limits and self._watch.suspected
-            else min(draining, late / (SLOWER * settings.drain_seconds))
-        )
+        # What rises will be more; of what does not, and makes nothing wait, a few measurements prove little.
+        quiet = late == 0 and (observation.congestion or 0.0) <= CONGESTED
+        doubt = -error if demand.slope > 0 else settings.confidence * (error - settled) if quiet else 0.0
+        slow = min(draining, late / (SLOWER * settings.drain_seconds))
+        if settings.heeds_limits and self._watch.suspected:
+            slow = 0.0
+        least = self._size(rate * max(1 - doubt, 0.0), cost_now, shards)
         return _Need(
-            max(self._size(rate * unsure, cost_now, shards), self._size(rate + slow, cost_now, shards)),
+            max(least, self._size(rate + slow, cost_now, shards)) if late > 0 else least,
             max(self._size(most * (1 + narrow), cost_most, shards), self._size(most + drained, cost_most, shards)),
             max(self._size(kept * (1 + wide), cost_kept, shards), self._size(kept + draining, cost_kept, shards)),
-            self._size(rate * unsure, cost_now, shards),
+            least,
             rate,
             draining,
             cost_now,
@@ -382,8 +388,3 @@ def _held_up(observation: Observation) -> float:
     if not observation.missing(("offered",)) or observation.missing(("admitted", "congestion")):
         return 0.0
     return (observation.admitted or 0.0) / max(1 - (observation.congestion or 0.0), 0.1)
-
-
-def _require(holds: bool, name: str, value: object, rule: str) -> None:
-    if not holds:
-        raise UserError(f"steady: {name} must be {rule}, got {value!r}")

@@ -40,6 +40,8 @@ class LimitWatch:
         self._before: Observation | None = None
         self._idle: list[float] = []
         self._rate: float | None = None
+        self.ceiling: float | None = None
+        """The highest limit found so far, unless more than it got through since."""
 
     @property
     def suspected(self) -> bool:
@@ -55,6 +57,8 @@ class LimitWatch:
         processed, use = observation.processed or 0.0, observation.utilisation or 0.0
         if self._rate is not None and processed > LIFTED * self._rate:
             self._rate = None
+        if self.ceiling is not None and processed > LIFTED * self.ceiling:
+            self.ceiling = None
         unchanged = before is not None and before.instances == observation.instances
         held_up = unchanged and _waits(observation, before, late_tuples)
         if held_up and use < IDLE and max(observation.busy or (1.0,)) < BUSIEST and processed > 0:
@@ -64,6 +68,7 @@ class LimitWatch:
         if len(self._idle) >= PERIODS + math.ceil(lead_seconds / observation.period_seconds):
             through = sum(self._idle) / len(self._idle)
             self._rate = through if self._rate is None else min(self._rate, through)
+            self.ceiling = max(self._rate, self.ceiling or 0.0)
         if self._rate is None:
             return None
         return Limited(self._rate, SLACK, f"{self._rate:.4g}/s get through whatever comes after it")

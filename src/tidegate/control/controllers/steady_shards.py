@@ -8,6 +8,7 @@ import numpy as np
 
 from tidegate.control.balancers.balance import Floats, Ints
 from tidegate.control.balancers.minimal_movement import MinimalMovement
+from tidegate.control.balancers.shard_use import observed_shards
 from tidegate.control.observation import Observation
 
 EVENNESS = 1.05
@@ -24,15 +25,10 @@ class Shards:
     @classmethod
     def observed(cls, observation: Observation) -> Shards | None:
         """The shards of a period; None where they are not known or contradict each other."""
-        mapping, loads = observation.mapping, observation.shard_loads
-        if observation.missing(("mapping", "shard_loads")) or mapping is None or loads is None:
+        seen = observed_shards(observation)
+        if seen is None or not (total := float(seen[1].sum())) > 0:
             return None
-        owners, rates = np.asarray(mapping, dtype=np.int64), np.asarray(loads, dtype=np.float64)
-        if len(owners) != len(rates) or rates.min() < 0 or rates.sum() <= 0:
-            return None
-        if owners.min() < 0 or owners.max() >= observation.instances:
-            return None
-        return cls(owners, rates / rates.sum())
+        return cls(seen[0], seen[1] / total)
 
     @property
     def heaviest(self) -> int:
@@ -43,10 +39,6 @@ class Shards:
     def hottest_share(self) -> float:
         """The share of the load that the hottest instance has at present."""
         return float(np.bincount(self.owners, weights=self.shares).max())
-
-    def attainable_share(self, instances: int) -> float:
-        """The share that the hottest of so many instances has after balancing: an even one, or the heaviest shard's."""
-        return max(float(self.shares.max()), EVENNESS / instances)
 
     def spread(self, instances: int) -> tuple[tuple[int, ...], float]:
         """A mapping to so many instances that moves little, and the share its hottest instance has."""
