@@ -51,7 +51,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
         "--tuples-per-second", type=int, default=1_000, metavar="N",
         help="density of a generated input in event time (default: 1000); lower it so that small inputs close windows",
     )  # fmt: skip
-    parser.add_argument("--driver-memory-gb", type=int, default=4, metavar="N", help="heap of each Spark (default: 4)")
+    parser.add_argument(
+        "--driver-memory-gb", type=int, metavar="N", help="heap of native Spark (default: 4; paircount-m and -h 8)"
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NAME.json goes (default: benchmarks/results)")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")

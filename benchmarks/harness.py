@@ -48,7 +48,7 @@ def run_windowed(workload: Workload, options: Options) -> int:
                 data,
                 judge.results(data),
                 options.runs,
-                options.driver_memory_gb,
+                options.driver_memory_gb or workload.driver_memory_gb,
                 Path(scratch) / f"at-{batching.label}",
             )
             measured, failed = session.measure(chosen)
@@ -119,7 +119,7 @@ class Judge:
             if name is None:
                 raise ValueError(f"results need a judge: install one of {', '.join(JUDGES)}")
             folder = self._scratch / f"judge-{data.tuples}"
-            process = EngineProcess(name, self._workload.name, folder, self._options.driver_memory_gb)
+            process = EngineProcess(name, self._workload.name, folder, self._workload.driver_memory_gb)
             try:
                 process.run(data)
                 results = sort(load(process.collect(), self._workload), self._workload)

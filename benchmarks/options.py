@@ -23,10 +23,11 @@ class Options:
     data: Path | None = None
     seed: int = 1
     tuples_per_second: int = 1_000
-    driver_memory_gb: int = 4
+    driver_memory_gb: int | None = None
     out: Path = RESULTS
 
     def __post_init__(self) -> None:
         for name in ("runs", "tuples_per_second", "driver_memory_gb"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")

@@ -38,6 +38,7 @@ TOUCHED = 5_000
 BATCH_ROWS = 20_000
 WARM, MEASURED = 10, 20
 START_US = 1_704_067_200_000_000
+HEAP_GB = 4
 
 
 @dataclass
@@ -98,7 +99,7 @@ def _session(options: Options) -> SparkSession:
     # Tasks may be tried four times: the benchmark kills workers on purpose.
     builder = SparkSession.builder.master("local[2, 4]").appName("state growth")
     settings = {
-        "spark.driver.memory": f"{options.driver_memory_gb}g",
+        "spark.driver.memory": f"{options.driver_memory_gb or HEAP_GB}g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

@@ -50,6 +50,7 @@ class Workload:
     aggregates: tuple[str, ...]
     batchings: tuple[Batching, ...]
     pair_distance: int = 0
+    driver_memory_gb: int = 4  # the heap that native Spark needs for its state
 
     def __post_init__(self) -> None:
         if self.size_seconds % self.every_seconds:
@@ -101,6 +102,7 @@ def _paircount(name: str, distance: int) -> Workload:
         aggregates=("tweets",),
         batchings=(Batching(200_000, 50_000),),
         pair_distance=distance,
+        driver_memory_gb=4 if distance < 10 else 8,
     )
 
 
