@@ -217,6 +217,12 @@ def test_instances_are_for_this_process_alone() -> None:
         tg.run(counts(tg.stream(calls([0]), time="ts")), on="reference", instances=2)
 
 
+def test_event_time_may_have_any_zone() -> None:
+    table = calls([0, 1, 12])
+    zoned = table.set_column(0, "ts", table.column("ts").cast(pa.timestamp("us", tz="Europe/Stockholm")))
+    assert total(tg.start(counts(tg.stream(zoned, time="ts")))) == 3
+
+
 def test_an_empty_input_gives_no_results() -> None:
     job = tg.start(counts(tg.stream(calls([0]).slice(1), time="ts").filter(nw.col("k") == "a")))
     assert list(job) == []

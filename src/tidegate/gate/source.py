@@ -18,8 +18,6 @@ from tidegate.gate.reorder import first_descent, in_order
 if TYPE_CHECKING:
     from tidegate.gate.core import Core
 
-_TIME_TYPES = (pa.int64(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
-
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
@@ -110,7 +108,8 @@ class Source:
                 f"{choices(batch.schema.names)}"
             )
         column = batch.column(index)
-        if column.type not in _TIME_TYPES:
+        kind = column.type
+        if kind != pa.int64() and not (pa.types.is_timestamp(kind) and kind.unit == "us"):
             raise DataError(
                 f"source '{self.name}': time column '{self.spec.time}' has the type {column.type}; it must be int64 or "
                 "timestamp[us], in microseconds since the epoch"
