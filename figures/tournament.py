@@ -64,6 +64,10 @@ HEAD = (
     "settling, s",
 )
 
+LABEL_AT = 5.0, 4.0
+LABEL_OFFSETS = (0.0, 9.0, 18.0, -15.0, 27.0, -24.0, 36.0, -33.0)
+"""Where a label stands beside its dot, and how far it is moved up where that place is taken, in points."""
+
 
 def draw(out: Path) -> list[Path]:
     """Play it; write the table, all results as CSV, and the picture."""
@@ -166,6 +170,9 @@ def save_picture(totals: Iterable[Total], path: Path) -> Path:
     means.set_ylabel("late, % of the time")
     means.set_title("means, every load alike", fontsize=10)
     figure.suptitle("All controllers on all loads: better is down and to the left")
+    figure.draw_without_rendering()
+    for axes in (sums, means):
+        _set_apart(axes)
     figure.savefig(path, dpi=110)
     return path
 
@@ -180,11 +187,32 @@ def _scatter(
         axes.scatter(x, y, s=size, color=colour, zorder=3)
         if each.entrant in unnamed:
             continue
-        axes.annotate(each.entrant, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7, color=colour)
+        axes.annotate(each.entrant, (x, y), xytext=LABEL_AT, textcoords="offset points", fontsize=7, color=colour)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.14)
     axes.grid(alpha=0.25)
     axes.legend(loc="upper right", fontsize=8, frameon=False)
+
+
+def _set_apart(axes: Any) -> None:
+    """Move labels of a picture that is laid out to where they cover no other label, no dot and no edge, near their dots.
+
+    Each is tried to the right of its dot and to the left, higher and lower by one line more each time.
+    """
+    from matplotlib.transforms import Bbox
+
+    point = axes.figure.dpi / 72
+    dots = [axes.transData.transform(dots.get_offsets()[0]) for dots in axes.collections]
+    taken = [Bbox.from_bounds(x - 3 * point, y - 3 * point, 6 * point, 6 * point) for x, y in dots]
+    for label in sorted(axes.texts, key=lambda each: each.xy[::-1]):
+        box = label.get_window_extent()
+        for right, up in ((right, up) for up in LABEL_OFFSETS for right in (0.0, -box.width / point - 10)):
+            moved = box.translated(right * point, up * point)
+            if axes.bbox.containsx(moved.x0) and axes.bbox.containsy(moved.y0) and not moved.count_overlaps(taken):
+                label.set_position((LABEL_AT[0] + right, LABEL_AT[1] + up))
+                box = moved
+                break
+        taken.append(box)
 
 
 def _style(entrant: str) -> tuple[str, float]:

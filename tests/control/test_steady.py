@@ -82,6 +82,42 @@ def test_a_large_surplus_goes_soon_and_a_small_one_late() -> None:
     assert periods_until_down(9_490.0) == 16
 
 
+@pytest.mark.parametrize(("off", "goes"), [(0.005, True), (0.06, False)])
+def test_an_increase_is_kept_while_noise_may_be_all_that_changed(off: float, goes: bool) -> None:
+    """After a rise from 5,000 to 9,000 a second, 7,650 are 15 % less, and two instances or more can be spared.
+
+    That is other work where measurements are off by 0.5 % by turns, and they go within 200 s. Where they are off by 6 %, it
+    may be the same, and giving back would have to pay for 30 changes of 4·n/s seconds each: at least 600 s.
+    """
+    run, step, instances = Steady().start(WIDE), 0, 12
+    actions: dict[float, list[Action]] = {}
+    for level, periods in ((5_000.0, 60), (9_000.0, 20), (7_650.0, 40)):
+        actions[level] = []
+        for _ in range(periods):
+            step += 1
+            measured = level * (1 + off * (-1) ** step)
+            decision = run.decide(replace(seen(step, instances, level), demand=measured))
+            instances = decision.instances
+            actions[level].append(decision.action)
+    assert Action.PROVISION in actions[9_000.0]
+    assert Action.DECOMMISSION not in actions[9_000.0]
+    assert (Action.DECOMMISSION in actions[7_650.0]) == goes
+
+
+def test_what_a_decrease_itself_made_wait_does_not_take_it_back() -> None:
+    """Eleven are given for 5,000 a second. 5,600 would need twelve, but may be the same work; 1,500 that wait tell.
+
+    In the period of the change they may be those that came while it was made, so they count from the next one on.
+    """
+    run = Steady().start(WIDE)
+    assert not after(run, 19, 9_000.0, 60).changes
+    assert after(run, 19, 5_000.0, 2, start=61).instances == 11
+    first = run.decide(seen(63, 11, 5_600.0, backlog=1_500.0))
+    assert not first.changes
+    assert "11 were enough for the same work" in first.why
+    assert run.decide(seen(64, 11, 5_600.0, backlog=1_500.0)).action is Action.PROVISION
+
+
 def test_what_waits_is_worked_off_and_then_the_extra_instances_go() -> None:
     run = Steady(drain_seconds=30.0).start(WIDE)
     assert not after(run, 9, 4_000.0, 12).changes

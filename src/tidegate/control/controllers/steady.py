@@ -9,6 +9,8 @@ takes. Both are followed as trends (`steady_trend.py`), with their errors, so th
   there and back would (the break-even rule of renting or buying, at most twice as dear as knowing the future). A large
   surplus is gone in seconds, a small one is given time to be needed again.
 - In between nothing happens, so measurements that differ by noise alone do not move anything.
+- *Not back at the same work* (`steady_work.py`): while the work now and that of the last change could be one and the same,
+  measured twice, an increase is given back only when that pays many times over, and a decrease only when tuples wait.
 
 What has to be completed is the demand (DS2's propagation from the sources) as it will be when a change is in force; how
 long that takes is learnt from the changes before. To it comes what waits, spread over `drain_seconds`. Enough is what
@@ -29,6 +31,7 @@ from tidegate.control.controllers.steady_limit import CONGESTED, Limited, LimitW
 from tidegate.control.controllers.steady_shards import Shards
 from tidegate.control.controllers.steady_size import enough, latency
 from tidegate.control.controllers.steady_trend import Estimate, Trend
+from tidegate.control.controllers.steady_work import Work
 from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
 from tidegate.control.observation import Observation
 
@@ -38,8 +41,8 @@ EVIDENCE = 2
 IMPATIENCE = 0.3
 """How much more than what is about to come must be needed to start over."""
 
-SAME_WORK, REGRET = 0.1, 30.0
-"""Work that is less by no more than this is the same, and how many times over it must pay to take an increase back."""
+REGRET = 30.0
+"""How many times over it must pay to take an increase back at the same work."""
 
 SAME = 0.9
 """Two needs that differ by less are the same; while they fall faster than that, a decrease waits for the next."""
@@ -142,8 +145,8 @@ class SteadyRun:
         self._lead_seconds = 0.0
         self._seen: int | None = None
         self._changed_seconds = -math.inf
-        self._raised_for: float | None = None
-        self._lowered_for: float | None = None
+        self._raised_for: Work | None = None
+        self._lowered_for: Work | None = None
 
     def decide(self, observation: Observation) -> Decision:
         """Weigh the work ahead against the instances there are."""
@@ -280,16 +283,18 @@ class SteadyRun:
         now = observation.instances
         self._start_over()
         below = now < self._limits.least
+        # What waits in the period of a change may have come to wait by the change itself.
+        rested = observation.time_seconds - self._changed_seconds > observation.period_seconds
         if demand.count == 1 and not (below or _behind(observation)):
             why = f"{need.why}: {need.low} instances needed, but nothing waits, so that may be one wrong measurement"
             return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
         if (
             self._lowered_for is not None
-            and not (below or need.waits)
-            and need.work < (1 + SAME_WORK) * self._lowered_for
+            and not (below or (need.waits and rested))
+            and not Work(need.work, need.error).exceeds(self._lowered_for, self._settings.confidence)
         ):
             why = f"{need.why}: {need.low} instances may be needed, but {now} were enough for the same work"
-            return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "nothing waits yet"),))
+            return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "nothing waits for long"),))
         after = max(need.target, need.low, self._limits.least)
         busy = need.work / max(after - 1, 1)
         rejected: tuple[Alternative, ...] = (
@@ -327,8 +332,8 @@ class SteadyRun:
 
     def _patience_seconds(self, need: _Need) -> float:
         """What a decrease must have cost before it is made: more if it takes back an increase at the same work."""
-        patience = self._settings.patience_seconds
-        if self._raised_for is None or need.work < (1 - SAME_WORK) * self._raised_for:
+        patience, raised_for = self._settings.patience_seconds, self._raised_for
+        if raised_for is None or raised_for.exceeds(Work(need.work, need.error), self._settings.confidence):
             return patience
         return REGRET * patience
 
@@ -363,8 +368,9 @@ class SteadyRun:
         if after == now:
             return self._balanced(observation, need, shards)
         self._asked = after, seconds
-        self._raised_for = need.work if after > now and need.draining == 0 else None
-        self._lowered_for = need.work if after < now else None
+        work = Work(need.work, need.error)
+        self._raised_for = work if after > now and need.draining == 0 else None
+        self._lowered_for = work if after < now else None
         mapping = shards.spread(after)[0] if shards is not None and self._settings.balances else None
         expected = Expectation(
             min(need.work / after, 1.0),
