@@ -18,9 +18,8 @@ from tidegate.results import format_of, local_folder, read_results, visible_entr
 from tidegate.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidegate.runtime.local.job import LocalJob
+    from tidegate.runtime.spark.types import SparkSession
 
 RUNTIMES = ("spark", "local", "reference")
 

@@ -15,7 +15,7 @@ from tidegate.query.builder import Builder, source
 from tidegate.query.durations import Duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from tidegate.runtime.spark.types import DataFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)

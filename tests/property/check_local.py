@@ -14,7 +14,7 @@ import tidegate as tg
 from tests.property.cases import Case
 from tests.property.local_runs import run_in_step
 from tidegate.errors import DataError
-from tidegate.operators.shared_windows import SHARDS
+from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.job import LocalJob, Settings

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from tidegate.operators.cell import Delta
 from tidegate.operators.columns import numbers, whole
-from tidegate.operators.windowed_aggregate import SLICE, Panes
+from tidegate.operators.windowed_aggregate import SHARDS, SLICE, Panes
 
-SHARDS_PER_CELL = 256
 ROWS_AT_ONCE = 65_536
 THREADS = 2
 MOST_PANES = 4_000_000
@@ -71,7 +70,7 @@ class Combiner:
         tuples, self._made, self._tuples = self._tuples, [], {}
         # One cell is told how many tuples there were, so that a late one is counted once.
         yield 0, Delta(None, tuple(tuples.items()))
-        cells = self.panes.shards(merged, self.cells * SHARDS_PER_CELL) // SHARDS_PER_CELL
+        cells = self.panes.shards(merged, self.cells * SHARDS) // SHARDS
         order = np.lexsort((numbers(whole(merged.column(SLICE)), pa.int64()), cells))
         counts = np.bincount(cells, minlength=self.cells).tolist()
         ordered, start = merged.take(pa.array(order)), 0

@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import numbers, whole
-from tidegate.operators.windowed_aggregate import LEAST_RUN, SLICE, Panes
+from tidegate.operators.windowed_aggregate import LEAST_RUN, SHARDS, SLICE, Panes
 
 Array = np.ndarray[Any, Any]
 
-SHARDS = 256
 FAN_IN = 8
 
 

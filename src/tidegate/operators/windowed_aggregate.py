@@ -28,6 +28,7 @@ from tidegate.state.slice_log import Piece
 Array = np.ndarray[Any, Any]
 
 SLICE = "__tg_slice"
+SHARDS = 256  # of a cell, or of a subquery in process
 LEAST_RUN = 16_384
 _ROWS_AT_ONCE = 2_000_000
 

@@ -97,8 +97,8 @@ def _item(source: Source, item: Any) -> pa.RecordBatch | Heartbeat:
             table = pa.Table.from_pylist([dict(item)], schema=source.schema)
         case _:
             raise DataError(
-                f"stream '{source.name}': an item of its iterable is {type(item).__name__}; give record batches, tables, "
-                "dicts or heartbeats"
+                f"stream '{source.name}': an item of its iterable is {type(item).__name__}; give record batches, tables "
+                "or dicts"
             )
     return _whole(conform(table, source.schema))
 

@@ -16,7 +16,7 @@ from tidegate.gate.reader import Reader
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import Source, SourceSpec
-from tidegate.operators.shared_windows import SHARDS
+from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Work

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.sql import DataFrame as DataFrame  # named here for signatures elsewhere: nothing else names pyspark
+from pyspark.sql import SparkSession as SparkSession
 from pyspark.sql import types as spark
 
 from tidegate.errors import InternalError, QueryError
