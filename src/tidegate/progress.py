@@ -20,7 +20,8 @@ class Progress:
     ``watermark`` is the event time below which the batch expected no more tuples, None while nothing is known.
     ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
     input is live or replayed. ``state_rows`` counts states per key and slice. ``ended`` says that the input has ended
-    and every window has been handed out.
+    and every window has been handed out. ``instances`` is, on Spark, how many each cell ran when it last had something to
+    do, by the cell's number.
     """
 
     batch: int
@@ -34,6 +35,7 @@ class Progress:
     late_total: int
     results_total: int
     ended: bool
+    instances: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""

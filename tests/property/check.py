@@ -16,7 +16,7 @@ from tidegate.testing import difference, last_revisions
 
 def check_case(case: Case, folder: Path) -> None:
     """The driver's results are the reference's, for the watermarks that the run saw."""
-    driver = Driver(case.query.node, case.cells, ChunkCache(folder) if case.cached else None)
+    driver = Driver(case.query.node, case.cells, ChunkCache(folder) if case.cached else None, case.instances)
     try:
         outcome = driver.run(case.batches, case.no_data_after)
     except DataError:
@@ -28,13 +28,25 @@ def check_case(case: Case, folder: Path) -> None:
     told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
     assert told is None, f"results differ (left: the run, right: the law)\n{told}"
     assert outcome.late == law.late, f"{outcome.late} late tuples, and {law.late} by the law"
+    check_instances(case, outcome.instances)
     assert not any(store.chunks for store in driver.cells.values()), "state is left after the end of input"
+
+
+def check_instances(case: Case, ran: list[set[int]]) -> None:
+    """Every cell runs the number that the control stream asked for last, from the batch it came in."""
+    batches = iter(ran)
+    expected = case.instances
+    for batch, no_data in zip(case.batches, case.no_data_after, strict=True):
+        expected = batch.instances[-1] if batch.instances else expected
+        for _ in range(1 + no_data):
+            assert next(batches) <= {expected}
+    assert all(numbers <= {expected} for numbers in batches)
 
 
 def law_overflows(case: Case) -> bool:
     """Whether the reference fails too, over all events of the case."""
     recorder = Driver(case.query.node, 1, None)
-    recorder._state_side = lambda rows, stores: ([], 0)  # type: ignore[method-assign]
+    recorder._state_side = lambda rows, stores: ([], [])  # type: ignore[method-assign]
     events = recorder.run(case.batches, case.no_data_after).events
     try:
         interpret(case.query.node, events)

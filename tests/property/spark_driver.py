@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +24,10 @@ from pyspark import cloudpickle
 from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Node, Source, Union, WindowAggregate, apply_stateless, walk
 from tidegate.reference import Advance, Event, Rows
-from tidegate.runtime.spark.control import COLUMN
+from tidegate.runtime.spark.control import COLUMN, SetInstances
 from tidegate.runtime.spark.outward import METRICS, Outward, unpack
 from tidegate.runtime.spark.processor import CellProcessor
-from tidegate.runtime.spark.stages import feeds, processor
+from tidegate.runtime.spark.stages import Feed, feeds, processor
 from tidegate.state.cache import ChunkCache
 
 FAR_MS = 253_370_764_800_000
@@ -35,19 +35,27 @@ FAR_MS = 253_370_764_800_000
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of each source, by partition; ``attempts`` > 1 means that some attempts fail after doing their work."""
+    """Rows of each source, by partition; ``attempts`` > 1 means that some attempts fail after doing their work.
+
+    ``instances`` are control rows in the batch, each with a number of instances, in the order they were sent.
+    """
 
     parts: dict[str, list[pa.Table]]
     attempts: int = 1
+    instances: tuple[int, ...] = ()
 
 
 @dataclass
 class Outcome:
-    """What the run gave, and what happened: the events to replay through the reference."""
+    """What the run gave, and what happened: the events to replay through the reference.
+
+    ``instances`` are, for each batch, the numbers of instances that cells with something to do ran.
+    """
 
     tables: list[pa.Table] = field(default_factory=list)
     late: int = 0
     events: list[Event] = field(default_factory=list)
+    instances: list[set[int]] = field(default_factory=list)
 
 
 @dataclass
@@ -118,11 +126,11 @@ class _Timer:
 class Driver:
     """One run of a query with one stateful step."""
 
-    def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None) -> None:
+    def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None, instances: int = 1) -> None:
         self.plan = compile_query(query, "spark")
         self.node = next(node for node in walk(self.plan.query) if isinstance(node, WindowAggregate))
         self.feeds = feeds(self.plan, self.node, cells)
-        self.shipped = cloudpickle.dumps(processor(self.node, cells, cache))
+        self.shipped = cloudpickle.dumps(processor(self.node, cells, cache, instances, "this run"))
         self.cells: dict[int, _CellStore] = {}
         self.latest = dict.fromkeys(range(len(self.feeds)), 0)
         self.watermark_ms = 0
@@ -147,11 +155,12 @@ class Driver:
         rows, seen = self._map_side(batch)
         for attempt in range(batch.attempts):
             stores = {key: store.copy() for key, store in self.cells.items()}
-            tables, late = self._state_side(rows, stores)
+            tables, told = self._state_side(rows, stores)
             if attempt == batch.attempts - 1:
                 self.cells = stores
                 self.outcome.tables.extend(tables)
-                self.outcome.late += late
+                self.outcome.late += sum(metrics["late"] for metrics in told)
+                self.outcome.instances.append({metrics["instances"] for metrics in told})
         for feed, latest in seen.items():
             self.latest[feed] = max(self.latest[feed], latest)
         self.watermark_ms = max(self.watermark_ms, min(self.latest.values()))
@@ -159,6 +168,7 @@ class Driver:
     def _map_side(self, batch: Batch) -> tuple[pd.DataFrame, dict[int, int]]:
         frames, seen = [], {}
         for number, feed in enumerate(self.feeds):
+            frames += [made.to_pandas() for made in self._controlled(feed, batch.instances)]
             for part in batch.parts.get(feed.source.name, ()):
                 native = _native(feed.native, part).select(feed.stage.columns.names)
                 if native.num_rows:
@@ -169,7 +179,22 @@ class Driver:
                 frames += [made.to_pandas() for made in stage(iter(marked.to_batches(max_chunksize=7)))]
         return (pd.concat(frames) if frames else pd.DataFrame()), seen
 
-    def _state_side(self, rows: pd.DataFrame, stores: dict[int, _CellStore]) -> tuple[list[pa.Table], int]:
+    def _controlled(self, feed: Feed, instances: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        """What becomes of control rows; the one sent last may come first."""
+        messages = [str(SetInstances(sent, number)) for sent, number in enumerate(instances)][::-1]
+        if messages:
+            columns = [
+                pa.array([0] * len(messages)).cast(kind.type)
+                if kind.name == feed.source.time
+                else pa.nulls(len(messages), kind.type)
+                for kind in feed.stage.columns
+            ]
+            rows = pa.table([*columns, pa.array(messages)], names=[*feed.stage.columns.names, COLUMN])
+            yield from pickle.loads(cloudpickle.dumps(feed.stage))(iter(rows.to_batches()))
+
+    def _state_side(
+        self, rows: pd.DataFrame, stores: dict[int, _CellStore]
+    ) -> tuple[list[pa.Table], list[dict[str, int]]]:
         worker: CellProcessor = pickle.loads(self.shipped)
         handle: Any = _Handle()
         worker.init(handle)
@@ -186,18 +211,19 @@ class Driver:
                 frames += worker.handleExpiredTimer((key,), timer, None)  # type: ignore[arg-type]
         return self._split(frames)
 
-    def _split(self, frames: list[pd.DataFrame]) -> tuple[list[pa.Table], int]:
+    def _split(self, frames: list[pd.DataFrame]) -> tuple[list[pa.Table], list[dict[str, int]]]:
+        """The results, and what cells tell of the batch."""
         way = Outward(self.node.schema)
-        late, tables = 0, []
+        tables: list[pa.Table] = []
+        told: list[dict[str, int]] = []
         for frame in frames:
             table = pa.Table.from_pandas(frame, schema=way.columns, preserve_index=False)
-            told = [metrics for metrics in table.column(METRICS).to_pylist() if metrics is not None]
-            late += sum(json.loads(metrics)["late"] for metrics in told)
+            told += [json.loads(metrics) for metrics in table.column(METRICS).to_pylist() if metrics is not None]
             results = table.filter(pc.is_null(table.column(METRICS))).drop_columns([METRICS])
             if way.packs:
                 results = pa.Table.from_batches(unpack(iter(results.to_batches())), schema=self.node.schema)
             tables.append(self._after(self.plan.query, results))
-        return tables, late
+        return tables, told
 
     def _after(self, node: Node, results: pa.Table) -> pa.Table:
         """The stateless steps behind the stateful one."""

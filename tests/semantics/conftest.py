@@ -15,7 +15,7 @@ RUNTIMES = [
     pytest.param("local, 1 instance"),
     pytest.param("local, 2 instances"),
     pytest.param("local, 7 instances"),
-    pytest.param("spark", marks=pytest.mark.spark),
+    pytest.param("spark, 1, 2 and 3 instances a cell", marks=pytest.mark.spark),
 ]
 
 
@@ -36,4 +36,4 @@ def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
         case "local, 7 instances":
             return OnLocal(7)
         case _:
-            return OnSpark(request.getfixturevalue("spark"), tmp_path)
+            return OnSpark(request.getfixturevalue("spark"), tmp_path, (1, 2, 3))

@@ -16,14 +16,15 @@ from tidegate.operators.memory import keep_memory
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Stateless, apply_stateless
 from tidegate.query.schema import conform
-from tidegate.runtime.spark.control import COLUMN
+from tidegate.runtime.spark.control import COLUMN, for_cells
 from tidegate.state.slice_log import Piece
 
-SCHEMA = "cell int, low long, high long, rows long, data binary, tuples binary"
+SCHEMA = "cell int, low long, high long, rows long, data binary, tuples binary, control string"
 _ARROW = pa.schema(
     [("cell", pa.int32())]
     + [(name, pa.int64()) for name in ("low", "high", "rows")]
     + [(name, pa.binary()) for name in ("data", "tuples")]
+    + [("control", pa.string())]
 )
 
 
@@ -47,6 +48,7 @@ def decode_delta(low: Any, high: Any, rows: Any, data: bytes | None, tuples: byt
 class CombineStage:
     """The function that `mapInArrow` runs: the steps fused into the kernel, then the combiner.
 
+    Control rows are taken out of the tuples; a number of instances goes on to every cell.
     ``columns`` is the schema of the tuples that arrive; ``keys`` are the group keys of the cells.
     """
 
@@ -58,10 +60,13 @@ class CombineStage:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
         combiner = Combiner(self.panes, len(self.keys), self._tuples)
-        for cell, delta in combiner.deltas(pa.Table.from_batches([batch]) for batch in batches):
-            row = (self.keys[cell], *encode_delta(delta))
-            columns = [pa.array([value], kind) for value, kind in zip(row, _ARROW.types, strict=True)]
-            yield pa.record_batch(columns, schema=_ARROW)
+        messages: set[str] = set()
+        for cell, delta in combiner.deltas(_noting(messages, batches)):
+            yield _row(self.keys[cell], *encode_delta(delta), None)
+        wanted = for_cells(messages)
+        if wanted is not None:
+            for key in self.keys:
+                yield _row(key, None, None, None, None, None, str(wanted))
 
     def _tuples(self, table: pa.Table) -> pa.Table:
         """The tuples of what arrives: without control rows, after the fused steps."""
@@ -71,3 +76,17 @@ class CombineStage:
         for step in self.steps:
             table = apply_stateless(step, table)
         return table
+
+
+def _noting(messages: set[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The batches as tables; what control rows among them say is put aside."""
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        if COLUMN in table.column_names and table.column(COLUMN).null_count < table.num_rows:
+            messages.update(table.column(COLUMN).drop_null().to_pylist())
+        yield table
+
+
+def _row(*values: Any) -> pa.RecordBatch:
+    columns = [pa.array([value], kind) for value, kind in zip(values, _ARROW.types, strict=True)]
+    return pa.record_batch(columns, schema=_ARROW)

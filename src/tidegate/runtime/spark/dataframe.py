@@ -39,13 +39,14 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def to_dataframe(query: Node, *, control: str | None = None) -> DataFrame:
+def to_dataframe(query: Node, *, control: str | None = None, instances: int = 1) -> DataFrame:
     """The streaming DataFrame of a query whose sources are streaming DataFrames.
 
-    ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never.
+    ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never. ``instances`` is
+    how many each cell runs to begin with.
     """
     plan = compile_query(query, "spark")
-    builder = _Builder(plan, control)
+    builder = _Builder(plan, control, instances)
     return builder.build(plan.query)
 
 
@@ -58,6 +59,7 @@ def shuffle_partitions(spark: SparkSession) -> int:
 class _Builder:
     plan: Plan
     control: str | None
+    instances: int
 
     def build(self, node: Node) -> DataFrame:
         match node:
@@ -77,7 +79,8 @@ class _Builder:
         _check_session(spark, node)
         cells = shuffle_partitions(spark)
         packed = _union([self._combined(feed) for feed in feeds(self.plan, node, cells)])
-        cell = processor(node, cells, ChunkCache(default_folder(uuid.uuid4().hex)))
+        run = uuid.uuid4().hex
+        cell = processor(node, cells, ChunkCache(default_folder(run)), self.instances, run)
         way = Outward(node.schema)
         out = packed.groupBy("cell").transformWithStateInPandas(cell, spark_schema(way.columns), "append", "eventTime")
         return way.arrived(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Tally:
     _watermark: datetime | None = None
     _state: tuple[int, int] = (0, 0)
     _most_cells: int = 0
+    _instances: dict[int, int] = field(default_factory=dict)
 
     def poll(self, query: StreamingQuery) -> list[Progress]:
         """The batches that were completed since the last time."""
@@ -69,6 +70,7 @@ class Tally:
             late_total=self.late,
             results_total=self.results,
             ended=self.ended,
+            instances=tuple(self._instances[cell] for cell in sorted(self._instances)),
         )
         return self.last
 
@@ -79,6 +81,8 @@ class Tally:
 
     def _take_state(self, observed: Any) -> None:
         """Cells without anything to do report nothing, so only the fullest reports stand for all of them."""
+        for cell in (None if observed is None else observed["by_cell"]) or ():
+            self._instances[cell["cell"]] = cell["instances"]
         cells = _figure(observed, "cells")
         if cells and cells >= self._most_cells:
             self._most_cells = cells
