@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from tidegate.runtime.local.job import Settings
 from tidegate.runtime.spark import control
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.types import spark_schema
-from tidegate.testing import difference
 
 Batches = Sequence[dict[str, pa.Table]]
 
@@ -68,9 +66,10 @@ class OnDriver:
     """Spark's stages without Spark."""
 
     cells: int
+    instances: int = 1
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
-        driver = Driver(query.node, self.cells)
+        driver = Driver(query.node, self.cells, instances=self.instances)
         outcome = driver.run([Batch({name: [table] for name, table in batch.items()}) for batch in batches])
         return Result(pa.concat_tables([query.schema.empty_table(), *outcome.tables]), outcome.late)
 
@@ -89,57 +88,32 @@ class OnLocal:
 
 @dataclass(frozen=True)
 class OnSpark:
-    """Real Structured Streaming: one file per batch, parquet sink, checkpoint, and the end of input in band.
-
-    The query runs once for each number of instances a cell, all at the same time, and all must give the same.
-    """
+    """Real Structured Streaming: one file per batch, parquet sink, checkpoint, and the end of input in band."""
 
     spark: Any
     folder: Path
-    instances: tuple[int, ...] = (1,)
+    instances: int = 1
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         shutil.rmtree(self.folder, ignore_errors=True)
+        steering = self.folder / "control"
+        steering.mkdir(parents=True)
         bound = rewrite(query.node, lambda node: self._bound(node, batches) if isinstance(node, Source) else node)
-        frames: dict[int, Any] = {}
-        for number in self.instances:
-            self._steering(number).mkdir(parents=True)
-            frames[number] = to_dataframe(bound, control=str(self._steering(number)), instances=number)
-        late = self._run(frames)
-        for number in self.instances:
-            control.send(self._steering(number), control.END, control.FAR)
-        late.update(self._run(frames))
-        results = [Result(self._written(query, number), late[number]) for number in self.instances]
-        for number, result in zip(self.instances, results, strict=True):
-            told = difference(results[0].rows, result.rows)
-            assert told is None, f"left: {self.instances[0]} instances a cell, right: {number}\n{told}"
-            assert result.late == results[0].late
-        return results[0]
+        df = to_dataframe(bound, control=str(steering), instances=self.instances)
+        late = self._run(df)
+        control.send(steering, control.END, control.FAR)
+        late += self._run(df)
+        made = self.spark.read.schema(spark_schema(query.schema)).parquet(str(self.folder / "out")).toArrow()
+        return Result(made.cast(query.schema), late)
 
-    def _run(self, frames: dict[int, Any]) -> Counter[int]:
-        """Run all until they have read what there is; how many tuples were late in each."""
-        running = {number: self._start(frame, number) for number, frame in frames.items()}
-        late: Counter[int] = Counter()
-        for number, query in running.items():
-            query.awaitTermination()
-            for told in (progress.observedMetrics.get("tidegate") for progress in query.recentProgress):
-                if told is not None:
-                    late[number] += told["late"] or 0
-                    ran = {cell["instances"] for cell in told["by_cell"]}
-                    assert ran <= {number}, f"asked for {number} instances, cells ran {ran}"
-        return late
-
-    def _start(self, frame: Any, number: int) -> Any:
-        place = self.folder / f"run-{number}"
-        writer = frame.writeStream.format("parquet").option("path", str(place / "out"))
-        return writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
-
-    def _written(self, query: tg.Stream, number: int) -> pa.Table:
-        place = self.folder / f"run-{number}" / "out"
-        return self.spark.read.schema(spark_schema(query.schema)).parquet(str(place)).toArrow().cast(query.schema)
-
-    def _steering(self, number: int) -> Path:
-        return self.folder / f"run-{number}" / "control"
+    def _run(self, df: Any) -> int:
+        writer = df.writeStream.format("parquet").option("path", str(self.folder / "out"))
+        query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        told = [progress.observedMetrics.get("tidegate") for progress in query.recentProgress]
+        ran = {cell["instances"] for row in told if row is not None for cell in row["by_cell"]}
+        assert ran <= {self.instances}, f"asked for {self.instances} instances a cell, cells ran {ran}"
+        return sum(row["late"] or 0 for row in told if row is not None)
 
     def _bound(self, source: Source, batches: Batches) -> Node:
         place = self.folder / "in" / source.name
