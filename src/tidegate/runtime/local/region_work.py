@@ -8,14 +8,32 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
 from tidegate.operators.shared_windows import Array, Lifted, SharedWindows
+from tidegate.operators.windowed_aggregate import Panes
+from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import conform
 from tidegate.runtime.local.regions import Feed, Region
 
 
 class Work(Protocol):
-    """The work of a region; shared by its instances, called from all of their threads."""
+    """The work of a region; shared by its instances, called from all of their threads.
+
+    An instance takes the segments in order. It has `join`ed before its first, asks for `results` of each, says that it
+    `passed` each, control segments included, and may `leave` at a control segment. Every segment before one whose
+    results are asked for has been derived.
+    """
+
+    @property
+    def held(self) -> Held | None:
+        """The state, to be measured; None if there is none."""
+        ...
+
+    @property
+    def settles(self) -> bool:
+        """Whether results wait until the watermark is past their time."""
+        ...
 
     def derive(self, segment: Segment, instance: int) -> object:
         """The part of a segment's work that is done once, by whichever instance comes first."""
@@ -35,6 +53,34 @@ class Work(Protocol):
 
     def passed(self, instance: int, number: int, watermark: int) -> None: ...
 
+    def abort(self) -> None:
+        """The run has failed: nobody may wait for another instance any more."""
+        ...
+
+
+class Held(Protocol):
+    """What state says of itself: how many rows and bytes it holds, and how many tuples came too late for it."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def late(self) -> int: ...
+
+
+def work_of(region: Region) -> Work:
+    """The work of a region, with fresh state."""
+    match region.operator:
+        case None:
+            return StatelessWork(region)
+        case WindowAggregate():
+            return WindowWork(region, SharedWindows(Panes(region.operator)))
+        case _:
+            raise InternalError(f"no work is known for {type(region.operator).__name__}")
+
 
 def tuples_of(region: Region, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
     """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
@@ -52,6 +98,14 @@ class WindowWork:
 
     region: Region
     state: SharedWindows
+
+    @property
+    def held(self) -> SharedWindows:
+        return self.state
+
+    @property
+    def settles(self) -> bool:
+        return True
 
     def derive(self, segment: Segment, instance: int) -> Lifted:
         tables = [table for _, table in tuples_of(self.region, segment)]
@@ -81,12 +135,23 @@ class WindowWork:
         self.state.passed(instance, number, watermark)
         self.state.compact()
 
+    def abort(self) -> None:
+        """Nobody waits: what is shared is never changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class StatelessWork:
     """No state: whoever derives a segment hands it out, and all keep the order by passing the watermark on."""
 
     region: Region
+
+    @property
+    def held(self) -> None:
+        return None
+
+    @property
+    def settles(self) -> bool:
+        return False
 
     def derive(self, segment: Segment, instance: int) -> tuple[int, list[pa.Table]]:
         return instance, [table for _, table in tuples_of(self.region, segment)]
@@ -106,3 +171,6 @@ class StatelessWork:
 
     def passed(self, instance: int, number: int, watermark: int) -> None:
         """Nothing is held for a segment."""
+
+    def abort(self) -> None:
+        """Nobody waits."""
