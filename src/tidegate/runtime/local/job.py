@@ -17,7 +17,7 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
-from tidegate.operators.shared_windows import SharedWindows
+from tidegate.operators.shared_windows import SPLIT_PANES, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
@@ -37,11 +37,15 @@ SECONDS_BETWEEN_REPORTS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a query runs in this process: instances to begin with and at most, and how much a segment may hold."""
+    """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
+
+    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
+    """
 
     instances: int = 2
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
+    split_panes: int = SPLIT_PANES
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:
@@ -94,7 +98,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    _work_of(region),
+                    _work_of(region, self.settings),
                     gates[region.number],
                     outlets,
                     self._pool,
@@ -344,10 +348,10 @@ class _Cancelled(Exception):
     """Not a failure: the run was cancelled."""
 
 
-def _work_of(region: Region) -> Work:
+def _work_of(region: Region, settings: Settings) -> Work:
     if region.operator is None:
         return StatelessWork(region)
-    return WindowWork(region, SharedWindows(Panes(region.operator)))
+    return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=settings.split_panes))
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
