@@ -17,6 +17,7 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
+from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.local.epochs import Reconfiguration
@@ -35,11 +36,15 @@ SECONDS_BETWEEN_REPORTS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a query runs in this process: instances to begin with and at most, and how much a segment may hold."""
+    """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
+
+    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
+    """
 
     instances: int = 2
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
+    split_panes: int = SPLIT_PANES
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:
@@ -92,7 +97,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    work_of(region),
+                    work_of(region, self.settings.split_panes),
                     gates[region.number],
                     outlets,
                     self._pool,
