@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Node, is_stateful, walk
+from tidegate.query.nodes import Node, is_stateful, sources, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,10 @@ def _several_stateful(query: Node) -> tuple[Node, ...]:
     return stateful if len(stateful) > 1 else ()
 
 
+def _with_dead_letters(query: Node) -> tuple[Node, ...]:
+    return tuple(source for source in sources(query) if source.dead_letters is not None)
+
+
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
@@ -32,6 +36,11 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
                 finds=_several_stateful,
                 problem="a second stateful step on Spark is not supported yet",
                 remedy='run it on="reference" or write the first\'s result to a table and start a second query from it',
+            ),
+            Limit(
+                finds=_with_dead_letters,
+                problem="Spark stops at a malformed record and cannot set it aside, as dead_letters=... asks",
+                remedy='run it on="local" or on="reference", or leave dead_letters out',
             ),
         ),
         "local": (),
