@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Node, is_stateful, walk
+from tidegate.query.nodes import Node, is_stateful, sources, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ def _stateful_read_twice(query: Node) -> tuple[Node, ...]:
     return tuple(node for node in walk(query) if is_stateful(node) and id(node) in above)
 
 
+def _with_dead_letters(query: Node) -> tuple[Node, ...]:
+    return tuple(source for source in sources(query) if source.dead_letters is not None)
+
+
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
@@ -38,6 +42,11 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
                 finds=_stateful_read_twice,
                 problem="Spark would run a stateful step once for each step that reads it, with a state of its own",
                 remedy='run it on="local", or write the results to a table and start a second query from it',
+            ),
+            Limit(
+                finds=_with_dead_letters,
+                problem="Spark stops at a malformed record and cannot set it aside, as dead_letters=... asks",
+                remedy='run it on="local" or on="reference", or leave dead_letters out',
             ),
         ),
         "local": (),
