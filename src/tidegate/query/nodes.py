@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 import pyarrow as pa
@@ -19,6 +19,9 @@ from tidegate.query.aggregates import Aggregate
 from tidegate.query.keys import Keys
 from tidegate.query.schema import conform
 from tidegate.query.windows import Window
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +134,8 @@ class WindowAggregate:
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-Node = Source | WithColumns | Select | Filter | MapBatches | Union | WindowAggregate
+Stateful = WindowAggregate
+Node = Source | Stateless | Union | Stateful
 
 
 def apply_stateless(node: Stateless, table: pa.Table) -> pa.Table:
@@ -169,9 +173,14 @@ def sources(node: Node) -> tuple[Source, ...]:
     return tuple(found for found in walk(node) if isinstance(found, Source))
 
 
-def is_stateful(node: Node) -> bool:
+def is_stateful(node: Node) -> TypeIs[Stateful]:
     """Whether a node remembers tuples."""
-    return isinstance(node, WindowAggregate)
+    return isinstance(node, Stateful)
+
+
+def reads_sources(node: Stateful) -> bool:
+    """Whether what a stateful node reads comes from sources alone: there lateness is decided, and nowhere else."""
+    return not any(is_stateful(upstream) for upstream in walk(node) if upstream is not node)
 
 
 def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:

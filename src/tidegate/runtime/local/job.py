@@ -19,8 +19,7 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
-from tidegate.operators.shared_windows import SharedWindows
-from tidegate.operators.windowed_aggregate import Panes
+from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.local.epochs import Reconfiguration
@@ -30,8 +29,8 @@ from tidegate.runtime.local.origins import Marked, Reading
 from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
-from tidegate.runtime.local.region_work import StatelessWork, WindowWork, Work
-from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
+from tidegate.runtime.local.region_work import Held, work_of
+from tidegate.runtime.local.regions import OUTPUT, Feed, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
 
 SEGMENT_ROWS = 65_536
@@ -43,12 +42,14 @@ class Settings:
     """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
 
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
+    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
     """
 
     instances: int = 2
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
     linger_seconds: float = LINGER_SECONDS
+    split_panes: int = SPLIT_PANES
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:
@@ -104,7 +105,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    _work_of(region),
+                    work_of(region, self.settings.split_panes),
                     gates[region.number],
                     outlets,
                     self._pool,
@@ -229,8 +230,8 @@ class LocalJob:
             raise QueryError(f"which subquery? {f'there is no {name!r}; ' if name else ''}choose one of {names}")
         return found[0]
 
-    def _states(self) -> list[SharedWindows]:
-        return [running.work.state for running in self._regions if isinstance(running.work, WindowWork)]
+    def _states(self) -> list[Held]:
+        return [running.work.held for running in self._regions if running.work.held is not None]
 
     def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str]) -> Gate:
         """The gate in front of a region, or of the output, with the sources it begins with."""
@@ -288,9 +289,9 @@ class LocalJob:
         latest = max((int(times[-1]) for times in segment.times if len(times)), default=None)
         if latest is None or not self._schedules:
             return
-        # A window result lies 1 µs before the watermark that releases it; a tuple that passes through, at it.
-        stateful = any(isinstance(running.work, WindowWork) for running in self._regions)
-        due = [schedule.due(latest + stateful) for schedule in self._schedules]
+        # What settles lies at least 1 µs before the watermark that releases it; what passes through, at it.
+        settles = any(running.work.settles for running in self._regions)
+        due = [schedule.due(latest + settles) for schedule in self._schedules]
         if all(moment is not None for moment in due):
             self.latencies.add(time.monotonic() - max(moment for moment in due if moment is not None), results)
 
@@ -343,6 +344,8 @@ class LocalJob:
             self._failure = error
         for gate in self._gates:
             gate.abort(error)
+        for running in self._regions:
+            running.work.abort()
         if isinstance(self.output, ToIterator):
             # Nobody may come to take what it holds.
             self.output.close(complete=False)
@@ -350,12 +353,6 @@ class LocalJob:
 
 class _Cancelled(Exception):
     """Not a failure: the run was cancelled."""
-
-
-def _work_of(region: Region) -> Work:
-    if region.operator is None:
-        return StatelessWork(region)
-    return WindowWork(region, SharedWindows(Panes(region.operator)))
 
 
 def _in_order(segment: Segment, feeds: Sequence[Feed]) -> pa.Table | None:
