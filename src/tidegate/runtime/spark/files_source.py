@@ -124,7 +124,9 @@ def read_stream(spark: SparkSession, source: Source, folder: Path, pace: Pace) -
     if kind == "csv":
         # Spark takes columns by their position; told not to trust that, it holds each header against the schema.
         reader = reader.option("header", "true").option("enforceSchema", "false").option("mode", "FAILFAST")
-        return reader.option("escape", '"').csv(str(folder)).select(*source.schema.names)
+        # With nothing for null, as by default, Spark would take a quoted text of no characters for null as well.
+        reader = reader.option("escape", '"').option("nullValue", "\0")
+        return reader.csv(str(folder)).select(*source.schema.names)
     return reader.option("mode", "FAILFAST").json(str(folder))
 
 
