@@ -97,7 +97,9 @@ class LocalJob:
         gates: dict[int, Gate] = {}
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
-            gates[region.number] = self._gate(region.inputs, epoch.instances, names)
+            # Where others wait for watermarks, every instance has to pass on every one of them.
+            eager = not self._is_alone(region) or region.operator is None or region.operator.window.lateness > 0
+            gates[region.number] = self._gate(region.inputs, epoch.instances, names, eager)
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self._gates = list(gates.values())
         for region in plan.regions:
@@ -112,7 +114,7 @@ class LocalJob:
                     self._fail,
                     self.settings.most,
                     epoch,
-                    alone=outlets == (Outlet(plan.outputs[0], gates[OUTPUT]),) and len(plan.outputs) == 1,
+                    alone=self._is_alone(region),
                 )
             )
         self._reported = (time.monotonic(), 0)
@@ -233,7 +235,11 @@ class LocalJob:
     def _states(self) -> list[Held]:
         return [running.work.held for running in self._regions if running.work.held is not None]
 
-    def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str]) -> Gate:
+    def _is_alone(self, region: Region) -> bool:
+        """Whether a region leads to the output and nowhere else, and nothing else leads there."""
+        return self._plan.feeds_from(region.number) == self._plan.outputs and len(self._plan.outputs) == 1
+
+    def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str], eager: bool = True) -> Gate:
         """The gate in front of a region, or of the output, with the sources it begins with."""
         specs = []
         for feed in feeds:
@@ -242,7 +248,8 @@ class LocalJob:
             else:
                 upstream = self._plan.regions[feed.origin]
                 specs.extend(Outlet.spec_of(feed, upstream, instance) for instance in instances)
-        return Gate(specs, readers, inputs=len(feeds), segment_rows=self.settings.segment_rows, forward_late=True)
+        rows = self.settings.segment_rows
+        return Gate(specs, readers, inputs=len(feeds), segment_rows=rows, forward_late=True, eager=eager)
 
     def _spec(self, feed: Feed, source: Source) -> SourceSpec:
         """The source of a gate that a source of the query is."""
