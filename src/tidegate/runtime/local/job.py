@@ -30,7 +30,7 @@ from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Held, work_of
-from tidegate.runtime.local.regions import OUTPUT, Feed, Regions, regions_of
+from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
 
 SEGMENT_ROWS = 65_536
