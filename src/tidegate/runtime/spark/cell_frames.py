@@ -18,15 +18,13 @@ from tidegate.operators.cell import Cell, Delta
 from tidegate.operators.instances import Instances
 from tidegate.operators.spread_panes import SpreadPanes
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.runtime.spark.combine_stage import decode_delta
+from tidegate.runtime.spark.combine_stage import COLUMNS, decode_delta
 from tidegate.runtime.spark.control import for_cells
 from tidegate.runtime.spark.fingerprint import check
 from tidegate.runtime.spark.outward import Metrics, Outward
 from tidegate.state.cache import ChunkCache
 from tidegate.state.directory import Asked, Directory
 from tidegate.state.slice_log import SliceLog
-
-_COLUMNS = ("low", "high", "rows", "data", "tuples", "control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class CellFrames:
         deltas: list[Delta] = []
         messages: list[str] = []
         for frame in rows:
-            for *delta, message in zip(*(frame[name] for name in _COLUMNS), strict=True):
+            for *delta, message in zip(*(frame[name] for name in COLUMNS), strict=True):
                 if isinstance(message, str):
                     messages.append(message)
                 else:
@@ -115,7 +113,7 @@ class CellFrames:
         return Cell(spread, log)
 
     def _results(self, store: Store, cell: Cell, results: Iterator[pa.Table]) -> Iterator[pd.DataFrame]:
-        way = Outward(self.panes.node.schema)
+        way = Outward(self.panes.node.schema, self.panes.node.time)
         for table in results:
             yield from way.results(table)
         directory, instances = cell.log.directory, cell.spread.instances

@@ -2,7 +2,7 @@
 
 A control row has the event time at which Spark's watermark is to see it and a message. There are two: the end of the
 input, whose time is so late that every window expires, and the number of instances of each cell, whose time is so early
-that no watermark moves. Spark's offset log makes control rows replay-safe.
+that no watermark moves; it goes to every cell of every stateful step. Spark's offset log makes control rows replay-safe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.errors import DataError
@@ -61,7 +61,7 @@ def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame
     """The data with the control stream in it, told apart by a column of messages; the data as it is if there is none."""
     if folder is None:
         return df
-    rows = df.sparkSession.readStream.schema("time timestamp, message string").json(folder)
+    rows = _read(df.sparkSession, folder)
     columns = [
         F.col("time").cast(field.dataType).alias(field.name)
         if field.name == source.time
@@ -70,6 +70,12 @@ def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame
     ]
     data = df.withColumn(COLUMN, F.lit(None).cast("string"))
     return data.unionByName(rows.select(*columns, F.col("message").alias(COLUMN)))
+
+
+def to_cells(spark: SparkSession, folder: str, keys: tuple[int, ...]) -> DataFrame:
+    """What cells are told, as rows of each of them: its group key and the message."""
+    every = F.explode(F.array(*(F.lit(key) for key in keys))).cast("int").alias("cell")
+    return _read(spark, folder).where(F.col("message") != END).select(every, F.col("message").alias("control"))
 
 
 def send_instances(folder: Path, number: int) -> None:
@@ -83,3 +89,7 @@ def send(folder: Path, message: str, moment: datetime) -> None:
     draft = folder / f".{uuid.uuid4().hex}"
     draft.write_text(json.dumps({"time": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "message": message}) + "\n")
     draft.rename(folder / f"{uuid.uuid4().hex}.json")
+
+
+def _read(spark: SparkSession, folder: str) -> DataFrame:
+    return spark.readStream.schema("time timestamp, message string").json(folder)
