@@ -74,7 +74,7 @@ def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame
 
 def to_cells(spark: SparkSession, folder: str, keys: tuple[int, ...]) -> DataFrame:
     """What cells are told, as rows of each of them: its group key and the message."""
-    every = F.explode(F.array(*(F.lit(key) for key in keys))).cast("int").alias("cell")
+    every = F.explode(F.array(*(F.lit(key).cast("int") for key in keys))).alias("cell")
     return _read(spark, folder).where(F.col("message") != END).select(every, F.col("message").alias("control"))
 
 
