@@ -154,7 +154,8 @@ def start(
         case _:
             output = ToFunction(to)
     first, most = instances if isinstance(instances, tuple) else (instances, max(instances, 32))
-    settings = Settings(first, most, SEGMENT_ROWS if segment_rows is None else segment_rows, linger_seconds)
+    rows = SEGMENT_ROWS if segment_rows is None else segment_rows
+    settings = Settings(first, most, segment_rows=rows, linger_seconds=linger_seconds)
     return LocalJob(plan.query, output, settings, progress or (lambda _: None)).start()
 
 

@@ -30,7 +30,7 @@ from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Held, work_of
-from tidegate.runtime.local.regions import OUTPUT, Feed, Regions, regions_of
+from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
 
 SEGMENT_ROWS = 65_536
@@ -41,15 +41,15 @@ SECONDS_BETWEEN_REPORTS = 1.0
 class Settings:
     """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
 
-    ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
+    ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     """
 
     instances: int = 2
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
-    linger_seconds: float = LINGER_SECONDS
     split_panes: int = SPLIT_PANES
+    linger_seconds: float = LINGER_SECONDS
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:
@@ -97,7 +97,9 @@ class LocalJob:
         gates: dict[int, Gate] = {}
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
-            gates[region.number] = self._gate(region.inputs, epoch.instances, names)
+            # Where others wait for watermarks, every instance has to pass on every one of them.
+            eager = not self._is_alone(region) or region.operator is None or region.operator.window.lateness > 0
+            gates[region.number] = self._gate(region.inputs, epoch.instances, names, eager)
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self._gates = list(gates.values())
         for region in plan.regions:
@@ -112,7 +114,7 @@ class LocalJob:
                     self._fail,
                     self.settings.most,
                     epoch,
-                    alone=outlets == (Outlet(plan.outputs[0], gates[OUTPUT]),) and len(plan.outputs) == 1,
+                    alone=self._is_alone(region),
                 )
             )
         self._reported = (time.monotonic(), 0)
@@ -233,7 +235,11 @@ class LocalJob:
     def _states(self) -> list[Held]:
         return [running.work.held for running in self._regions if running.work.held is not None]
 
-    def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str]) -> Gate:
+    def _is_alone(self, region: Region) -> bool:
+        """Whether a region leads to the output and nowhere else, and nothing else leads there."""
+        return self._plan.feeds_from(region.number) == self._plan.outputs and len(self._plan.outputs) == 1
+
+    def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str], eager: bool = True) -> Gate:
         """The gate in front of a region, or of the output, with the sources it begins with."""
         specs = []
         for feed in feeds:
@@ -242,7 +248,8 @@ class LocalJob:
             else:
                 upstream = self._plan.regions[feed.origin]
                 specs.extend(Outlet.spec_of(feed, upstream, instance) for instance in instances)
-        return Gate(specs, readers, inputs=len(feeds), segment_rows=self.settings.segment_rows, forward_late=True)
+        rows = self.settings.segment_rows
+        return Gate(specs, readers, inputs=len(feeds), segment_rows=rows, forward_late=True, eager=eager)
 
     def _spec(self, feed: Feed, source: Source) -> SourceSpec:
         """The source of a gate that a source of the query is."""
