@@ -54,6 +54,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     parser.add_argument(
         "--driver-memory-gb", type=int, metavar="N", help="heap of native Spark (default: 4; paircount-m and -h 8)"
     )
+    parser.add_argument("--seconds", type=float, metavar="S", help="length of a soak (default: 600)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NAME.json goes (default: benchmarks/results)")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")

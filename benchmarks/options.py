@@ -24,10 +24,11 @@ class Options:
     seed: int = 1
     tuples_per_second: int = 1_000
     driver_memory_gb: int | None = None
+    seconds: float | None = None
     out: Path = RESULTS
 
     def __post_init__(self) -> None:
-        for name in ("runs", "tuples_per_second", "driver_memory_gb"):
+        for name in ("runs", "tuples_per_second", "driver_memory_gb", "seconds"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")

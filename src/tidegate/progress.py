@@ -20,7 +20,8 @@ class Progress:
     ``watermark`` is the event time below which the batch expected no more tuples, None while nothing is known.
     ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
     input is live or replayed. ``state_rows`` counts states per key and slice. ``ended`` says that the input has ended
-    and every window has been handed out.
+    and every window has been handed out. ``latency_…`` is that of the results since the report before, from when the
+    tuple that released them was due; None where no source keeps to a schedule.
     """
 
     batch: int
@@ -34,6 +35,9 @@ class Progress:
     late_total: int
     results_total: int
     ended: bool
+    latency_p50_seconds: float | None = None
+    latency_p99_seconds: float | None = None
+    latency_max_seconds: float | None = None
 
     def __str__(self) -> str:
         rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""
@@ -44,6 +48,8 @@ class Progress:
         elif self.watermark is not None:
             lag = f" +{self.lag_seconds:,.0f} s" if self.lag_seconds is not None else ""
             parts.append(f"up to {self.watermark:%Y-%m-%d %H:%M:%S}{lag}")
+        if self.latency_p99_seconds is not None:
+            parts.append(f"latency {show_latency(self)}")
         parts.append(f"state {self.state_rows:,} rows, {show_bytes(self.state_bytes)}")
         return " · ".join(parts)
 
@@ -87,6 +93,12 @@ class ProgressLine:
         self.out.write(f"{self._waiting}\n")
         self.out.flush()
         self._shown_at, self._waiting = self.clock(), None
+
+
+def show_latency(progress: Progress) -> str:
+    """The median, the 99th percentile and the maximum, in milliseconds."""
+    shown = (progress.latency_p50_seconds, progress.latency_p99_seconds, progress.latency_max_seconds)
+    return "/".join("-" if seconds is None else f"{1e3 * seconds:,.1f}" for seconds in shown) + " ms"
 
 
 def show_bytes(count: int) -> str:

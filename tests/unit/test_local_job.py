@@ -14,6 +14,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import CheckpointError, DataError, QueryError, UnsupportedError, UserError
+from tidegate.progress import Progress
 from tidegate.runtime.local.origins import Paced
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -194,10 +195,13 @@ def test_latency_is_measured_from_when_the_releasing_tuple_was_due() -> None:
     # The window [0, 10) is released by the tuple at 12, due 50 ms after the start.
     batches = [(0.0, calls([0, 5])), (0.05, calls([12])), (0.06, calls([40]))]
     paced = Paced([(due, table.to_batches()[0]) for due, table in batches])
-    job = tg.start(counts(tg.stream(paced, time="ts", schema=SCHEMA)), instances=1)
+    told: list[Progress] = []
+    job = tg.start(counts(tg.stream(paced, time="ts", schema=SCHEMA)), instances=1, progress=told.append)
     assert total(job) == 4
     latency = job.latencies.quantile(0.0)
     assert latency is not None and 0 <= latency < 10
+    assert [each.ended for each in told] == [True]
+    assert told[0].latency_p50_seconds is not None and "latency" in str(told[0])
 
 
 def test_results_are_not_mixed_with_those_of_another_run(tmp_path: Path) -> None:

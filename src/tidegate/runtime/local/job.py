@@ -66,6 +66,7 @@ class LocalJob:
     settings: Settings = field(default_factory=Settings)
     report: Callable[[Progress], None] = lambda _: None
     latencies: Latencies = field(default_factory=Latencies)
+    _recent: Latencies = field(default_factory=Latencies)
     _plan: Regions = field(init=False)
     _regions: list[RunningRegion] = field(default_factory=list)
     _gates: list[Gate] = field(default_factory=list)
@@ -298,13 +299,16 @@ class LocalJob:
         stateful = any(isinstance(running.work, WindowWork) for running in self._regions)
         due = [schedule.due(latest + stateful) for schedule in self._schedules]
         if all(moment is not None for moment in due):
-            self.latencies.add(time.monotonic() - max(moment for moment in due if moment is not None), results)
+            seconds = time.monotonic() - max(moment for moment in due if moment is not None)
+            self.latencies.add(seconds, results)
+            self._recent.add(seconds, results)
 
     def _tell(self, now: float, watermark: int) -> None:
         """Report progress."""
         before, rows_before = self._reported
         rows = self.rows
         self._reported = (now, rows)
+        recent, self._recent = self._recent, Latencies()
         known = START < watermark < END
         self.report(
             Progress(
@@ -319,6 +323,9 @@ class LocalJob:
                 late_total=self.late,
                 results_total=self._results,
                 ended=watermark == END,
+                latency_p50_seconds=recent.quantile(0.5),
+                latency_p99_seconds=recent.quantile(0.99),
+                latency_max_seconds=recent.max_seconds,
             )
         )
 
