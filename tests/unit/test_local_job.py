@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from tests.unit.gate_kit import until
 from tidegate.errors import CheckpointError, DataError, QueryError, UnsupportedError, UserError
 from tidegate.progress import Progress
 from tidegate.runtime.local.origins import Paced
@@ -156,6 +157,7 @@ def test_after_the_end_of_input_nothing_is_reconfigured() -> None:
 def test_stop_ends_the_input_and_hands_out_every_window() -> None:
     origin = Gated(calls([0, 1, 2]), calls([50]))
     job = tg.start(counts(tg.stream(origin, time="ts", schema=SCHEMA)))
+    until(lambda: job.rows == 3)
     job.stop()
     origin.go.set()
     assert total(job) == 3

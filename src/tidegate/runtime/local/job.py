@@ -17,6 +17,7 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
+from tidegate.operators.memory import keep_memory
 from tidegate.operators.shared_windows import SPLIT_PANES, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.progress import Progress
@@ -86,6 +87,7 @@ class LocalJob:
 
     def start(self) -> LocalJob:
         """Start all threads."""
+        keep_memory()
         plan = self._plan
         epoch = RunningRegion.first_epoch(self.settings.instances)
         gates: dict[int, Gate] = {}
