@@ -8,15 +8,32 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
-from tidegate.operators.shared_windows import Array, Lifted, SharedWindows
+from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
+from tidegate.operators.windowed_aggregate import Panes
+from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import conform
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Feed, Region
 
 
 class Work(Protocol):
-    """The work of a region; shared by its instances, called from all of their threads."""
+    """The work of a region; shared by its instances, called from all of their threads.
+
+    An instance takes the segments in order. It has `join`ed before its first, asks for `results` of each, says that it
+    `passed` each, control segments included, and may `leave` at a control segment.
+    """
+
+    @property
+    def held(self) -> Held | None:
+        """The state, to be measured; None if there is none."""
+        ...
+
+    @property
+    def settles(self) -> bool:
+        """Whether results wait until the watermark is past their time."""
+        ...
 
     def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
         """Do an instance's part of the work on a segment; what it hands out for it, in the order of event time.
@@ -35,6 +52,34 @@ class Work(Protocol):
     def leave(self, instance: int) -> None: ...
 
     def passed(self, instance: int, number: int, watermark: int) -> None: ...
+
+    def abort(self) -> None:
+        """The run has failed: nobody may wait for another instance any more."""
+        ...
+
+
+class Held(Protocol):
+    """What state says of itself: how many rows and bytes it holds, and how many tuples came too late for it."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def late(self) -> int: ...
+
+
+def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
+    """The work of a region, with fresh state; windows over fewer panes than ``split_panes`` are made by one instance."""
+    match region.operator:
+        case None:
+            return StatelessWork(region)
+        case WindowAggregate():
+            return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
+        case _:
+            raise InternalError(f"no work is known for {type(region.operator).__name__}")
 
 
 def tuples_of(region: Region, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
@@ -61,6 +106,14 @@ class WindowWork:
 
     def __post_init__(self) -> None:
         self._lifting = Claims("lift", self._lift)
+
+    @property
+    def held(self) -> SharedWindows:
+        return self.state
+
+    @property
+    def settles(self) -> bool:
+        return True
 
     def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
         if segment.rows:
@@ -89,6 +142,9 @@ class WindowWork:
         self.state.passed(instance, number, watermark)
         self.state.compact()
 
+    def abort(self) -> None:
+        """Nobody waits: what is shared is never changed."""
+
     def _lift(self, segment: Segment) -> Lifted:
         """Lift a segment's tuples and make their panes visible."""
         tables = [table for _, table in tuples_of(self.region, segment)]
@@ -114,6 +170,14 @@ class StatelessWork:
 
     region: Region
 
+    @property
+    def held(self) -> None:
+        return None
+
+    @property
+    def settles(self) -> bool:
+        return False
+
     def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
         if segment.rows and segment.derived.take("tuples"):
             yield from (table for _, table in tuples_of(self.region, segment))
@@ -129,3 +193,6 @@ class StatelessWork:
 
     def passed(self, instance: int, number: int, watermark: int) -> None:
         """Nothing is held for a segment."""
+
+    def abort(self) -> None:
+        """Nobody waits."""
