@@ -30,7 +30,7 @@ def choose_combine(plan: Plan) -> Plan:
 
 
 def _choose(subquery: Subquery, combine: bool) -> Subquery:
-    if subquery.stateful is None:
+    if not isinstance(subquery.stateful, WindowAggregate):
         return subquery
     why = _why(subquery.stateful) if combine else "one process: nothing is exchanged"
     return replace(subquery, combine=combine, combine_why=why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.plan import Plan, Slices, Subquery
+from tidegate.query.nodes import WindowAggregate
 from tidegate.query.windows import Window
 
 # Runtimes whose windows share slices.
@@ -30,7 +31,7 @@ def choose_slices(plan: Plan) -> Plan:
 
 
 def _choose(subquery: Subquery) -> Subquery:
-    if subquery.stateful is None:
+    if not isinstance(subquery.stateful, WindowAggregate):
         return subquery
     return replace(subquery, slices=slices_of(subquery.stateful.window))
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Literal
 
 from tidegate.errors import InternalError
-from tidegate.query.nodes import Node, WindowAggregate
+from tidegate.query.nodes import Node, Stateful
 
 Statefulness = Literal["stateless", "partitioned"]
 Selectivity = Literal["exactly one", "at most one", "any"]
@@ -73,7 +73,7 @@ class Subquery:
 
     name: str
     nodes: tuple[Node, ...]
-    stateful: WindowAggregate | None
+    stateful: Stateful | None
     region: Region | None = None
     stages: tuple[Stage, ...] = ()
     slices: Slices | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.rewrite import rewrite, with_inputs
-from tidegate.query.nodes import Filter, MapBatches, Node, Select, Union, WindowAggregate, WithColumns
+from tidegate.query.nodes import Filter, MapBatches, Node, Select, Union, WithColumns, is_stateful
 
 
 def push_through_union(query: Node) -> Node:
@@ -41,7 +41,7 @@ def push_through_union(query: Node) -> Node:
 
 
 def _push(node: Node) -> Node:
-    return with_inputs(node, (_union_last(node.input),)) if isinstance(node, WindowAggregate) else node
+    return with_inputs(node, tuple(map(_union_last, node.inputs))) if is_stateful(node) else node
 
 
 def _union_last(node: Node) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.plan import Plan, Subquery
-from tidegate.query.nodes import Node, Source, WindowAggregate, walk
+from tidegate.query.nodes import Node, Source, Stateful, is_stateful, walk
 
 _PREFIX = 0
 
@@ -51,14 +51,11 @@ def _owners(query: Node) -> dict[int, int]:
     owners: dict[int, int] = {}
     stateful = _PREFIX
     for node in walk(query):
-        match node:
-            case Source():
-                continue
-            case WindowAggregate():
-                stateful += 1
-                owners[id(node)] = stateful
-            case _:
-                owners[id(node)] = max(owners.get(id(upstream), _PREFIX) for upstream in node.inputs)
+        if is_stateful(node):
+            stateful += 1
+            owners[id(node)] = stateful
+        elif not isinstance(node, Source):
+            owners[id(node)] = max(owners.get(id(upstream), _PREFIX) for upstream in node.inputs)
     for node in walk(query):
         if isinstance(node, Source):
             readers = [owners[id(other)] for other in walk(query) if any(node is read for read in other.inputs)]
@@ -66,5 +63,5 @@ def _owners(query: Node) -> dict[int, int]:
     return owners
 
 
-def _stateful(nodes: list[Node]) -> WindowAggregate | None:
-    return next((node for node in nodes if isinstance(node, WindowAggregate)), None)
+def _stateful(nodes: list[Node]) -> Stateful | None:
+    return next((node for node in nodes if is_stateful(node)), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 import pyarrow as pa
@@ -20,6 +20,9 @@ from tidegate.query.keys import Keys
 from tidegate.query.schema import conform
 from tidegate.query.windows import Window
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
@@ -27,6 +30,7 @@ class Source:
 
     ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
     ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime looks at it.
+    ``dead_letters`` is the file that takes records which cannot be read; without one they stop the run.
     """
 
     name: str
@@ -34,6 +38,7 @@ class Source:
     time: str
     disorder_us: int
     origin: Any = field(default=None, repr=False)
+    dead_letters: str | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -129,7 +134,8 @@ class WindowAggregate:
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-Node = Source | WithColumns | Select | Filter | MapBatches | Union | WindowAggregate
+Stateful = WindowAggregate
+Node = Source | Stateless | Union | Stateful
 
 
 def apply_stateless(node: Stateless, table: pa.Table) -> pa.Table:
@@ -167,9 +173,14 @@ def sources(node: Node) -> tuple[Source, ...]:
     return tuple(found for found in walk(node) if isinstance(found, Source))
 
 
-def is_stateful(node: Node) -> bool:
+def is_stateful(node: Node) -> TypeIs[Stateful]:
     """Whether a node remembers tuples."""
-    return isinstance(node, WindowAggregate)
+    return isinstance(node, Stateful)
+
+
+def reads_sources(node: Stateful) -> bool:
+    """Whether what a stateful node reads comes from sources alone: there lateness is decided, and nowhere else."""
+    return not any(is_stateful(upstream) for upstream in walk(node) if upstream is not node)
 
 
 def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:

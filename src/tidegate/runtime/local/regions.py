@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.query.nodes import Node, Source, Stateless, Union, WindowAggregate, apply_stateless, walk
+from tidegate.query.nodes import Node, Source, Stateful, Stateless, Union, apply_stateless, is_stateful, walk
 
 OUTPUT = -1
 """The target of feeds whose tuples leave the query."""
@@ -18,14 +18,15 @@ OUTPUT = -1
 class Feed:
     """One way for tuples: from a source or a region, through stateless steps, to an input of a region or out.
 
-    The steps run where the tuples are made if a region makes them, else where they are read; both are spread over
-    instances.
+    ``input`` is its place among the gate's inputs, ``side`` which input of the operator behind it the tuples are for. The
+    steps run where the tuples are made if a region makes them, else where they are read; both are spread over instances.
     """
 
     origin: Source | int
     steps: tuple[Stateless, ...]
     target: int
     input: int
+    side: int
     time: str
     schema: pa.Schema
 
@@ -42,7 +43,7 @@ class Region:
 
     number: int
     name: str
-    operator: WindowAggregate | None
+    operator: Stateful | None
     inputs: tuple[Feed, ...]
 
 
@@ -64,25 +65,29 @@ def regions_of(query: Node) -> Regions:
 
     A stream that is read twice has two feeds, so the two sides of a diamond keep their own steps.
     """
-    stateful = [node for node in walk(query) if isinstance(node, WindowAggregate)]
+    stateful = [node for node in walk(query) if is_stateful(node)]
     number_of = {id(node): number for number, node in enumerate(stateful)}
     regions = [
-        Region(number, node.name, node, tuple(_feeds(node.input, number, number_of)))
-        for number, node in enumerate(stateful)
+        Region(number, node.name, node, _feeds(node.inputs, number, number_of)) for number, node in enumerate(stateful)
     ]
-    outward = list(_feeds(query, OUTPUT, number_of))
+    outward = _feeds((query,), OUTPUT, number_of)
     if any(isinstance(feed.origin, Source) for feed in outward):
         # Everything that leaves passes one stateless region, which keeps the order of what it merges.
         last = len(regions)
-        regions.append(Region(last, query.name, None, tuple(_feeds(query, last, number_of))))
-        outward = [Feed(last, (), OUTPUT, 0, query.time, query.schema)]
-    return Regions(tuple(regions), tuple(outward))
+        regions.append(Region(last, query.name, None, _feeds((query,), last, number_of)))
+        outward = (Feed(last, (), OUTPUT, 0, 0, query.time, query.schema),)
+    return Regions(tuple(regions), outward)
 
 
-def _feeds(node: Node, target: int, number_of: dict[int, int]) -> Iterator[Feed]:
-    paths = list(_paths(node, (), number_of))
-    for position, (origin, steps) in enumerate(paths):
-        yield Feed(origin, steps, target, position, node.time, node.schema)
+def _feeds(nodes: Sequence[Node], target: int, number_of: dict[int, int]) -> tuple[Feed, ...]:
+    """The feeds of a target that reads these nodes, those of its first side first."""
+    paths = [
+        (side, node, origin, steps) for side, node in enumerate(nodes) for origin, steps in _paths(node, (), number_of)
+    ]
+    return tuple(
+        Feed(origin, steps, target, position, side, node.time, node.schema)
+        for position, (side, node, origin, steps) in enumerate(paths)
+    )
 
 
 def _paths(
@@ -92,7 +97,7 @@ def _paths(
     match node:
         case Source():
             yield node, after
-        case WindowAggregate():
+        case _ if is_stateful(node):
             yield number_of[id(node)], after
         case Union():
             for upstream in node.inputs:

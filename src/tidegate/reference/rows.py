@@ -1,0 +1,58 @@
+"""Tuples as the interpreter handles them: one row, as Python values, with its event time in microseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import DataError, InternalError
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.nodes import Node
+from tidegate.query.order import canonical
+from tidegate.reference.aggregates import Tuple
+
+NEVER = -math.inf
+"""The watermark before anything is known."""
+
+
+def python_row(row: pa.Table, node: Node) -> Tuple:
+    """The values of a table of one row that a node made; its event time is a number."""
+    made = row.to_pylist()[0]
+    moment = row.column(node.time).combine_chunks()
+    if moment[0].as_py() is None:
+        raise DataError(
+            f"step '{node.name}': a tuple has no event time in '{node.time}': {made}; filter such tuples out"
+        )
+    made[node.time] = moment.cast(pa.int64())[0].as_py()
+    return dict(made)
+
+
+def keys_of(keys: Keys, row: pa.Table, tuple_: Tuple) -> list[tuple[Any, ...]]:
+    """The keys of a tuple, which is given as a table of one row and as Python values."""
+    match keys:
+        case Columns(names):
+            return [tuple(tuple_[name] for name in names)]
+        case Each(column, _, distinct):
+            made = [(element,) for element in tuple_[column] or ()]
+        case KeyFunction(_, _, reads, distinct):
+            seen = row if reads is None else row.select(list(reads))
+            batch = seen.combine_chunks().to_batches()[0]
+            found = keys.key_lists(batch)[0].as_py() or []
+            made = [tuple(key.values()) if isinstance(key, dict) else (key,) for key in found]
+        case _:
+            raise InternalError(f"unknown keys {keys!r}")
+    return list({canonical(key): key for key in made}.values()) if distinct else made
+
+
+def table_of(rows: Sequence[Tuple], schema: pa.Schema) -> pa.Table:
+    """Rows as a table; event times may be given as numbers."""
+    return pa.table([_column([row[field.name] for row in rows], field.type) for field in schema], schema=schema)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind) and values and isinstance(values[0], int):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
