@@ -84,9 +84,9 @@ class Steady:
     """
 
     target_seconds: float = 0.5
-    drain_seconds: float = 30.0
+    drain_seconds: float = 120.0
     patience_seconds: float = 4.0
-    horizon_seconds: float = 60.0
+    horizon_seconds: float = 20.0
     margin: float = 0.0
     confidence: float = 3.0
     balances: bool = True
@@ -217,7 +217,8 @@ class SteadyRun:
         ahead = foreseen.within(limited)
         waiting = waiting.within(limited, ahead)
         error = math.hypot(demand.error, cost.error)
-        low, steady = self._surely(ahead, waiting, error, shards)
+        soon = self._soon_seconds(observation)
+        low, steady = self._surely(ahead, waiting, math.hypot(demand.error_ahead(soon), cost.error_ahead(soon)), shards)
         return _Need(
             low,
             self._with_room(ahead, waiting, error, shards),
@@ -231,11 +232,13 @@ class SteadyRun:
             _why(foreseen, waiting, limited),
         )
 
+    def _soon_seconds(self, observation: Observation) -> float:
+        """The time until a change is in force, as far as anything is foreseen."""
+        return self._lead_seconds + observation.period_seconds if self._settings.horizon_seconds > 0 else 0.0
+
     def _foreseen(self, observation: Observation, demand: Estimate, cost: Estimate) -> Ahead:
-        soon = later = 0.0
-        if self._settings.horizon_seconds > 0:
-            soon = self._lead_seconds + observation.period_seconds
-            later = soon + self._settings.horizon_seconds
+        soon = self._soon_seconds(observation)
+        later = soon + self._settings.horizon_seconds
         return Ahead.of(demand, cost, soon, later, EVIDENCE * observation.period_seconds)
 
     def _waiting(self, observation: Observation, demand: Estimate, cost: Estimate, foreseen: Ahead) -> Waiting:

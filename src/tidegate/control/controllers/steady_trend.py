@@ -31,16 +31,24 @@ BEND = math.sqrt(6.0)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A rate: its value now, its slope per second (0 where noise could explain it), and its relative standard error."""
+    """A rate: its value now, its slope per second (0 where noise could explain it), and its relative standard error.
+
+    `slope_error` is the standard error of the slope, relative to the value.
+    """
 
     value: float
     slope: float
     error: float
     count: int
+    slope_error: float = 0.0
 
     def ahead(self, seconds: float) -> float:
         """What it will be some time ahead, with the slope damped; never negative."""
-        return max(self.value + self.slope * DAMPING_SECONDS * -math.expm1(-seconds / DAMPING_SECONDS), 0.0)
+        return max(self.value + self.slope * _damped(seconds), 0.0)
+
+    def error_ahead(self, seconds: float) -> float:
+        """The relative standard error of that."""
+        return math.hypot(self.error, self.slope_error * _damped(seconds)) if self.slope else self.error
 
 
 class Trend:
@@ -75,12 +83,17 @@ class Trend:
         if not self._seen:
             return None
         value, slope, error = self._fit(list(self._seen), self._seen[-1][0])
-        return Estimate(max(value, 0.0), slope, error, len(self._seen))
+        return Estimate(max(value, 0.0), slope, error, len(self._seen), self.noise / math.sqrt(self._spread() or 1.0))
 
     @property
     def settled_error(self) -> float:
         """The relative standard error that the level has once the load has been constant for a while."""
         return self.noise / math.sqrt(SHORT)
+
+    def _spread(self) -> float:
+        """The squared distances of the moments from their middle, in seconds squared."""
+        middle = sum(seconds for seconds, _ in self._seen) / len(self._seen)
+        return sum((seconds - middle) ** 2 for seconds, _ in self._seen)
 
     def _learn(self, value: float) -> None:
         """Take the bend of the last three for noise: their second difference, in which no slope shows."""
@@ -119,6 +132,11 @@ class Trend:
         believed = slope * (1 - (told / slope) ** 2)
         line_error = self.noise * math.sqrt(1 / count + off**2 / spread)
         return mean + believed * off, believed, max(line_error, abs(slope - believed) * off / mean)
+
+
+def _damped(seconds: float) -> float:
+    """The time for which a slope would have to hold in full to come to what it comes to."""
+    return DAMPING_SECONDS * -math.expm1(-seconds / DAMPING_SECONDS)
 
 
 def _newest_quarter(seen: deque[tuple[float, float]]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
