@@ -24,7 +24,9 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
+from tidegate.query.builder import gather
 from tidegate.query.keys import each, keys
+from tidegate.query.tuple_form import updated
 from tidegate.run import RunResult, end_input, run, start
 from tidegate.stream import Stream, stream
 
@@ -46,6 +48,7 @@ __all__ = [
     "each",
     "end_input",
     "first",
+    "gather",
     "keys",
     "last",
     "max",
@@ -57,5 +60,6 @@ __all__ = [
     "stream",
     "sum",
     "top_k",
+    "updated",
 ]
 __version__ = "0.1.0"
