@@ -10,6 +10,7 @@ from tidegate.errors import (
     UnsupportedError,
     UserError,
 )
+from tidegate.origins import heartbeat, marked, paced
 from tidegate.progress import Progress
 from tidegate.query.aggregates import (
     collect,
@@ -24,7 +25,7 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
-from tidegate.query.builder import gather
+from tidegate.query.gather import gather
 from tidegate.query.keys import each, keys
 from tidegate.query.tuple_form import updated
 from tidegate.run import RunResult, end_input, run, start
@@ -49,12 +50,15 @@ __all__ = [
     "end_input",
     "first",
     "gather",
+    "heartbeat",
     "keys",
     "last",
+    "marked",
     "max",
     "mean",
     "min",
     "monoid",
+    "paced",
     "run",
     "start",
     "stream",

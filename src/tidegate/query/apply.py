@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -212,6 +213,25 @@ class Applies(Generic[B]):
             stream.time,
         )
         return type(stream)(node)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unbounded(Applies[B]):
+    """Streams with keys, whose windows never end."""
+
+    parts: tuple[Keyed[B], ...]
+
+    @property
+    def window(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatheredWindows(Applies[B]):
+    """Several streams with keys and the same windows."""
+
+    parts: tuple[Keyed[B], ...]
+    window: Window
 
 
 def check_not_refined(query: Node, step: str) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
-from tidegate.query.apply import Applies, check_not_refined
+from tidegate.query.apply import Applies, Unbounded, check_not_refined
 from tidegate.query.durations import Duration, parse_duration
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import (
@@ -152,7 +152,7 @@ class Keyed(Generic[B]):
         With ``lateness``, a window stays open to late tuples that long after the watermark passed its end, and each
         refinement is emitted with a higher ``revision``.
         """
-        return Windowed(self, _window(self.stream._step("window", name), size, every, lateness))
+        return Windowed(self, window_of(self.stream._step("window", name), size, every, lateness))
 
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
@@ -207,61 +207,6 @@ class Windowed(Applies[B]):
         return type(stream)(node)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unbounded(Applies[B]):
-    """Streams with keys, whose windows never end."""
-
-    parts: tuple[Keyed[B], ...]
-
-    @property
-    def window(self) -> None:
-        return None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GatheredWindows(Applies[B]):
-    """Several streams with keys and the same windows."""
-
-    parts: tuple[Keyed[B], ...]
-    window: Window
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Generic[B]):
-    """Several streams, each with its own columns, that share keys; see `gather`."""
-
-    parts: tuple[Keyed[B], ...]
-
-    def window(self, size: Duration, *, every: Duration | None = None, name: str | None = None) -> GatheredWindows[B]:
-        """Cut event time into windows, as `Keyed.window` does."""
-        return GatheredWindows(self.parts, _window(self.parts[0].stream._step("window", name), size, every, 0))
-
-    def unbounded(self) -> Unbounded[B]:
-        """Give each key one window that never ends."""
-        return Unbounded(self.parts)
-
-
-def gather(*keyed: Keyed[B]) -> Gathered[B]:
-    """Bring streams of different columns together under common keys, for `apply` with one state per input.
-
-    >>> import pyarrow as pa, tidegate as tg
-    >>> asked = tg.stream({"ts": pa.timestamp("us"), "user": pa.string()}, time="ts", name="asked")
-    >>> bought = tg.stream({"ts": pa.timestamp("us"), "by": pa.string(), "price": pa.int64()}, time="ts", name="bought")
-    >>> both = tg.gather(asked.key_by("user"), bought.key_by("by")).window("1 hour")
-    """
-    if not keyed or not all(isinstance(part, Keyed) for part in keyed):
-        raise QueryError(
-            f"gather: takes streams with keys, as in tg.gather(a.key_by('x'), b.key_by('y')); got {keyed!r}"
-        )
-    first = keyed[0].key_schema
-    for part in keyed[1:]:
-        if part.key_schema.types != first.types:
-            raise QueryError(
-                f"gather: all streams need keys of the same types; ({_columns(part.key_schema)}) is not ({_columns(first)})"
-            )
-    return Gathered(keyed)
-
-
 def source(
     name: str,
     schema: pa.Schema | Mapping[str, pa.DataType],
@@ -269,6 +214,7 @@ def source(
     time: str,
     disorder: Duration = 0,
     origin: Any = None,
+    dead_letters: str | None = None,
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema), name)
@@ -281,7 +227,7 @@ def source(
     disorder_us = parse_duration(disorder, f"stream '{name}': disorder")
     if disorder_us < 0:
         raise QueryError(f"stream '{name}': disorder must not be negative")
-    return Source(name, columns, time, disorder_us, origin)
+    return Source(name, columns, time, disorder_us, origin, dead_letters)
 
 
 def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
@@ -296,7 +242,8 @@ def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) ->
     return made
 
 
-def _window(step: str, size: Duration, every: Duration | None, lateness: Duration) -> Window:
+def window_of(step: str, size: Duration, every: Duration | None, lateness: Duration) -> Window:
+    """A checked window."""
     size_us = parse_duration(size, f"step '{step}': size")
     every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
     window = Window(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
@@ -305,8 +252,9 @@ def _window(step: str, size: Duration, every: Duration | None, lateness: Duratio
 
 
 def _describe(stream: Builder) -> str:
-    return f"{_columns(stream.schema)}; time {stream.time}"
+    return f"{show_columns(stream.schema)}; time {stream.time}"
 
 
-def _columns(schema: pa.Schema) -> str:
+def show_columns(schema: pa.Schema) -> str:
+    """Columns and their types, for messages."""
     return ", ".join(f"{field.name}: {field.type}" for field in schema)

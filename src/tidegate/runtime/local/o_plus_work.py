@@ -19,6 +19,7 @@ from tidegate.operators.turns import Turns
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
+from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.region_work import tuples_of
 from tidegate.runtime.local.regions import Region
 
@@ -45,13 +46,17 @@ class HeldByOPlus:
         return self.waiting.late
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class OPlusWork:
     """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn."""
 
     region: Region
     state: HeldByOPlus
     turns: Turns = field(default_factory=lambda: Turns(SHARDS))
+    _holding: Claims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._holding = Claims("hold", self._hold)
 
     @staticmethod
     def fresh(region: Region, node: OPlus) -> OPlusWork:
@@ -74,11 +79,11 @@ class OPlusWork:
     def settles(self) -> bool:
         return True
 
-    def derive(self, segment: Segment, instance: int) -> None:
-        for feed, tuples in tuples_of(self.region, segment):
-            self.state.waiting.hold(segment.index, feed.side, tuples, feed.time, segment.since)
-
-    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        if segment.rows:
+            self._holding.take_up(segment)
+        if segment.watermark == segment.since:
+            return
         settled, prepared = segment.derive("settled", self._settle)
         # What another instance has not done yet on a shard that was its own until lately comes first.
         if not self.turns.wait(settled.turn, owned):
@@ -86,7 +91,14 @@ class OPlusWork:
         yield from self.state.windows.process(settled, prepared, owned, segment.watermark == END)
         self.turns.done(settled.turn, owned)
 
+    def _hold(self, segment: Segment) -> None:
+        """Keep the tuples of a segment until they are settled."""
+        for feed, tuples in tuples_of(self.region, segment):
+            self.state.waiting.hold(segment.index, feed.side, tuples, feed.time, segment.since)
+
     def _settle(self, segment: Segment) -> tuple[Settled, Any]:
+        """What a segment settles. Segments come here in the order of the log: nobody goes past one that was not here."""
+        self._holding.finish(segment.index)
         ended = segment.watermark == END
         settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark, ended)
         return settled, self.state.windows.prepare(settled)
