@@ -234,7 +234,7 @@ def apply_to(parts: list[Any], kind: str, shape: str, functions: str, name: str)
 @st.composite
 def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
     """A query with one O+, or with two, or with an aggregate before or after it; its data, and how they are cut."""
-    kind = draw(st.sampled_from(sorted(APPLIED)))
+    kind = draw(st.sampled_from(["multi", "single", "single", "unbounded"]))
     shape = draw(st.sampled_from(sorted(WINDOWS)))
     key = draw(st.sampled_from(sorted(KEYS)))
     functions = draw(st.sampled_from(sorted(APPLIED[kind])))
@@ -269,7 +269,7 @@ def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
     for _ in range(draw(st.integers(1, 5))):
         parts_ = {}
         for name in ("s0", "s1", "s2"):
-            table = draw(tables(draw(st.integers(0, 7)), base))
+            table = draw(tables(draw(st.sampled_from([0, 2, 5, 9])), base))
             if name == "s1":
                 table = pa.table({_RENAMED[column]: table.column(column) for column in table.column_names})
                 table = table.select(OTHER.names).cast(OTHER)

@@ -27,7 +27,7 @@ def check_o_plus(case: OPlusCase, how: Settings, reconfigure: Reconfigurer) -> N
     assert times == sorted(times), f"{case.told}: results left out of order"
 
 
-@settings(max_examples=120)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_o_plus(data.draw(o_plus_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
