@@ -26,6 +26,9 @@ def json_parser(schema: pa.Schema, time: str | None) -> Parser:
 
     def parse(lines: bytes, count: int) -> pa.Table:
         check_utf8(lines)
+        if not lines.lstrip().startswith(b"{"):
+            # Arrow must not see it: a null that comes before any object makes its parser crash.
+            _object(lines.split(b"\n", 1)[0])
         # Objects may not share a line nor spread over several; on a single line their number tells.
         if count > 1 and (lines.count(b"}\n") != count or lines.count(b"\n{") != count - 1):
             raise NotARecord("not one object per line")

@@ -152,8 +152,12 @@ class RunningRegion:
                     return
                 owned = epoch.owned(instance)
                 continue
+            expected = self.work.may_hand_out(segment)
+            if expected:
+                # Results leave when every instance has passed the watermark on.
+                self.gate.rouse()
             made = list(self.work.results(segment, instance, owned))
-            if made or not self.alone or self.work.may_hand_out(segment):
+            if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
             for switch in self._under_way():
