@@ -75,7 +75,7 @@ def test_state_and_tuples_cannot_be_changed_in_place() -> None:
     def change(window: Any, one: Any) -> None:
         window.state["count"] += 1
 
-    with pytest.raises(tg.DataError, match=r"update failed on the tuple .*'x': 10.*cannot be changed"):
+    with pytest.raises(tg.DataError, match=r"update failed for the tuple .*'x': 10.*cannot be changed"):
         answer(WINDOWED.apply(update=change, **COUNT))
 
 
@@ -157,14 +157,14 @@ def test_a_mistake_is_told_when_the_query_is_built(build: Callable[[], Any], tol
 # Mistakes that only a tuple shows; the runtime tells them as the law does.
 
 RUN: list[tuple[Callable[[Any, Any], Any], str]] = [
-    (lambda window, one: 1 // 0, r"step 'apply_1': update failed on the tuple .*'x': \d0.*ZeroDivisionError"),
+    (lambda window, one: 1 // 0, r"step 'apply_1': update failed for the tuple .*'x': \d0.*ZeroDivisionError"),
     (lambda window, one: {"count": 1}, r"update returned, for the tuple .*return tg.updated\(state, rows=\[...\]\)"),
     (lambda window, one: tg.updated({"count": "x"}), r"a state that was not declared: count: 'x' is not int64"),
     (lambda window, one: tg.updated({"count": 2**63}), r"count: 9223372036854775808 is not int64"),
     (lambda window, one: tg.updated({"n": 1}), r"it is without 'count' and with the unknown 'n'"),
     (lambda window, one: tg.updated(None, None), r"2 states; there is one per input, and 1 inputs"),
     (lambda window, one: tg.updated(rows=[{"count": 1.5}]), r"rows that were not declared: count: 1.5 is not int64"),
-    (lambda window, one: tg.updated(rows=7), r"7 is neither a row nor a list of rows"),
+    (lambda window, one: tg.updated(rows=7), r"7 is not a row or a list of rows"),
     (lambda window, one: tg.updated(retire=True), r"only the keys of an unbounded window can be retired"),
 ]
 

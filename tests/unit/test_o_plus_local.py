@@ -137,7 +137,7 @@ def test_a_function_that_fails_after_a_reconfiguration_ends_the_run_with_its_err
     assert origin.paused.wait(60)
     job.reconfigure(instances=7)
     origin.go.set()
-    with pytest.raises(tg.DataError, match=r"step 'f': update failed on the tuple .*'k': 17.*ValueError: seventeen"):
+    with pytest.raises(tg.DataError, match=r"step 'f': update failed for the tuple .*'k': 17.*ValueError: seventeen"):
         job.wait(60)
 
 

@@ -155,7 +155,7 @@ def _struct(kind: pa.DataType) -> Shape:
     def check(value: Any) -> tuple[Any, int]:
         if isinstance(value, Record) and value.shape is shape:
             return value, value.size
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict | Mapping):
             raise Misfit("", value, kind)
         if value.keys() != parts.keys():
             missing = [name for name in parts if name not in value]

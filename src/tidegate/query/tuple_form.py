@@ -51,6 +51,10 @@ class KeyedWindow:
         return self.states[0]
 
 
+Call = tuple[str, str, Tuple | KeyedWindow]
+"""One call of a function: the step, the function's name, and what it was called for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Updated:
     """What a function makes of a window; see `updated`."""
@@ -116,50 +120,47 @@ class TupleForm:
         """Call ``update``; by default the tuple is stored in the state of its input."""
         if self.update is None:
             return Step(self._stored(window.states, arriving), [])
+        call = (step, "update", arriving)
         try:
             made = self.update(window, arriving)
         except Exception as error:
-            _failed(step, "update", f"on the tuple {dict(arriving)}", error)
+            _failed(call, error)
         if made is None:
             return Step(window.states, [])
-        told = f"for the tuple {dict(arriving)}"
         if not isinstance(made, Updated):
-            _refuse(step, "update", told, f"{made!r}; return tg.updated(state, rows=[...]) or None")
+            _refuse(call, f"{made!r}; return tg.updated(state, rows=[...]) or None")
         if not isinstance(made.retire, bool):
-            _refuse(step, "update", told, f"retire={made.retire!r}, which is neither True nor False")
+            _refuse(call, f"retire={made.retire!r}, which is neither True nor False")
         if made.retire and window.end is not None:
-            _refuse(step, "update", told, "retire=True, and only the keys of an unbounded window can be retired")
-        return Step(
-            self._states(step, "update", told, made, window), self._rows(step, "update", told, made.rows), made.retire
-        )
+            _refuse(call, "retire=True, and only the keys of an unbounded window can be retired")
+        return Step(self._states(call, made, window), self._rows(call, made.rows), made.retire)
 
     def outputs(self, step: str, window: KeyedWindow) -> list[Record]:
         """Call ``output``; by default nothing is handed out."""
         if self.output is None:
             return []
-        told = f"for the key {window.key!r}"
+        call = (step, "output", window)
         try:
-            # A generator fails while it is read.
-            made = _listed(self.output(window))
+            made = self.output(window)
         except Exception as error:
-            _failed(step, "output", told, error)
-        return self._rows(step, "output", told, made)
+            _failed(call, error)
+        return self._rows(call, made)
 
     def slides(self, step: str, window: KeyedWindow) -> tuple[Record, ...]:
         """Call ``slide`` for a window that has advanced; by default tuples before its start are purged."""
         if self.slide is None:
             assert window.start is not None
             return self._purged(window.states, window.start)
-        told = f"for the key {window.key!r}"
+        call = (step, "slide", window)
         try:
             made = self.slide(window)
         except Exception as error:
-            _failed(step, "slide", told, error)
+            _failed(call, error)
         if made is None:
             return window.states
-        if not isinstance(made, Updated) or made.retire or _listed(made.rows):
-            _refuse(step, "slide", told, f"{made!r}; return tg.updated(state), without rows, or None")
-        return self._states(step, "slide", told, made, window)
+        if not isinstance(made, Updated) or made.retire or self._rows(call, made.rows):
+            _refuse(call, f"{made!r}; return tg.updated(state), without rows, or None")
+        return self._states(call, made, window)
 
     def _stored(self, states: tuple[Record, ...], arriving: Tuple) -> tuple[Record, ...]:
         at = arriving.input
@@ -177,37 +178,27 @@ class TupleForm:
             made.append(state if len(kept) == len(held) else shape.take({STORED: kept})[0])
         return tuple(made)
 
-    def _states(self, step: str, function: str, told: str, made: Updated, window: KeyedWindow) -> tuple[Record, ...]:
+    def _states(self, call: Call, made: Updated, window: KeyedWindow) -> tuple[Record, ...]:
         if not made.states:
             return window.states
         if len(made.states) != len(self.states):
-            _refuse(
-                step,
-                function,
-                told,
-                f"{len(made.states)} states; there is one per input, and {len(self.states)} inputs",
-            )
+            _refuse(call, f"{len(made.states)} states; there is one per input, and {len(self.states)} inputs")
         taken = []
         for given, shape, empty in zip(made.states, self.shapes, self.initial, strict=True):
-            if given is None:
-                taken.append(empty)
-                continue
             try:
-                taken.append(shape.take(given)[0])
+                taken.append(empty if given is None else shape.take(given)[0])
             except Misfit as misfit:
-                _refuse(step, function, told, f"a state that was not declared: {misfit}", misfit)
+                _refuse(call, f"a state that was not declared: {misfit}", misfit)
         return tuple(taken)
 
-    def _rows(self, step: str, function: str, told: str, rows: Any) -> list[Record]:
-        taken = []
+    def _rows(self, call: Call, rows: Any) -> list[Record]:
         try:
-            for row in _listed(rows):
-                if row is None:
-                    raise Misfit("", row, "a row")
-                taken.append(self.row_shape.take(row)[0])
-        except (Misfit, TypeError) as misfit:
-            _refuse(step, function, told, f"rows that were not declared: {misfit}", misfit)
-        return taken
+            return [self.row_shape.check(row)[0] for row in _listed(rows)]
+        except Misfit as misfit:
+            _refuse(call, f"rows that were not declared: {misfit}", misfit)
+        except Exception as error:
+            # A generator fails while it is read.
+            _failed(call, error)
 
 
 def empty_state(schema: pa.Schema, given: Mapping[str, Any]) -> Record:
@@ -222,20 +213,31 @@ def stored_tuples(schema: pa.Schema) -> pa.Schema:
     return pa.schema([(STORED, pa.list_(pa.struct(list(schema))))])
 
 
-def _listed(rows: Any) -> list[Any]:
+def _listed(rows: Any) -> Iterable[Any]:
     """Rows as a function may give them: none, one mapping, or several."""
     if rows is None:
-        return []
+        return ()
+    if isinstance(rows, tuple | list):
+        return rows
     if isinstance(rows, Mapping):
-        return [rows]
+        return (rows,)
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
-        raise TypeError(f"{rows!r} is neither a row nor a list of rows")
-    return list(rows)
+        raise Misfit("", rows, "a row or a list of rows")
+    return rows
 
 
-def _failed(step: str, function: str, told: str, error: Exception) -> NoReturn:
-    raise DataError(f"step '{step}': {function} failed {told}: {type(error).__name__}: {error}") from error
+def _about(call: Call) -> str:
+    """What a function was called for; written only where something went wrong."""
+    _, _, subject = call
+    return f"the tuple {dict(subject)}" if isinstance(subject, Tuple) else f"the key {subject.key!r}"
 
 
-def _refuse(step: str, function: str, told: str, what: str, cause: Exception | None = None) -> NoReturn:
-    raise DataError(f"step '{step}': {function} returned, {told}, {what}") from cause
+def _failed(call: Call, error: Exception) -> NoReturn:
+    step, function, _ = call
+    told = f"step '{step}': {function} failed for {_about(call)}: {type(error).__name__}: {error}"
+    raise DataError(told) from error
+
+
+def _refuse(call: Call, what: str, cause: Exception | None = None) -> NoReturn:
+    step, function, _ = call
+    raise DataError(f"step '{step}': {function} returned, for {_about(call)}, {what}") from cause
