@@ -39,7 +39,7 @@ class Options:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
         for name in self.of or ():
             if name not in WINDOWED:
-                raise ValueError(f"--of names the workloads to sweep, not {name!r}; valid are: {', '.join(WINDOWED)}")
+                raise ValueError(f"--of names workloads, not {name!r}; valid are: {', '.join(WINDOWED)}")
         if self.span_seconds < 1:
             raise ValueError(f"--span-seconds must be at least 1, not {self.span_seconds:g}")
         if not 0.1 <= self.tick_ms <= 1_000:

@@ -61,6 +61,13 @@ def _first_result(options: Options) -> int:
     return first_result.run(options)
 
 
+def _cell_instances(options: Options) -> int:
+    # Imported when it runs: it needs Spark in this process.
+    from benchmarks import cell_instances
+
+    return cell_instances.run(options)
+
+
 _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())
 
 _STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x and 10x", _state_growth)
@@ -75,7 +82,9 @@ _SWEEP = Benchmark("sweep", "the highest rate sustained in process, and latency 
 
 _FIRST_RESULT = Benchmark("first-result", "process start to first result, 50,000 tuples of wordcount", _first_result)
 
+_CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and two cells on Spark", _cell_instances)
+
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark
-    for benchmark in (*_WINDOWED, _FIRST_RESULT, _SWEEP, _STATE, _RECONFIGURE, _SOAK, _SCHEDULING)
+    for benchmark in (*_WINDOWED, _FIRST_RESULT, _SWEEP, _STATE, _RECONFIGURE, _SOAK, _SCHEDULING, _CELL_INSTANCES)
 }

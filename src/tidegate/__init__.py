@@ -28,7 +28,7 @@ from tidegate.query.aggregates import (
 from tidegate.query.gather import gather
 from tidegate.query.keys import each, keys
 from tidegate.query.tuple_form import updated
-from tidegate.run import RunResult, end_input, run, start
+from tidegate.run import RunResult, end_input, run, set_instances, start
 from tidegate.stream import Stream, stream
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "monoid",
     "paced",
     "run",
+    "set_instances",
     "start",
     "stream",
     "sum",

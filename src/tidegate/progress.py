@@ -23,6 +23,7 @@ class Progress:
     could not be read and were set aside. ``ended`` says that the input has ended and every window has been handed out.
     ``latency_…`` is that of the results since the report before, from when the tuple that released them was due; None
     where no source keeps to a schedule.
+    ``instances`` is, on Spark, how many each cell ran when it last had something to do, step by step and cell by cell.
     """
 
     batch: int
@@ -40,6 +41,7 @@ class Progress:
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
     latency_max_seconds: float | None = None
+    instances: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""

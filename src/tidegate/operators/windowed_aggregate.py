@@ -83,9 +83,10 @@ class Panes:
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """One pane table of several."""
-        if len(tables) == 1:
-            return tables[0]
-        joined = unify(pa.concat_tables(tables))
+        return tables[0] if len(tables) == 1 else self.merge_rows(unify(pa.concat_tables(tables)))
+
+    def merge_rows(self, joined: pa.Table) -> pa.Table:
+        """One pane for each slice and key of a table that may hold several."""
         seen, slots = distinct(numbers(whole(joined.column(SLICE)), pa.int64()))
         codes, bound = self._codes(joined)
         grouped = group(slots * bound + codes, len(seen) * bound)
@@ -131,8 +132,11 @@ class Panes:
         wanted[codes[panes.num_rows :]] = True
         return panes.filter(pa.array(wanted[codes[: panes.num_rows]]))
 
-    def results(self, panes: pa.Table, first: int, last: int) -> Iterator[pa.Table]:
-        """The results of windows ``first`` to ``last``, in their order, from the panes of their slices."""
+    def results(self, panes: pa.Table, first: int, last: int, among: int = 0) -> Iterator[pa.Table]:
+        """The results of windows ``first`` to ``last``, in their order, from the panes of their slices.
+
+        So many windows are made at once as memory allows; ``among`` so many panes, if others are at work on the rest.
+        """
         if panes.num_rows == 0:
             return
         panes = unify(panes)
@@ -148,7 +152,7 @@ class Panes:
             windows = np.full(grouped.size, first, np.int64)
             yield self._finish(windows, self._key_columns(panes, grouped.first), states)
             return
-        at_once = max(1, _ROWS_AT_ONCE // panes.num_rows)
+        at_once = max(1, _ROWS_AT_ONCE // max(panes.num_rows, among))
         for low, high in stretches(begins, ends, at_once):
             begin, end = np.maximum(begins, low)[slots], np.minimum(ends, high)[slots]
             yield from self._run_of_windows(panes, codes, bound, begin, end, low)

@@ -163,7 +163,8 @@ def _check_headers(source: Source, headers: dict[str, tuple[str, ...]]) -> None:
         if header != headers[first]:
             raise UnsupportedError(
                 f"stream '{source.name}': {path} has the columns {choices(header)}, and {first} has "
-                f"{choices(headers[first])}; Spark takes columns of CSV files by their position. Give them one order, or run it on='local'"
+                f"{choices(headers[first])}; Spark takes columns of CSV files by their position. Give them one order, or "
+                "run it on='local'"
             )
 
 
