@@ -25,7 +25,9 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
+from tidegate.query.gather import gather
 from tidegate.query.keys import each, keys
+from tidegate.query.tuple_form import updated
 from tidegate.run import RunResult, end_input, run, set_instances, start
 from tidegate.stream import Stream, stream
 
@@ -47,6 +49,7 @@ __all__ = [
     "each",
     "end_input",
     "first",
+    "gather",
     "heartbeat",
     "keys",
     "last",
@@ -62,5 +65,6 @@ __all__ = [
     "stream",
     "sum",
     "top_k",
+    "updated",
 ]
 __version__ = "0.1.0"
