@@ -9,6 +9,7 @@ from tidegate.errors import InternalError
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import (
     Filter,
+    Join,
     MapBatches,
     Node,
     Select,
@@ -49,7 +50,9 @@ def _region(subquery: Subquery, query: Node) -> Region:
     selectivity, loosest = _selectivity(subquery)
     ordered = _read_in_order(subquery, query)
     dealt = "any instance may take any tuple"
-    if subquery.stateful is not None:
+    if isinstance(subquery.stateful, Join):
+        dealt = "every instance sees every tuple and tries its share of the pairs, whatever their keys"
+    elif subquery.stateful is not None:
         dealt = f"tuples that share a key ({subquery.stateful.keys}) meet in one instance"
     why = "; ".join(filter(None, (dealt, loosest, "what reads it needs its results in order" if ordered else "")))
     return Region("stateless" if subquery.stateful is None else "partitioned", ordered, selectivity, why)
@@ -88,5 +91,7 @@ def _of_step(node: Node) -> tuple[Selectivity, str]:
             return "any", "counts a tuple in several windows"
         case WindowAggregate():
             return "any", "counts a tuple for many keys, or for none"
+        case Join():
+            return "any", "pairs a tuple with any number of others"
         case _:
             raise InternalError(f"no selectivity is known for {type(node).__name__}")

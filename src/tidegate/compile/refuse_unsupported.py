@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Node, is_stateful, walk
+from tidegate.query.nodes import Join, Node, is_stateful, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,18 @@ def _several_stateful(query: Node) -> tuple[Node, ...]:
     return stateful if len(stateful) > 1 else ()
 
 
+def _joins(query: Node) -> tuple[Node, ...]:
+    return tuple(node for node in walk(query) if isinstance(node, Join))
+
+
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
+            Limit(
+                finds=_joins,
+                problem="joins on Spark are not supported yet",
+                remedy='run it on="local"',
+            ),
             Limit(
                 finds=_several_stateful,
                 problem="a second stateful step on Spark is not supported yet",

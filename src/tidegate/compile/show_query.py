@@ -11,6 +11,7 @@ from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean,
 from tidegate.query.durations import format_duration
 from tidegate.query.nodes import (
     Filter,
+    Join,
     MapBatches,
     Node,
     Select,
@@ -84,8 +85,17 @@ def _show(node: Node) -> tuple[str, str]:
         case WindowAggregate():
             computed = _listed(f"{column} = {show_aggregate(made)}" for column, made in node.aggregates)
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
+        case Join():
+            return "join", _join(node)
         case _:
             raise InternalError(f"no text is known for {type(node).__name__}")
+
+
+def _join(node: Join) -> str:
+    on = _listed(name if name == other else f"{name} = {other}" for name, other in node.on)
+    near = f"window {node.window}" if node.within_us is None else f"within {format_duration(node.within_us)}"
+    where = f"where {node.where}" if node.where is not None else ""
+    return "; ".join(filter(None, (on and f"on {on}", near, where)))
 
 
 def _columns(node: Node) -> str:

@@ -17,6 +17,8 @@ from tidegate.errors import InternalError, QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.keys import Keys
+from tidegate.query.predicates.predicate import Predicate
+from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform
 from tidegate.query.windows import Window
 
@@ -131,8 +133,42 @@ class WindowAggregate:
         return (self.input,)
 
 
+@dataclass(frozen=True, slots=True)
+class JoinColumn:
+    """A column of a join's result: its name, and the side and column it comes from."""
+
+    name: str
+    side: Side
+    column: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """Pairs of tuples that are near in time, equal in their keys, and for which a predicate is true.
+
+    Near is at most ``within_us`` apart, and a pair's event time the later of the two; or in a ``window`` together: then the
+    pair is there once for each, at its end − 1 µs. ``bands`` lets conditions on differences be served by sorting.
+    """
+
+    name: str
+    left: Node
+    right: Node
+    on: tuple[tuple[str, str], ...]
+    within_us: int | None
+    window: Window | None
+    where: Predicate | None
+    columns: tuple[JoinColumn, ...]
+    schema: pa.Schema
+    time: str
+    bands: bool = True
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate
+Stateful = WindowAggregate | Join
 Node = Source | Stateless | Union | Stateful
 
 

@@ -11,7 +11,7 @@ from tidegate.compile.plan import Place, Plan
 from tidegate.compile.prune_columns import prune_columns
 from tidegate.errors import InternalError
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Node, Source, Stateless, Union, WindowAggregate, sources
+from tidegate.query.nodes import Join, Node, Source, Stateless, Union, WindowAggregate, sources
 from tidegate.runtime.spark import processor as light
 from tidegate.runtime.spark.cell_frames import CellFrames
 from tidegate.runtime.spark.cells import cell_keys
@@ -64,7 +64,7 @@ def detached(step: Stateless) -> Stateless:
 def _feed(plan: Plan, node: WindowAggregate, branch: Node, cells: int) -> Feed:
     steps: list[Stateless] = []
     while not isinstance(branch, Source) and plan.place(branch) is Place.KERNEL:
-        if isinstance(branch, Union | WindowAggregate):
+        if isinstance(branch, Union | WindowAggregate | Join):
             raise InternalError(f"step '{branch.name}' cannot be fused into a kernel")
         steps.insert(0, branch)
         branch = branch.input
