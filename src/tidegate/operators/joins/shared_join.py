@@ -173,9 +173,10 @@ class SharedJoin:
     def passed(self, instance: int, number: int, watermark: int | None) -> None:
         """An instance has done all of its work on a segment."""
         with self._lock:
+            moved = self._reached[instance][1] != watermark
             self._reached[instance] = (number, watermark)
-            self._settle(number)
-            self._forget()
+            if moved:
+                self._forget()
 
     def compact(self) -> None:
         """Merge small pieces of state into larger ones, unless somebody is at it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -11,15 +11,20 @@ from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.operators.joins.shared_join import Lifted, SharedJoin
 from tidegate.operators.shared_windows import Array
+from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class JoinWork:
-    """A join: reading a segment is shared, its pairs are tried by all, each its share."""
+    """A join: each segment is read once; its pairs are tried by all instances, each its share."""
 
     region: Region
     state: SharedJoin
+    _reading: Claims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reading = Claims("read", self._read)
 
     @property
     def held(self) -> SharedJoin:
@@ -29,17 +34,16 @@ class JoinWork:
     def settles(self) -> bool:
         return self.state.node.window is not None
 
-    def derive(self, segment: Segment, instance: int) -> Lifted:
-        sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
-        for feed, table in tuples_of(self.region, segment):
-            sides[feed.side].append(table)
-        return self.state.lift(segment.index, sides, _known(segment.since))
-
-    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        if segment.rows:
+            self._reading.take_up(segment)
+        if not self.may_hand_out(segment):
+            return
+        self._reading.finish(segment.index)
         if self.settles:
             yield from self.state.pairs_expired(segment.index, _known(segment.since), _known(segment.watermark), owned)
-        elif isinstance(derived, Lifted):
-            yield from self.state.pairs_within(segment.index, derived, owned)
+        elif segment.rows:
+            yield from self.state.pairs_within(segment.index, self._reading.result(segment), owned)
 
     def may_hand_out(self, segment: Segment) -> bool:
         window = self.state.node.window
@@ -58,7 +62,13 @@ class JoinWork:
         self.state.compact()
 
     def abort(self) -> None:
-        """Nobody waits: what is shared is never changed."""
+        """Nobody waits but for reading a segment, which ends."""
+
+    def _read(self, segment: Segment) -> Lifted:
+        sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        for feed, table in tuples_of(self.region, segment):
+            sides[feed.side].append(table)
+        return self.state.lift(segment.index, sides, _known(segment.since))
 
 
 def _known(watermark: int) -> int | None:
