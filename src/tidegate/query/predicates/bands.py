@@ -132,10 +132,10 @@ def _between(sum_: _Linear | None, low: float, high: float, scale: float) -> Ite
     left, right = sorted(sum_.terms, key=lambda column: column.side)
     low, high = low - sum_.constant, high - sum_.constant
     if sum_.terms[left] < 0:
-        low, high = -high, -low
+        low, high = 0.0 - high, 0.0 - low
     if not (math.isnan(low) or math.isnan(high)):
         yield Band(left, right, low, high, scale + sum_.scale)
 
 
 def _plain(value: float) -> str:
-    return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:g}"
+    return f"{value + 0.0:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:g}"
