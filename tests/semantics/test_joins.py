@@ -153,7 +153,7 @@ def test_over_windows_a_tuple_takes_part_where_it_is_not_too_late(runtime: Runti
             rows(CALLS, *[("10:00", "", 0)] * 3).column("ts").to_pylist(), [(1, 2), (1, 3), (2, 3)], strict=True
         )
     ]
-    assert result.late == 2, 'it is late on both sides'
+    assert result.late == 2, "it is late on both sides"
 
 
 def test_a_silent_side_keeps_nothing_from_ending(runtime: Runtime) -> None:
