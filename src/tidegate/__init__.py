@@ -26,7 +26,7 @@ from tidegate.query.aggregates import (
     top_k,
 )
 from tidegate.query.keys import each, keys
-from tidegate.run import RunResult, end_input, run, start
+from tidegate.run import RunResult, end_input, run, set_instances, start
 from tidegate.stream import Stream, stream
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "monoid",
     "paced",
     "run",
+    "set_instances",
     "start",
     "stream",
     "sum",

@@ -19,6 +19,7 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
+from tidegate.operators.memory import keep_memory
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, WindowAggregate, sources
@@ -72,6 +73,7 @@ class LocalJob:
     settings: Settings = field(default_factory=Settings)
     report: Callable[[Progress], None] = lambda _: None
     latencies: Latencies = field(default_factory=Latencies)
+    _recent: Latencies = field(default_factory=Latencies)
     _plan: Regions = field(init=False)
     _regions: list[RunningRegion] = field(default_factory=list)
     _gates: list[Gate] = field(default_factory=list)
@@ -92,15 +94,13 @@ class LocalJob:
 
     def start(self) -> LocalJob:
         """Start all threads."""
+        keep_memory()
         plan = self._plan
         epoch = RunningRegion.first_epoch(self.settings.instances)
         gates: dict[int, Gate] = {}
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
-            # Where others wait for watermarks, every instance has to pass on every one of them.
-            windows = region.operator.window if isinstance(region.operator, WindowAggregate) else None
-            eager = not self._is_alone(region) or windows is None or windows.lateness > 0
-            gates[region.number] = self._gate(region.inputs, epoch.instances, names, eager)
+            gates[region.number] = self._gate(region.inputs, epoch.instances, names, self._is_eager(region))
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self._gates = list(gates.values())
         for region in plan.regions:
@@ -240,6 +240,11 @@ class LocalJob:
         """Whether a region leads to the output and nowhere else, and nothing else leads there."""
         return self._plan.feeds_from(region.number) == self._plan.outputs and len(self._plan.outputs) == 1
 
+    def _is_eager(self, region: Region) -> bool:
+        """Whether every instance has to see every segment at once: where somebody waits for each of its watermarks."""
+        windows = isinstance(region.operator, WindowAggregate) and not region.operator.window.lateness
+        return not (windows and self._is_alone(region))
+
     def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str], eager: bool = True) -> Gate:
         """The gate in front of a region, or of the output, with the sources it begins with."""
         specs = []
@@ -301,13 +306,16 @@ class LocalJob:
         settles = any(running.work.settles for running in self._regions)
         due = [schedule.due(latest + settles) for schedule in self._schedules]
         if all(moment is not None for moment in due):
-            self.latencies.add(time.monotonic() - max(moment for moment in due if moment is not None), results)
+            seconds = time.monotonic() - max(moment for moment in due if moment is not None)
+            self.latencies.add(seconds, results)
+            self._recent.add(seconds, results)
 
     def _tell(self, now: float, watermark: int) -> None:
         """Report progress."""
         before, rows_before = self._reported
         rows = self.rows
         self._reported = (now, rows)
+        recent, self._recent = self._recent, Latencies()
         known = START < watermark < END
         self.report(
             Progress(
@@ -323,6 +331,9 @@ class LocalJob:
                 results_total=self._results,
                 malformed_total=self.malformed,
                 ended=watermark == END,
+                latency_p50_seconds=recent.quantile(0.5),
+                latency_p99_seconds=recent.quantile(0.99),
+                latency_max_seconds=recent.max_seconds,
             )
         )
 

@@ -40,6 +40,7 @@ class Job:
     spark: SparkSession | str | None
     files_per_batch: int | None
     bounded: bool
+    instances: int
     report: Callable[[Progress], None]
     say: Callable[[str], None]
 
@@ -126,7 +127,7 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
     for note in notes:
         job.say(note)
     query = _on_streams(job.query, checkpoint, session.spark, paces)
-    df = _dataframe(query, checkpoint).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+    df = _dataframe(query, checkpoint, job.instances).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
     stateful = any(map(is_stateful, walk(query)))
     tally = Tally(checkpoint.control)
     with stop_signals() as stop_requested:
@@ -165,10 +166,10 @@ def _on_streams(query: Node, checkpoint: Checkpoint, spark: SparkSession, paces:
     return rewrite(query, lambda node: streams.get(id(node), node))
 
 
-def _dataframe(query: Node, checkpoint: Checkpoint) -> DataFrame:
+def _dataframe(query: Node, checkpoint: Checkpoint, instances: int) -> DataFrame:
     checkpoint.control.mkdir(exist_ok=True)
     try:
-        return to_dataframe(query, control=str(checkpoint.control))
+        return to_dataframe(query, control=str(checkpoint.control), instances=instances)
     except NotImplementedError as error:
         raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
 
