@@ -1,5 +1,6 @@
 """Elastic, deterministic stream processing for Python, on Spark."""
 
+from tidegate.elastic.given import Elastic
 from tidegate.errors import (
     CheckpointError,
     DataError,
@@ -31,6 +32,7 @@ from tidegate.stream import Stream, stream
 __all__ = [
     "CheckpointError",
     "DataError",
+    "Elastic",
     "EnvironmentFault",
     "InternalError",
     "Progress",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +19,15 @@ from tidegate.results import format_of, local_folder, read_results, visible_entr
 from tidegate.stream import Stream
 
 if TYPE_CHECKING:
+    from tidegate.control.controller import Controller
+    from tidegate.control.rules import Rule, Rules
+    from tidegate.elastic.given import Elastic
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.spark.types import SparkSession
 
 RUNTIMES = ("spark", "local", "reference")
+LOOK_SECONDS = 0.2
+"""How often an elastic query in this process is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ def run(
     progress: Callable[[Progress], None] | bool = True,
     bounded: bool | None = None,
     instances: int | tuple[int, int] | None = None,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
     show: int = 20,
 ) -> RunResult:
     """Run a query and put its results in a folder, or on the screen.
@@ -80,6 +87,9 @@ def run(
     local one is started and stopped afterwards. ``files_per_batch`` is how many files make a batch, given files that
     were written in the order of their names; otherwise all of them make one. ``progress`` is called after every batch;
     True prints to standard error.
+
+    With ``elastic`` the query follows its load, in process by its instances, on Spark by its executors: True, a controller
+    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md).
     """
     if not isinstance(query, Stream):
         raise QueryError(
@@ -97,10 +107,12 @@ def run(
     if instances is not None and on != "local":
         raise QueryError(f"instances={instances} is for on='local'; on {on!r} leave it out")
     if on == "reference":
+        if elastic:
+            raise QueryError("elastic=... is for on='local' and on='spark'; the reference runs alone")
         return _on_reference(query, folder, kind, show)
     if on == "local":
-        return _on_local(query, folder, kind, instances, progress, show)
-    return _on_spark(query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, show)
+        return _on_local(query, folder, kind, instances, progress, show, elastic)
+    return _on_spark(query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, show, elastic)
 
 
 def start(
@@ -112,12 +124,14 @@ def start(
     instances: int | tuple[int, int] = 2,
     segment_rows: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
     ``instances`` is how many threads each subquery has to begin with; of two numbers the second is how many it may get.
     ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
-    them. Results come in the order of event time, whatever the instances are and whenever they change.
+    them. Results come in the order of event time, whatever the instances are and whenever they change. With ``elastic``, as
+    in `run`, they follow the load; ``job.scaling`` tells what was decided.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -129,7 +143,11 @@ def start(
     True
     """
     from tidegate.compile.compiler import compile_query
+    from tidegate.elastic.faults import Patience
+    from tidegate.elastic.given import elastic_of, most_of
+    from tidegate.elastic.prepare import prepare_scaling
     from tidegate.runtime.local.job import LocalJob, Settings
+    from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
     from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
 
     if on != "local":
@@ -144,9 +162,28 @@ def start(
         case _:
             output = ToFunction(to)
     first, most = instances if isinstance(instances, tuple) else (instances, max(instances, 32))
+    wanted = elastic_of(elastic)
+    limit = most if isinstance(instances, tuple) else max(_cores(), first)
+    rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
+    most = max(most, most_of(rules)) if rules else most
     settings = Settings(first, most) if segment_rows is None else Settings(first, most, segment_rows)
     plan = compile_query(query.node, "local")
-    return LocalJob(plan.query, output, settings, progress or (lambda _: None)).start()
+    job = LocalJob(plan.query, output, settings, progress or (lambda _: None))
+    if wanted is not None and rules is not None:
+        rules.check(job.subqueries)
+        job.scaling = prepare_scaling(
+            wanted,
+            rules,
+            LocalObserver(job),
+            LocalActuator(job),
+            name=query.node.name,
+            period_seconds=LOOK_SECONDS,
+            patience=Patience(overdue_seconds=5.0, silent_seconds=5.0),
+        )
+    job.start()
+    if job.scaling is not None:
+        job.scaling.start()
+    return job
 
 
 def end_input(control: str | Path) -> None:
@@ -170,6 +207,7 @@ def _on_spark(
     progress: Callable[[Progress], None] | bool,
     bounded: bool | None,
     show: int,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
 ) -> RunResult:
     try:
         from tidegate.runtime.spark.execution import Job, execute
@@ -215,6 +253,7 @@ def _on_local(
     instances: int | tuple[int, int] | None,
     progress: Callable[[Progress], None] | bool,
     show: int,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
 ) -> RunResult:
     from tidegate.runtime.local.outputs import ToScreen
 
@@ -222,7 +261,14 @@ def _on_local(
     line = ProgressLine() if progress is True else None
     report: Callable[[Progress], None] | None = line or (progress if callable(progress) else None)
     began = time.monotonic()
-    job = start(query, to=folder or screen.write, format=kind, instances=instances or 2, progress=report)
+    job = start(
+        query,
+        to=folder or screen.write,
+        format=kind,
+        instances=instances or (1 if elastic else 2),
+        progress=report,
+        elastic=elastic,
+    )
     try:
         job.wait()
     except BaseException:
@@ -244,6 +290,11 @@ def _on_local(
         finished=True,
         seconds=time.monotonic() - began,
     )
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _empty(folder: Path) -> Path:

@@ -28,8 +28,10 @@ ALLOWED: dict[str, set[str]] = {
     "progress": set(),
     "results": {"errors", "files"},
     "screen": set(),
-    "runtime.local": {"errors", "query", "operators", "gate", "files", "progress", "results", "screen"},
+    "elastic": {"errors", "control", "telemetry"},
+    "runtime.local": {"errors", "control", "query", "operators", "gate", "files", "progress", "results", "screen"},
     "runtime.spark": {
+        "control",
         "errors",
         "query",
         "compile",
@@ -42,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
         "screen",
     },
 }
-WIRING = {"", "cli", "demo", "run", "stream", "testing"}
+WIRING = {"", "autoscale", "cli", "demo", "run", "stream", "testing"}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,13 +21,18 @@ from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.local.epochs import Reconfiguration
+from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
 from tidegate.runtime.local.latency import Latencies, Schedule
+from tidegate.runtime.local.metered import MeteredWork
 from tidegate.runtime.local.origins import Heartbeat, Marked, arrivals_of
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Held, work_of
 from tidegate.runtime.local.regions import OUTPUT, Feed, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
+
+if TYPE_CHECKING:
+    from tidegate.elastic.scaling import Scaling
 
 SEGMENT_ROWS = 65_536
 SEGMENT_BYTES = 2 << 20
@@ -53,13 +59,17 @@ class Settings:
 
 @dataclass(slots=True, eq=False)
 class LocalJob:
-    """A running query. Made by `tidegate.start`; every method may be called from any thread."""
+    """A running query. Made by `tidegate.start`; every method may be called from any thread.
+
+    ``scaling`` is what changes its instances with the load, if it was started with ``elastic``; it ends with the run.
+    """
 
     query: Node
     output: Output
     settings: Settings = field(default_factory=Settings)
     report: Callable[[Progress], None] = lambda _: None
     latencies: Latencies = field(default_factory=Latencies)
+    scaling: Scaling | None = None
     _plan: Regions = field(init=False)
     _regions: list[RunningRegion] = field(default_factory=list)
     _gates: list[Gate] = field(default_factory=list)
@@ -69,6 +79,8 @@ class LocalJob:
     _stopping: bool = False
     _done: threading.Event = field(default_factory=threading.Event)
     _rows: dict[str, int] = field(default_factory=dict)
+    _due: dict[str, float | None] = field(default_factory=dict)
+    _read: set[str] = field(default_factory=set)
     _newest: int = START
     _results: int = 0
     _segments: int = 0
@@ -92,7 +104,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    work_of(region),
+                    MeteredWork(work_of(region)),
                     gates[region.number],
                     outlets,
                     self._pool,
@@ -107,7 +119,7 @@ class LocalJob:
             running.start()
         for source in sources(self.query):
             feeds = plan.feeds_from(source)
-            self._rows[source.name] = 0
+            self._rows[source.name], self._due[source.name] = 0, None
             schedule = Schedule()
             self._schedules.append(schedule)
             self._pool.run(
@@ -117,6 +129,11 @@ class LocalJob:
             )
         self._pool.run(lambda: self._guard(lambda: self._collect(gates[OUTPUT], plan.outputs), last=True))
         return self
+
+    @property
+    def subqueries(self) -> tuple[str, ...]:
+        """The names of what has instances of its own."""
+        return tuple(region.name for region in self._plan.regions)
 
     @property
     def instances(self) -> Mapping[str, int]:
@@ -152,6 +169,21 @@ class LocalJob:
     def segments(self) -> int:
         """Segments of results handed out so far."""
         return self._segments
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over, well or not."""
+        return self._done.is_set()
+
+    def figures(self, now: float) -> JobFigures:
+        """What has been counted until now, the present moment of the monotonic clock."""
+        return JobFigures(
+            now,
+            tuple(self._figures_of(running) for running in self._regions),
+            {name: SourceFigures(rows, self._due[name], name in self._read) for name, rows in self._rows.items()},
+            self._newest if self._newest > START else None,
+            self.latencies.measured,
+        )
 
     def reconfigure(
         self,
@@ -189,7 +221,7 @@ class LocalJob:
         """Wait for the end of the run; raises what made it fail. False if it has not ended in time."""
         if not self._done.wait(timeout_seconds):
             return False
-        self._pool.close()
+        self._close()
         if self._failure is not None:
             raise self._failure
         return True
@@ -202,7 +234,28 @@ class LocalJob:
         """End the run at once; windows that are open are not handed out."""
         self._fail(_Cancelled())
         self._done.wait()
+        self._close()
+
+    def _close(self) -> None:
+        if self.scaling is not None:
+            self.scaling.stop()
         self._pool.close()
+
+    def _figures_of(self, running: RunningRegion) -> RegionFigures:
+        epoch, region = running.epoch, running.region
+        origins = [feed.origin for feed in region.inputs]
+        watermark = running.gate.watermark
+        return RegionFigures(
+            region.name,
+            epoch.instances,
+            tuple(epoch.mapping.tolist()),
+            running.work.busy_seconds if isinstance(running.work, MeteredWork) else {},
+            running.gate.traffic(),
+            running.gate.blocked_times(),
+            tuple(dict.fromkeys(self._plan.regions[each].name for each in origins if isinstance(each, int))),
+            tuple(dict.fromkeys(each.name for each in origins if isinstance(each, Source))),
+            watermark if START < watermark < END else None,
+        )
 
     def _region(self, name: str | None) -> RunningRegion:
         found = [running for running in self._regions if name in (None, running.region.name)]
@@ -258,6 +311,8 @@ class LocalJob:
                     for way in ways:
                         way.add(part)
                 self._rows[source.name] += arrival.what.num_rows
+                self._due[source.name] = arrival.due
+        self._read.add(source.name)
         for way in ways:
             way.end()
 

@@ -54,3 +54,14 @@ class Latencies:
         order = np.argsort(self._seconds)
         passed = np.cumsum(np.asarray(self._weights)[order])
         return float(np.asarray(self._seconds)[order][np.searchsorted(passed, share * passed[-1])])
+
+    @property
+    def measured(self) -> int:
+        """How many times results were measured so far."""
+        return len(self._weights)
+
+    def mean_since(self, measured: int) -> float | None:
+        """The mean latency of the results that left after so many measurements; None if there are none."""
+        seconds, weights = self._seconds[measured:], self._weights[measured:]
+        total = sum(weights)
+        return sum(map(float.__mul__, seconds, map(float, weights))) / total if total else None

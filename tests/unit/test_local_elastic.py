@@ -1,0 +1,140 @@
+"""A job in this process that follows its load: what is observed of it, and that nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.control.rules import Rules, default_rule
+from tidegate.errors import UserError
+from tidegate.gate.congestion import BlockedTimes
+from tidegate.gate.traffic import Traffic
+from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
+from tidegate.runtime.local.observe import observed
+from tidegate.runtime.local.origins import Paced
+from tidegate.telemetry.export import Chosen, decisions
+from tidegate.testing import answer, difference
+
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = {"ts": TIME, "k": pa.int64()}
+BATCH_SECONDS = 0.02
+
+
+def steps(rates: list[int], step_seconds: float) -> Iterator[tuple[float, pa.RecordBatch]]:
+    """Batches on a schedule: each rate, in tuples per second, for so long."""
+    per_step = round(step_seconds / BATCH_SECONDS)
+    for number, rate in enumerate(np.repeat(rates, per_step)):
+        rows = int(rate * BATCH_SECONDS)
+        times = number * 20_000 + np.arange(rows) * 20_000 // rows
+        yield (
+            (number + 1) * BATCH_SECONDS,
+            pa.record_batch([pa.array(times).cast(TIME), pa.array(times % 97)], ["ts", "k"]),
+        )
+
+
+def waiting(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Work of 0.2 ms a tuple that needs no core, as a call to a service would."""
+    time.sleep(batch.num_rows * 0.0002)
+    return batch
+
+
+def counts(stream: tg.Stream) -> tg.Stream:
+    return stream.key_by("k").window("100 milliseconds").aggregate(n=tg.count())
+
+
+def test_instances_follow_stepped_loads_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    rates = [1_000, 10_000, 1_000, 10_000, 1_000]
+    source = tg.stream(Paced(steps(rates, 2.0)), time="ts", schema=SCHEMA, name="load")
+    query = counts(source.map_batches(waiting))
+    answers: list[pa.Table] = []
+    path = tmp_path / "run.ledger"
+    job = tg.start(query, to=answers.append, instances=(1, 4), segment_rows=200, elastic=tg.Elastic(ledger=path))
+    job.wait()
+
+    tuples = pa.Table.from_batches([batch for _, batch in steps(rates, 2.0)])
+    expected = answer(counts(tg.stream(tuples, time="ts"))).rows
+    told = difference(expected, pa.concat_tables(answers))
+    assert told is None, told
+
+    assert job.scaling is not None
+    assert job.scaling.failure is None
+    reached = [decision.instances for decision in job.scaling.changes]
+    assert max(reached) > 1, "the load of 10,000/s needs more than one instance of 5,000/s"
+    assert min(reached[reached.index(max(reached)) :]) < max(reached), "they were given back"
+    written = decisions(path, Chosen(changes_only=True))
+    assert written.num_rows == len(reached)
+    assert all("due" in why for why in written["why"].to_pylist())
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    source = tg.stream(Paced(steps([1_000, 20_000], 0.8)), time="ts", schema=SCHEMA)
+    query = source.map_batches(waiting).key_by("k").window("1 second").aggregate(n=tg.count())
+    path = tmp_path / "run.ledger"
+    job = tg.start(
+        query,
+        to=lambda _: None,
+        instances=(1, 4),
+        segment_rows=200,
+        elastic=tg.Elastic(dry_run=True, shadows=("ds2",), ledger=path),
+    )
+    job.wait()
+    results = set(decisions(path, Chosen(changes_only=True))["result"].to_pylist())
+    assert results <= {"advised"}
+    assert set(job.instances.values()) == {1}
+
+
+def test_a_misspelt_subquery_and_a_bad_ledger_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    query = tg.stream(pa.table({"ts": pa.array([0], TIME), "k": [1]}), time="ts").key_by("k").window(10)
+    counts = query.aggregate(n=tg.count())
+    with pytest.raises(UserError, match="no subquery 'sped'; the query has"):
+        tg.start(counts, elastic=Rules.by_name({"sped": default_rule()}))
+    with pytest.raises(UserError, match="there is no folder"):
+        tg.start(counts, elastic=tg.Elastic(ledger=tmp_path / "missing" / "l"))
+    with pytest.raises(UserError, match="the reference runs alone"):
+        tg.run(counts, on="reference", elastic=True)
+
+
+def region(
+    admitted: int, passed: int, busy: dict[int, float], blocked: float, at: float, ended: bool = False
+) -> RegionFigures:
+    sources = {} if ended else {"s": blocked}
+    traffic = Traffic(admitted, admitted, passed)
+    return RegionFigures("q", tuple(busy), (0, 1), busy, traffic, BlockedTimes(at, sources), (), ("s",), 1_000_000)
+
+
+def figures(at: float, of: RegionFigures, rows: int, due: float | None = None) -> JobFigures:
+    return JobFigures(at, (of,), {"s": SourceFigures(rows, due, False)}, 3_000_000, 0)
+
+
+def test_an_observation_is_the_difference_of_two_readings() -> None:
+    before = figures(10.0, region(1_000, 900, {0: 1.0}, 0.5, 10.0), 1_000)
+    after = figures(12.0, region(3_000, 2_500, {0: 2.5, 3: 0.5}, 1.5, 12.0), 3_000)
+    (made,) = observed(before, after, 8.0, 0.25)
+    assert (made.time_seconds, made.period_seconds, made.instances) == (4.0, 2.0, 2)
+    assert (made.admitted, made.processed, made.backlog) == (1_000.0, 800.0, 500)
+    assert made.congestion == 0.5
+    assert made.offered == 2_000.0, "a source that is blocked half of the time would deliver twice as much"
+    assert made.demand == made.offered
+    assert made.busy == (0.75, 0.25)
+    assert (made.watermark_lag_seconds, made.latency_seconds) == (2.0, 0.25)
+
+
+def test_a_schedule_says_what_is_offered_and_what_waits_in_the_source() -> None:
+    before = figures(10.0, region(1_000, 900, {0: 1.0}, 0.0, 10.0), 1_000, due=10.0)
+    after = figures(12.0, region(2_000, 1_900, {0: 2.0}, 1.0, 12.0), 2_000, due=10.5)
+    (made,) = observed(before, after, 8.0)
+    assert made.offered == 2_000.0, "1,000 rows were due in half a second"
+    assert made.backlog == 100 + 3_000, "and the source is one and a half seconds behind"
+
+
+def test_what_is_not_known_is_absent() -> None:
+    before = figures(10.0, region(1_000, 900, {}, 0.0, 10.0), 1_000)
+    unknown = RegionFigures("q", (0,), (0, 0), {}, Traffic(1_000, 1_000, 900), BlockedTimes(12.0, {}), (), ("s",), None)
+    (made,) = observed(before, figures(12.0, unknown, 1_000), 8.0)
+    assert (made.busy, made.congestion, made.watermark_lag_seconds, made.latency_seconds) == (None, None, None, None)
