@@ -1,5 +1,6 @@
 """Elastic, deterministic stream processing for Python, on Spark."""
 
+from tidegate.autoscale import autoscale
 from tidegate.elastic.given import Elastic
 from tidegate.errors import (
     CheckpointError,
@@ -42,6 +43,7 @@ __all__ = [
     "TidegateError",
     "UnsupportedError",
     "UserError",
+    "autoscale",
     "collect",
     "count",
     "distinct",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,7 +177,7 @@ def start(
             LocalObserver(job),
             LocalActuator(job),
             name=query.node.name,
-            period_seconds=LOOK_SECONDS,
+            period_seconds=wanted.period_seconds or LOOK_SECONDS,
             patience=Patience(overdue_seconds=5.0, silent_seconds=5.0),
         )
     job.start()
@@ -217,6 +217,9 @@ def _on_spark(
             f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
         ) from error
 
+    from tidegate.autoscale import prepare_autoscale
+    from tidegate.elastic.given import elastic_of
+
     if bounded is None:
         bounded = all(isinstance(source.origin, Files | pa.Table | None) for source in sources(query.node))
     sink: Sink = Screen(query.time, show, live=not bounded)
@@ -228,7 +231,11 @@ def _on_spark(
     say = line.say if line is not None else lambda _: None
     began = time.monotonic()
     try:
-        outcome = execute(Job(query.node, sink, where, spark, files_per_batch, bounded, report, say))
+        job = Job(query.node, sink, where, spark, files_per_batch, bounded, report, say)
+        wanted = elastic_of(elastic)
+        if wanted is not None:
+            job = replace(job, beside=lambda running: prepare_autoscale(running, wanted).start())
+        outcome = execute(job)
     finally:
         if line is not None:
             line.close()

@@ -31,6 +31,10 @@ def seen(seconds: float, instances: int) -> Observation:
     return Observation("q", seconds, 1.0, instances, processed=1.0, busy=(0.5,) * instances)
 
 
+def look(watch: FaultWatch, observation: Observation) -> list[tuple[Notice, str]]:
+    return watch.seen(observation, observation.time_seconds)
+
+
 def kinds(told: Iterable[tuple[Notice, str]]) -> list[Notice]:
     return [notice for notice, _ in told]
 
@@ -41,27 +45,27 @@ def up(instances: int) -> Decision:
 
 def test_a_request_that_is_not_fulfilled_is_told_once_and_so_is_its_end() -> None:
     watch = FaultWatch(SOON)
-    watch.seen(seen(1, 1))
+    look(watch, seen(1, 1))
     watch.asked(up(2), 1.0)
-    assert kinds(watch.seen(seen(5, 1))) == []
-    late = watch.seen(seen(11, 1))
+    assert kinds(look(watch, seen(5, 1))) == []
+    late = look(watch, seen(11, 1))
     assert kinds(late) == [Notice.REQUEST_OVERDUE]
     assert "2 were asked for 10 s ago and there are 1" in late[0][1]
-    assert kinds(watch.seen(seen(12, 1))) == []
-    assert kinds(watch.seen(seen(13, 2))) == [Notice.REQUEST_FULFILLED]
-    assert kinds(watch.seen(seen(14, 2))) == []
+    assert kinds(look(watch, seen(12, 1))) == []
+    assert kinds(look(watch, seen(13, 2))) == [Notice.REQUEST_FULFILLED]
+    assert kinds(look(watch, seen(14, 2))) == []
 
 
 def test_a_request_that_is_fulfilled_in_time_is_not_worth_telling() -> None:
     watch = FaultWatch(SOON)
-    watch.seen(seen(1, 1))
+    look(watch, seen(1, 1))
     watch.asked(up(3), 1.0)
-    assert [kinds(watch.seen(seen(2 + step, n))) for step, n in enumerate((1, 2, 3, 3))] == [[], [], [], []]
+    assert [kinds(look(watch, seen(2 + step, n))) for step, n in enumerate((1, 2, 3, 3))] == [[], [], [], []]
 
 
 def test_instances_that_go_or_come_by_themselves_are_told() -> None:
     watch = FaultWatch(SOON)
-    assert [kinds(watch.seen(seen(step + 1, n))) for step, n in enumerate((2, 1, 2))] == [
+    assert [kinds(look(watch, seen(step + 1, n))) for step, n in enumerate((2, 1, 2))] == [
         [],
         [Notice.INSTANCES_LOST],
         [Notice.INSTANCES_CAME],
@@ -70,20 +74,20 @@ def test_instances_that_go_or_come_by_themselves_are_told() -> None:
 
 def test_one_that_dies_while_more_are_asked_for_is_told() -> None:
     watch = FaultWatch(SOON)
-    watch.seen(seen(1, 2))
+    look(watch, seen(1, 2))
     watch.asked(up(3), 1.0)
-    assert kinds(watch.seen(seen(2, 1))) == [Notice.INSTANCES_LOST]
+    assert kinds(look(watch, seen(2, 1))) == [Notice.INSTANCES_LOST]
 
 
 def test_silence_is_told_once_with_its_reason_and_so_is_its_end() -> None:
     watch = FaultWatch(SOON)
-    watch.seen(seen(1, 1))
+    look(watch, seen(1, 1))
     assert watch.unheard(10, "refused") == []
     told = watch.unheard(11, "connection refused")
     assert kinds(told) == [Notice.SILENT]
     assert "10 s: connection refused" in told[0][1]
     assert watch.unheard(30, "connection refused") == []
-    assert kinds(watch.seen(seen(40, 1))) == [Notice.HEARD]
+    assert kinds(look(watch, seen(40, 1))) == [Notice.HEARD]
 
 
 @dataclass

@@ -38,12 +38,15 @@ class FaultWatch:
         """A change was accepted at this time."""
         self._asked, self._overdue = (decision.instances, seconds), False
 
-    def seen(self, observation: Observation) -> Told:
-        """What an observation says about requests and about instances that came or went by themselves."""
+    def seen(self, observation: Observation, at_seconds: float) -> Told:
+        """What an observation says about requests and about instances that came or went by themselves.
+
+        ``at_seconds`` is the time of the look, by the clock that `unheard` goes by.
+        """
         now, seconds, told = observation.instances, observation.time_seconds, Told()
         if self._silent and self._heard_seconds is not None:
-            told.append((Notice.HEARD, f"observed again after {seconds - self._heard_seconds:.0f} s"))
-        self._silent, self._heard_seconds = False, seconds
+            told.append((Notice.HEARD, f"observed again after {at_seconds - self._heard_seconds:.0f} s"))
+        self._silent, self._heard_seconds = False, at_seconds
         before, self._instances = self._instances, now
         if self._asked is None:
             if before is not None and now != before:

@@ -24,7 +24,10 @@ def prepare_scaling(
     period_seconds: float,
     patience: Patience | None = None,
 ) -> Scaling:
-    """Scaling that is yet to be started; what was opened for it is closed when it ends."""
+    """Scaling that is yet to be started; what was opened for it is closed when it ends.
+
+    ``period_seconds`` is the time between looks; whether each of them is a period is the observer's business.
+    """
     with ExitStack() as stack:
         record: Record = unrecorded
         if elastic.ledger is not None:
@@ -33,7 +36,7 @@ def prepare_scaling(
             observer,
             actuator,
             rules,
-            period_seconds=elastic.period_seconds or period_seconds,
+            period_seconds=period_seconds,
             patience=patience,
             record=record,
             name=name,

@@ -156,12 +156,12 @@ class Scaling:
     def _step(self, observation: Observation) -> None:
         subquery = observation.subquery
         if subquery not in self._loops:
-            self._watches[subquery] = FaultWatch(self._patience)
+            self._watches.setdefault(subquery, FaultWatch(self._patience))
             self._loops[subquery] = self._rules.of(subquery).loop(self._actuator, self._record)
         loop = self._loops[subquery]
         if loop is None:
             return
-        told = self._watches[subquery].seen(observation)
+        told = self._watches[subquery].seen(observation, self._clock() - self._began)
         self._notice(subquery, told, observation.time_seconds)
         try:
             loop.step(observation)
