@@ -1,11 +1,11 @@
-# make demo | test | check | bench NAME=wordcount | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
+# make demo | test | check | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NAME ?=
 N ?= 2000
 
-.PHONY: demo test check bench figures fuzz clean
+.PHONY: demo test check bench peers figures fuzz clean
 
 demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
@@ -18,8 +18,11 @@ check: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench java
+bench: $(VENV)/.bench java $(if $(PEERS),peers)
 	$(BIN)/python -m benchmarks $(or $(NAME),wordcount) $(if $(DATA),--data $(DATA)) $(ARGS)
+
+# Flink, Bytewax and Pathway, each in an environment of its own. One that cannot be installed says why, and the rest goes on.
+peers: $(patsubst benchmarks/peers/%.txt,$(VENV)/peers/%/.ready,$(wildcard benchmarks/peers/*.txt))
 
 figures: $(VENV)/.ready
 	$(BIN)/python -m figures $(NAME)
@@ -40,6 +43,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 $(VENV)/.bench: $(VENV)/.ready
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,dev,bench]'
 	@touch $@
+
+$(VENV)/peers/%/.ready: benchmarks/peers/%.txt
+	@echo "installing $* into $(@D)"
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@$(PYTHON) -m venv $(@D) && \
+	  $(@D)/bin/python -m pip install -q --disable-pip-version-check -r $< >$(@D)/install.log 2>&1 && touch $@ || \
+	  { grep ERROR $(@D)/install.log | tail -n 3 >$(@D)/why-not.txt; echo "$* was not installed; see $(@D)/install.log" >&2; }
 
 .PHONY: java
 java: $(VENV)/.ready

@@ -20,6 +20,7 @@ engines:
 examples:
   python -m benchmarks wordcount
   python -m benchmarks keyed --engines spark,tidegate-spark --batch-rows 250000 1000000
+  python -m benchmarks sweep --of keyed,wordcount --span-seconds 10
   python -m benchmarks paircount-l --tuples 20000 --batch-rows 5000 --tuples-per-second 100 --runs 1 --out /tmp
 
 Inputs are cached in {CACHE}. Exit code 1: an engine failed or gave a different answer.
@@ -54,6 +55,14 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     parser.add_argument(
         "--driver-memory-gb", type=int, metavar="N", help="heap of native Spark (default: 4; paircount-m and -h 8)"
     )
+    parser.add_argument("--of", metavar="A,B", help="sweep: the workloads to sweep (default: keyed)")
+    parser.add_argument(
+        "--span-seconds", type=float, default=60.0, metavar="S",
+        help="sweep: how long each rate is measured after a warm-up of a fifth of it (default: 60)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tick-ms", type=float, default=1.0, metavar="MS", help="sweep: how often tuples are due (default: 1)"
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NAME.json goes (default: benchmarks/results)")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")
@@ -64,8 +73,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     try:
         engines = tuple(given.pop("engines").split(",")) if given["engines"] else given.pop("engines")
         expand_names(engines)
+        of = tuple(given.pop("of").split(",")) if given["of"] else given.pop("of")
         batch_rows = given.pop("batch_rows")
-        options = Options(engines=engines, batch_rows=tuple(batch_rows) if batch_rows else None, **given)
+        options = Options(engines=engines, of=of, batch_rows=tuple(batch_rows) if batch_rows else None, **given)
     except ValueError as error:
         parser.error(str(error))
     return name, options

@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
 
-from benchmarks.engines import Timing
+from benchmarks.engines import ENGINES, Timing
 from benchmarks.inputs import Input
 from benchmarks.memory import PeakMemory
 from benchmarks.options import DRIVER_MEMORY_VARIABLE, PROJECT
@@ -37,29 +39,38 @@ class Run:
 class EngineProcess:
     """One engine on one workload in a fresh process (and JVM); `scratch` holds its log, checkpoints and results."""
 
-    def __init__(self, engine: str, workload: str, scratch: Path, driver_memory_gb: int) -> None:
+    def __init__(
+        self,
+        engine: str,
+        workload: str,
+        scratch: Path,
+        driver_memory_gb: int,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.engine = engine
         self._scratch = scratch
         self._steps = 0
         scratch.mkdir(parents=True)
         self._log_path = scratch / "log.txt"
         search_path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
-        environment = os.environ | {
+        variables = {
+            **os.environ,
             "PYTHONPATH": search_path,  # for Spark's Python workers too
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_DIRS": str(scratch / "spark-local"),
             DRIVER_MEMORY_VARIABLE: f"{driver_memory_gb}g",
+            **environment,
         }
         with self._log_path.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.worker", engine, workload],
+                [ENGINES[engine].python, "-m", "benchmarks.worker", engine, workload],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 cwd=PROJECT,
-                env=environment,
+                env=variables,
             )
         try:
             self._receive()
@@ -85,6 +96,12 @@ class EngineProcess:
         self._ask({"do": "collect", "target": str(target)})
         return target
 
+    def first_result(self, data: Input) -> None:
+        """Return when the engine has its first result over `data`; the process is good for nothing else afterwards."""
+        files = [str(file) for file in data.files]
+        scratch = self._next_folder("first")
+        self._ask({"do": "first_result", "files": files, "tuples": data.tuples, "scratch": str(scratch)})
+
     def stop(self) -> None:
         """End the process by closing its input; kill it and its descendants if it has not ended after a while."""
         assert self._process.stdin is not None
@@ -93,10 +110,16 @@ class EngineProcess:
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process and its descendants at once."""
+        with suppress(psutil.NoSuchProcess):
             root = psutil.Process(self._process.pid)
             for process in (*root.children(recursive=True), root):
-                process.kill()
-            self._process.wait()
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self._process.wait()
 
     def _next_folder(self, purpose: str) -> Path:
         self._steps += 1

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks import machine, memory, report
+from benchmarks import ladder, machine, memory, report
 from benchmarks.compare import load, sort
 from benchmarks.engine_process import EngineProcess
 from benchmarks.engines import ENGINES, JUDGES, EngineSpec, expand_names
 from benchmarks.inputs import Input, InputSpec, prepare
-from benchmarks.measure import Session, say
+from benchmarks.measure import Session, Trial, say
 from benchmarks.options import CACHE, Options
 from benchmarks.workloads import Batching, Workload
 
 USUAL_BATCHES = 4
+PARTS_OF_A_BEGINNING = 10
 
 
 def run_windowed(workload: Workload, options: Options) -> int:
@@ -42,25 +43,21 @@ def run_windowed(workload: Workload, options: Options) -> int:
             if not chosen:
                 continue
             say(f"input: {batching.tuples:,} tuples in {batching.batches} batches of {batching.batch_rows:,}")
-            data = prepare(_input_spec(workload, batching, options), CACHE)
-            session = Session(
-                workload,
-                data,
-                judge.results(data),
-                options.runs,
-                options.driver_memory_gb or workload.driver_memory_gb,
-                Path(scratch) / f"at-{batching.label}",
-            )
-            measured, failed = session.measure(chosen)
+            trials = [_trial(spec, workload, batching, options, judge) for spec in chosen]
+            heap_gb = options.driver_memory_gb or workload.driver_memory_gb
+            session = Session(workload, options.runs, heap_gb, Path(scratch) / f"at-{batching.label}")
+            measured, failed = session.measure(trials)
             failures += failed
             for found in measured:
                 batch = batching.label if ENGINES[found.engine].on_spark else report.ONE_BATCH
-                rows.append(report.row_from_runs(found.engine, batch, data.tuples, found.runs, found.output_rows))
+                rows.append(report.row_from_runs(found.engine, batch, found.tuples, found.runs, found.output_rows))
                 compared[f"{found.engine}@{batch}"] = {"windows": found.agreement.windows, "rows": found.agreement.rows}
 
     rows = report.with_best_spark(rows)
     ratios = report.ratios(rows)
+    rungs = ladder.held_against(workload.name, rows, ratios)
     print(report.table(rows, ratios))
+    print(ladder.table(rungs))
     path = options.out / f"{workload.name}.json"
     source = {"seed": options.seed} if options.data is None else {"data": options.data.name}
     content = {
@@ -70,6 +67,7 @@ def run_windowed(workload: Workload, options: Options) -> int:
         "memory": memory.MEASURE,
         "rows": [row.as_json() for row in rows],
         "ratios": ratios,
+        "ladder": [rung.as_json() for rung in rungs],
         "compared": compared,
         "failures": failures,
     }
@@ -81,12 +79,13 @@ def run_windowed(workload: Workload, options: Options) -> int:
 
 
 def installed_engines(names: tuple[str, ...] | None) -> list[EngineSpec]:
-    """The chosen engines whose packages are installed; the others are named as skipped."""
+    """The chosen engines whose packages are installed; the others are named as skipped, with the reason."""
     specs = [ENGINES[name] for name in expand_names(names)]
-    for spec in specs:
-        if spec.missing():
-            say(f"{spec.name}: skipped, not installed: {', '.join(spec.missing())}")
-    return [spec for spec in specs if not spec.missing()]
+    reasons = {spec.name: spec.reason_missing() for spec in specs}
+    for name, reason in reasons.items():
+        if reason:
+            say(f"{name}: skipped, {reason}")
+    return [spec for spec in specs if reasons[spec.name] is None]
 
 
 def choose_batchings(workload: Workload, options: Options) -> tuple[Batching, ...]:
@@ -110,12 +109,12 @@ class Judge:
         self._workload = workload
         self._options = options
         self._scratch = scratch
-        self._latest: tuple[int, pl.DataFrame] | None = None
+        self._results: dict[int, pl.DataFrame] = {}
 
     def results(self, data: Input) -> pl.DataFrame:
         """The sorted results over `data`; inputs of the same size hold the same rows, however they are cut."""
-        if self._latest is None or self._latest[0] != data.tuples:
-            name = next((name for name in JUDGES if not ENGINES[name].missing()), None)
+        if data.tuples not in self._results:
+            name = next((name for name in JUDGES if ENGINES[name].reason_missing() is None), None)
             if name is None:
                 raise ValueError(f"results need a judge: install one of {', '.join(JUDGES)}")
             folder = self._scratch / f"judge-{data.tuples}"
@@ -126,9 +125,18 @@ class Judge:
             finally:
                 process.stop()
             windows = results["window_start"].n_unique()
-            say(f"  judge ({name}): {results.height:,} rows in {windows:,} windows")
-            self._latest = (data.tuples, results)
-        return self._latest[1]
+            say(f"  judge ({name}): {results.height:,} rows in {windows:,} windows for {data.tuples:,} tuples")
+            self._results[data.tuples] = results
+        return self._results[data.tuples]
+
+
+def _trial(spec: EngineSpec, workload: Workload, batching: Batching, options: Options, judge: Judge) -> Trial:
+    """The engine on the input or, if it would take too long, on as much of its beginning as it can take."""
+    most = spec.most_tuples.get(workload.name, batching.tuples)
+    if most < batching.tuples:
+        batching = Batching(most, most // PARTS_OF_A_BEGINNING)
+    data = prepare(_input_spec(workload, batching, options), CACHE)
+    return Trial(spec, data, judge.results(data))
 
 
 def _input_spec(workload: Workload, batching: Batching, options: Options) -> InputSpec:

@@ -6,6 +6,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.workloads import WINDOWED
+
 PROJECT = Path(__file__).resolve().parent.parent
 RESULTS = PROJECT / "benchmarks" / "results"
 CACHE = Path(tempfile.gettempdir()) / "tidegate-benchmarks"
@@ -24,6 +26,9 @@ class Options:
     seed: int = 1
     tuples_per_second: int = 1_000
     driver_memory_gb: int | None = None
+    of: tuple[str, ...] | None = None
+    span_seconds: float = 60.0
+    tick_ms: float = 1.0
     out: Path = RESULTS
 
     def __post_init__(self) -> None:
@@ -31,3 +36,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        for name in self.of or ():
+            if name not in WINDOWED:
+                raise ValueError(f"--of names the workloads to sweep, not {name!r}; valid are: {', '.join(WINDOWED)}")
+        if self.span_seconds < 1:
+            raise ValueError(f"--span-seconds must be at least 1, not {self.span_seconds:g}")
+        if not 0.1 <= self.tick_ms <= 1_000:
+            raise ValueError(f"--tick-ms must be from 0.1 to 1000, not {self.tick_ms:g}")

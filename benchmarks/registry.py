@@ -41,6 +41,19 @@ def _scheduling(options: Options) -> int:
     return scheduling.run(options)
 
 
+def _sweep(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import sweep
+
+    return sweep.run(options)
+
+
+def _first_result(options: Options) -> int:
+    from benchmarks import first_result
+
+    return first_result.run(options)
+
+
 _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())
 
 _STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x and 10x", _state_growth)
@@ -49,6 +62,10 @@ _SCHEDULING = Benchmark("scheduling", "cores for cells on 8 to 1,000 nodes, besi
 
 _RECONFIGURE = Benchmark("reconfigure", "the number of instances changed under load, in process", _reconfigure)
 
+_SWEEP = Benchmark("sweep", "the highest rate sustained in process, and latency at half of it", _sweep)
+
+_FIRST_RESULT = Benchmark("first-result", "process start to first result, 50,000 tuples of wordcount", _first_result)
+
 BENCHMARKS: Mapping[str, Benchmark] = {
-    benchmark.name: benchmark for benchmark in (*_WINDOWED, _STATE, _RECONFIGURE, _SCHEDULING)
+    benchmark.name: benchmark for benchmark in (*_WINDOWED, _FIRST_RESULT, _SWEEP, _STATE, _RECONFIGURE, _SCHEDULING)
 }

@@ -15,6 +15,7 @@ from benchmarks.engine_process import Run
 from benchmarks.engines import ENGINES, JUDGES, SPARK_VARIANTS
 
 ONE_BATCH = "all"
+OTHER_INSTANCES = {"tidegate-local": "tidegate-local-1"}  # two instances are held against one
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,10 @@ def with_best_spark(rows: Sequence[Row]) -> list[Row]:
 
 
 def ratios(rows: Sequence[Row]) -> dict[str, float]:
-    """Throughput over throughput: on Spark batch by batch, in process against Spark's best and one-batch peers."""
+    """Throughput over throughput: on Spark batch by batch, in process against Spark's best and all that is not Spark.
+
+    A peer that ran only the beginning of the input stands here with the rate it had on that.
+    """
     spark = {row.batch: row for row in rows if row.engine == "spark"}
     best_spark = max((row.tuples_per_second for row in spark.values()), default=None)
     found: dict[str, float] = {}
@@ -80,10 +84,15 @@ def ratios(rows: Sequence[Row]) -> dict[str, float]:
             continue
         if best_spark is not None:
             found[f"{row.engine}/spark"] = row.tuples_per_second / best_spark
-        if row.engine not in JUDGES:
-            peers = (peer for peer in rows if peer.engine in JUDGES)
-            found |= {f"{row.engine}/{peer.engine}": row.tuples_per_second / peer.tuples_per_second for peer in peers}
+        if row.engine.startswith("tidegate"):
+            others = [other for other in rows if other.engine == OTHER_INSTANCES.get(row.engine)]
+            others += (other for other in rows if other.engine in JUDGES or ENGINES[_variant(other)].peer)
+            found |= {f"{row.engine}/{it.engine}": row.tuples_per_second / it.tuples_per_second for it in others}
     return {name: round(ratio, 3) for name, ratio in found.items()}
+
+
+def _variant(row: Row) -> str:
+    return row.setting or row.engine
 
 
 def table(rows: Sequence[Row], ratios_by_name: dict[str, float]) -> str:

@@ -1,7 +1,8 @@
 """The process of one engine: reads commands from standard input, answers on standard output, a line of JSON each.
 
-Started as `python -m benchmarks.worker ENGINE WORKLOAD`. Commands: `run` and `collect`, as in `Engine`; the end of the
-input ends the process. Whatever else is written to standard output goes to standard error and cannot garble an answer.
+Started as `python -m benchmarks.worker ENGINE WORKLOAD`. Commands: `run` and `collect`, as in `Engine`, and `first_result`,
+as in `StreamingEngine`; the end of the input ends the process. Whatever else is written to standard output goes to
+standard error and cannot garble an answer.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
-from benchmarks.engines import ENGINES, Engine
+from benchmarks.engines import ENGINES, Engine, StreamingEngine
 from benchmarks.inputs import Input
 from benchmarks.workloads import WINDOWED
 
@@ -30,12 +31,30 @@ def main(engine_name: str, workload_name: str) -> int:
     _answer(answers, {"ready": True})
     for line in sys.stdin:
         try:
-            _answer(answers, _obey(engine, json.loads(line)))
+            command = json.loads(line)
+            if command["do"] == "first_result":
+                _until_first_result(cast(StreamingEngine, engine), command, answers)
+                return 0
+            _answer(answers, _obey(engine, command))
         except Exception as error:
             _fail(answers, error)
             return 1
     engine.close()
     return 0
+
+
+def _until_first_result(engine: StreamingEngine, command: dict[str, Any], answers: TextIO) -> None:
+    """Answer at the first result; what follows is of no interest, but may still come."""
+    waiting = [{"seen": True}]
+    paths = tuple(Path(file) for file in command["files"])
+
+    def seen() -> None:
+        if waiting:
+            _answer(answers, waiting.pop())
+
+    engine.first_result(Input(paths[0].parent, paths, command["tuples"]), Path(command["scratch"]), seen)
+    if waiting:
+        raise RuntimeError("the run ended without a result")
 
 
 def _obey(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +67,7 @@ def _obey(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
             engine.collect(Path(target))
             return {"target": target}
         case _:
-            raise ValueError(f"unknown command {command!r}; valid are run and collect")
+            raise ValueError(f"unknown command {command!r}; valid are run, collect and first_result")
 
 
 def _fail(answers: TextIO, error: Exception) -> None:

@@ -6,13 +6,15 @@ To add one, write an adapter with the methods of `Engine` and list it in `ENGINE
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, cast
 
+from benchmarks import peers
 from benchmarks.inputs import Input
 from benchmarks.workloads import Workload
 
@@ -44,23 +46,63 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+class StreamingEngine(Engine, Protocol):
+    """An adapter that can say when its first result is there.
+
+    `first_result` calls `seen` when it has a result in its hands, once or more often. It is all that is asked of its
+    process, which is killed as soon as it has.
+    """
+
+    def first_result(self, data: Input, scratch: Path, seen: Callable[[], None]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """An engine by name. `on_spark` engines run every batching; the others run the first input as one batch."""
+    """An engine by name. `on_spark` engines run every batching; the others run the first input as one batch.
+
+    A `peer` has an environment of its own. `most_tuples` says, for a workload, how much of the input a slow engine runs.
+    `jvm` is true if it has a heap to reckon with, of `heap_gb` where that is not for the command line to say.
+    """
 
     name: str
     module: str
     factory: str
     needs: tuple[str, ...]
     on_spark: bool
+    peer: bool = False
+    most_tuples: Mapping[str, int] = field(default_factory=dict)
+    jvm: bool = False
+    heap_gb: int | None = None
 
-    def missing(self) -> tuple[str, ...]:
-        """The packages it needs that are not installed."""
-        return tuple(package for package in self.needs if find_spec(package) is None)
+    def reason_missing(self) -> str | None:
+        """Why it cannot run here, such as the packages it needs that are not installed; None if it can."""
+        if self.peer:
+            return peers.reason_missing(self.name)
+        missing = [package for package in self.needs if find_spec(package) is None]
+        return f"not installed: {', '.join(missing)}" if missing else None
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs it."""
+        return str(peers.python_of(self.name)) if self.peer else sys.executable
 
     def load(self, workload: Workload) -> Engine:
         factory = getattr(import_module(f"benchmarks.engines.{self.module}"), self.factory)
         return cast(Engine, factory(workload))
+
+
+# What an engine runs in about ten seconds.
+FLINK_TUPLES = {"paircount-l": 50_000, "paircount-m": 20_000, "paircount-h": 20_000}
+PATHWAY_TUPLES = {
+    "wordcount": 50_000, "paircount-l": 10_000, "paircount-m": 5_000, "paircount-h": 5_000, "keyed": 200_000,
+}  # fmt: skip
+BYTEWAX_TUPLES = {
+    "wordcount": 20_000, "paircount-l": 4_000, "paircount-m": 2_000, "paircount-h": 2_000, "keyed": 200_000,
+}  # fmt: skip
+
+
+def _peer(name: str, factory: str, most_tuples: Mapping[str, int], jvm: bool = False) -> EngineSpec:
+    return EngineSpec(name, f"{name}_engine", factory, (name,), False, peer=True, most_tuples=most_tuples, jvm=jvm)
 
 
 ENGINES: Mapping[str, EngineSpec] = {
@@ -68,11 +110,16 @@ ENGINES: Mapping[str, EngineSpec] = {
     for spec in (
         EngineSpec("duckdb", "duckdb_engine", "DuckDBEngine", ("duckdb",), on_spark=False),
         EngineSpec("polars", "polars_engine", "PolarsEngine", ("polars",), on_spark=False),
-        EngineSpec("spark-hdfs", "spark_native", "native_on_hdfs_state", ("pyspark",), on_spark=True),
-        EngineSpec("spark-rocksdb", "spark_native", "native_on_rocksdb_state", ("pyspark",), on_spark=True),
+        EngineSpec("spark-hdfs", "spark_native", "native_on_hdfs_state", ("pyspark",), on_spark=True, jvm=True),
+        EngineSpec("spark-rocksdb", "spark_native", "native_on_rocksdb_state", ("pyspark",), on_spark=True, jvm=True),
+        _peer("flink", "FlinkEngine", FLINK_TUPLES, jvm=True),
+        _peer("bytewax", "BytewaxEngine", BYTEWAX_TUPLES),
+        _peer("pathway", "PathwayEngine", PATHWAY_TUPLES),
         EngineSpec("tidegate-local", "tidegate_local", "two_instances", ("tidegate",), on_spark=False),
         EngineSpec("tidegate-local-1", "tidegate_local", "one_instance", ("tidegate",), on_spark=False),
-        EngineSpec("tidegate-spark", "tidegate_spark", "tidegate_on_spark", ("pyspark", "tidegate"), on_spark=True),
+        EngineSpec(
+            "tidegate-spark", "tidegate_spark", "tidegate_on_spark", ("pyspark", "tidegate"), True, jvm=True, heap_gb=1
+        ),
     )
 }
 

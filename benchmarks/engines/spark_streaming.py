@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.engines import Timing
 from benchmarks.inputs import Input
@@ -28,6 +30,7 @@ ROCKSDB_STATE: Mapping[str, str] = {
 }
 HDFS_STATE: Mapping[str, str] = {}  # Spark's default: a hash map per partition, deltas written to the checkpoint
 PRIMER = "primer.parquet"
+POLL_SECONDS = 0.02
 
 SPLIT_COST = "spark.sql.files.openCostInBytes"
 # Without Hadoop's native library the usual one starts a process for every chmod and stat, 80 ms of each micro-batch.
@@ -55,21 +58,7 @@ class SparkEngine:
         A file without rows comes first. Its micro-batch is the start of the query, with the processes Spark starts for it,
         and is told apart from the measured time.
         """
-        self._spark.conf.set(SPLIT_COST, str(self._split_cost(data)))
-        schema = self._spark.read.parquet(str(data.files[0])).schema
-        folder = _primed(data, scratch / "input")
-        stream = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
-        results = self._build(stream, self._workload).select(
-            "window_start", "window_end", *self._workload.keys, *self._workload.aggregates
-        )
-        self._sink = scratch / "sink"
-        writer = (
-            results.writeStream.format("parquet")
-            .option("path", str(self._sink))
-            .option("checkpointLocation", str(scratch / "checkpoint"))
-            .outputMode("append")
-            .trigger(availableNow=True)
-        )
+        writer = self._writer(data, _primed(data, scratch / "input"), scratch)
         started = time.time()
         query = writer.start()
         query.awaitTermination()
@@ -80,6 +69,33 @@ class SparkEngine:
         primed = datetime.fromisoformat(batches[0].timestamp).timestamp()
         batch_ms = tuple(float(batch.durationMs["triggerExecution"]) for batch in batches)
         return Timing(ended - primed, batch_ms, primed - started)
+
+    def first_result(self, data: Input, scratch: Path, seen: Callable[[], None]) -> None:
+        """Watch the sink for a file with rows in it."""
+        query = self._writer(data, data.folder, scratch).start()
+        while query.isActive:
+            if any(_has_rows(file) for file in (scratch / "sink").glob("*.parquet")):
+                seen()
+                return
+            time.sleep(POLL_SECONDS)
+        query.awaitTermination()
+
+    def _writer(self, data: Input, folder: Path, scratch: Path) -> DataStreamWriter:
+        """The query from a folder to the sink in `scratch`, not yet started."""
+        self._spark.conf.set(SPLIT_COST, str(self._split_cost(data)))
+        schema = self._spark.read.parquet(str(data.files[0])).schema
+        stream = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+        results = self._build(stream, self._workload).select(
+            "window_start", "window_end", *self._workload.keys, *self._workload.aggregates
+        )
+        self._sink = scratch / "sink"
+        return (
+            results.writeStream.format("parquet")
+            .option("path", str(self._sink))
+            .option("checkpointLocation", str(scratch / "checkpoint"))
+            .outputMode("append")
+            .trigger(availableNow=True)
+        )
 
     def collect(self, target: Path) -> None:
         """Copy the sink through Spark, because only the files its metadata lists are part of the results."""
@@ -95,6 +111,14 @@ class SparkEngine:
         """What keeps a file whole: Spark adds this to its size before it divides by the cores."""
         size = max(file.stat().st_size for file in data.files)
         return size if size <= self._whole_file_bytes else 1
+
+
+def _has_rows(file: Path) -> bool:
+    """Whether a file is written to its end and holds rows."""
+    try:
+        return bool(pq.read_metadata(file).num_rows)
+    except (OSError, pa.ArrowInvalid):
+        return False
 
 
 def _primed(data: Input, folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,10 @@ class LocalEngine:
         tg.start(query, to=self._made.append, instances=self._instances).wait()
         seconds = time.perf_counter() - started
         return Timing(seconds, (seconds * 1_000,))
+
+    def first_result(self, data: Input, scratch: Path, seen: Callable[[], None]) -> None:
+        query = query_of(tg.stream(str(data.folder / "*.parquet"), time="ts"), self._workload)
+        tg.start(query, to=lambda table: seen(), instances=self._instances).wait()
 
     def collect(self, target: Path) -> None:
         target.mkdir(parents=True)

@@ -12,6 +12,7 @@ from tidegate.errors import (
     UnsupportedError,
     UserError,
 )
+from tidegate.origins import heartbeat, marked, paced
 from tidegate.progress import Progress
 from tidegate.query.aggregates import (
     collect,
@@ -50,12 +51,15 @@ __all__ = [
     "each",
     "end_input",
     "first",
+    "heartbeat",
     "keys",
     "last",
+    "marked",
     "max",
     "mean",
     "min",
     "monoid",
+    "paced",
     "run",
     "start",
     "stream",

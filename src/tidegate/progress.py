@@ -19,8 +19,8 @@ class Progress:
 
     ``watermark`` is the event time below which the batch expected no more tuples, None while nothing is known.
     ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
-    input is live or replayed. ``state_rows`` counts states per key and slice. ``ended`` says that the input has ended
-    and every window has been handed out.
+    input is live or replayed. ``state_rows`` counts states per key and slice. ``malformed_total`` counts records that
+    could not be read and were set aside. ``ended`` says that the input has ended and every window has been handed out.
     """
 
     batch: int
@@ -34,11 +34,14 @@ class Progress:
     late_total: int
     results_total: int
     ended: bool
+    malformed_total: int = 0
 
     def __str__(self) -> str:
         rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""
         parts = [f"batch {self.batch}", f"{self.rows_total:,} rows{rate}"]
         parts += [f"{self.results_total:,} results", f"{self.late_total:,} late"]
+        if self.malformed_total:
+            parts.append(f"{self.malformed_total:,} malformed")
         if self.ended:
             parts.append("input ended")
         elif self.watermark is not None:

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.errors import QueryError, choices
+from tidegate.errors import EnvironmentFault, QueryError, choices
 from tidegate.files import Files, read_table
 
 SUFFIXES = {"parquet": ".parquet", "jsonl": ".json"}
@@ -51,6 +52,18 @@ def visible_entries(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.name[0] not in "_.")
 
 
+def require_writable(folder: Path) -> Path:
+    """Make a folder for results and see that a file can be made in it."""
+    probe = folder / f".{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise EnvironmentFault(f"results cannot be written to {folder}: {error}; choose another folder") from error
+    return folder
+
+
 @dataclass(slots=True)
 class PartWriter:
     """Writes the parts of a folder one after the other; each appears whole, under its final name, or not at all."""
@@ -65,7 +78,14 @@ class PartWriter:
     _parts: int = 0
 
     def write(self, table: pa.Table) -> None:
-        """Add rows to the part that is being written."""
+        """Add rows to the part that is being written; if that fails, the part is gone."""
+        try:
+            self._write(table)
+        except OSError as error:
+            self.discard()
+            raise self._fault(error) from error
+
+    def _write(self, table: pa.Table) -> None:
         if self._file is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._draft = self.folder / f".{uuid.uuid4().hex}"
@@ -86,23 +106,38 @@ class PartWriter:
         """Give the part its name."""
         if self._file is None or self._draft is None:
             return
-        self._file.close()
-        self._draft.rename(self.folder / f"part-{self._parts:05}{SUFFIXES[self.format]}")
+        try:
+            self._file.close()
+            self._draft.rename(self.folder / f"part-{self._parts:05}{SUFFIXES[self.format]}")
+        except OSError as error:
+            self.discard()
+            raise self._fault(error) from error
         self._file, self._draft, self._rows, self._parts = None, None, 0, self._parts + 1
 
     def discard(self) -> None:
         """Forget the part that is being written; those that have their name stay."""
         if self._file is not None and self._draft is not None:
-            self._file.close()
-            self._draft.unlink()
+            # What cannot be written cannot be closed in order either.
+            with suppress(OSError, pa.ArrowException):
+                self._file.close()
+            with suppress(OSError):
+                self._draft.unlink(missing_ok=True)
             self._file, self._draft, self._rows = None, None, 0
+
+    def _fault(self, error: OSError) -> EnvironmentFault:
+        whole = f"; the {self._parts} parts before are whole" if self._parts else ""
+        return EnvironmentFault(f"results cannot be written to {self.folder}: {error}{whole}")
 
 
 def write_results(table: pa.Table, to: Path, kind: str) -> None:
     """Write a table as the only part of a folder, whole or not at all."""
     writer = PartWriter(to, kind, table.schema, rows_per_part=table.num_rows + 1)
-    writer.write(table)
-    writer.close()
+    try:
+        writer.write(table)
+        writer.close()
+    except BaseException:
+        writer.discard()
+        raise
 
 
 def read_results(to: Path, kind: str, schema: pa.Schema) -> pa.Table:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError, EnvironmentFault, QueryError, UnsupportedError, UserError, choices
-from tidegate.files import Files, read_table
+from tidegate.files import Files, Rejects, read_table
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query.nodes import sources
-from tidegate.results import format_of, local_folder, read_results, visible_entries, write_results
+from tidegate.results import format_of, local_folder, read_results, require_writable, visible_entries, write_results
 from tidegate.stream import Stream
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class RunResult:
     """What a run did. It counts its own work: a resumed run does not count again what an earlier one did.
 
     ``finished`` says that all input was read and every window handed out. ``late`` counts tuples that came too late for
-    all of their windows. ``notes`` says what was done in another way than one may expect.
+    all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``. ``notes``
+    says what was done in another way than one may expect.
     """
 
     to: Path | None
@@ -48,11 +49,12 @@ class RunResult:
     finished: bool
     seconds: float
     notes: tuple[str, ...] = ()
+    malformed: int = 0
 
     def read(self) -> pa.Table:
         """All results in the folder, those of earlier runs on the same checkpoint too."""
         if self.to is None or self.format is None:
-            raise UserError("the results went to the screen; to read them back, run with to='a folder'")
+            raise UserError("the results went to the screen or a function; to read them back, run with to='a folder'")
         return read_results(self.to, self.format, self.schema)
 
 
@@ -60,7 +62,7 @@ def run(
     query: Stream,
     *,
     on: str = "spark",
-    to: str | Path | None = None,
+    to: str | Path | Callable[[pa.Table], None] | None = None,
     format: str | None = None,  # noqa: A002 - the word that Spark, pandas and Arrow use
     checkpoint: str | Path | None = None,
     spark: SparkSession | str | None = None,
@@ -71,11 +73,12 @@ def run(
     elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
     show: int = 20,
 ) -> RunResult:
-    """Run a query and put its results in a folder, or on the screen.
+    """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
 
     ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
     Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
-    `start`) or 'reference', the slow and obvious interpreter.
+    `start`) or 'reference', the slow and obvious interpreter. On 'local' ``to`` may also be a function that is called
+    with each table.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
@@ -100,9 +103,12 @@ def run(
         raise UnsupportedError(f"there is no runtime {on!r}; choose one of {choices(RUNTIMES)}")
     if files_per_batch is not None and files_per_batch < 1:
         raise QueryError(f"files_per_batch is at least 1; got {files_per_batch}")
-    if to is None and format is not None:
+    taker = None if to is None or isinstance(to, str | Path) else to
+    if taker is not None and (on != "local" or not callable(taker)):
+        raise QueryError(f"to={to!r}: results go to a folder, the screen or, with on='local', a function")
+    if (to is None or taker is not None) and format is not None:
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
-    folder = local_folder(to, "to") if to is not None else None
+    folder = local_folder(to, "to") if isinstance(to, str | Path) else None
     kind = format_of(folder, format) if folder is not None else None
     if instances is not None and on != "local":
         raise QueryError(f"instances={instances} is for on='local'; on {on!r} leave it out")
@@ -111,7 +117,7 @@ def run(
             raise QueryError("elastic=... is for on='local' and on='spark'; the reference runs alone")
         return _on_reference(query, folder, kind, show)
     if on == "local":
-        return _on_local(query, folder, kind, instances, progress, show, elastic)
+        return _on_local(query, folder, taker, kind, instances, progress, show, elastic)
     return _on_spark(query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, show, elastic)
 
 
@@ -123,6 +129,7 @@ def start(
     format: str | None = None,  # noqa: A002 - as in `run`
     instances: int | tuple[int, int] = 2,
     segment_rows: int | None = None,
+    linger_seconds: float = 0.001,
     progress: Callable[[Progress], None] | None = None,
     elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
 ) -> LocalJob:
@@ -130,8 +137,9 @@ def start(
 
     ``instances`` is how many threads each subquery has to begin with; of two numbers the second is how many it may get.
     ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
-    them. Results come in the order of event time, whatever the instances are and whenever they change. With ``elastic``, as
-    in `run`, they follow the load; ``job.scaling`` tells what was decided.
+    them. Results come in the order of event time, whatever the instances are and whenever they change. What an iterable
+    gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
+    ``segment_rows``. With ``elastic``, as in `run`, instances follow the load; ``job.scaling`` tells what was decided.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -146,19 +154,20 @@ def start(
     from tidegate.elastic.faults import Patience
     from tidegate.elastic.given import elastic_of, most_of
     from tidegate.elastic.prepare import prepare_scaling
-    from tidegate.runtime.local.job import LocalJob, Settings
+    from tidegate.runtime.local.job import SEGMENT_ROWS, LocalJob, Settings
     from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
     from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
 
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
+    plan = compile_query(query.node, "local")
     output: Output
     match to:
         case None:
             output = ToIterator()
         case str() | Path():
             folder = _empty(local_folder(to, "to"))
-            output = ToFolder(folder, format_of(folder, format), query.schema)
+            output = ToFolder(require_writable(folder), format_of(folder, format), query.schema)
         case _:
             output = ToFunction(to)
     first, most = instances if isinstance(instances, tuple) else (instances, max(instances, 32))
@@ -166,8 +175,8 @@ def start(
     limit = most if isinstance(instances, tuple) else max(_cores(), first)
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
     most = max(most, most_of(rules)) if rules else most
-    settings = Settings(first, most) if segment_rows is None else Settings(first, most, segment_rows)
-    plan = compile_query(query.node, "local")
+    rows = SEGMENT_ROWS if segment_rows is None else segment_rows
+    settings = Settings(first, most, segment_rows=rows, linger_seconds=linger_seconds)
     job = LocalJob(plan.query, output, settings, progress or (lambda _: None))
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
@@ -256,6 +265,7 @@ def _on_spark(
 def _on_local(
     query: Stream,
     folder: Path | None,
+    taker: Callable[[pa.Table], None] | None,
     kind: str | None,
     instances: int | tuple[int, int] | None,
     progress: Callable[[Progress], None] | bool,
@@ -270,7 +280,7 @@ def _on_local(
     began = time.monotonic()
     job = start(
         query,
-        to=folder or screen.write,
+        to=folder or taker or screen.write,
         format=kind,
         instances=instances or (1 if elastic else 2),
         progress=report,
@@ -284,7 +294,7 @@ def _on_local(
     finally:
         if line is not None:
             line.close()
-    if folder is None:
+    if folder is None and taker is None:
         screen.close(complete=True)
     return RunResult(
         to=folder,
@@ -296,6 +306,7 @@ def _on_local(
         batches=job.segments,
         finished=True,
         seconds=time.monotonic() - began,
+        malformed=job.malformed,
     )
 
 
@@ -312,16 +323,20 @@ def _empty(folder: Path) -> Path:
 
 
 def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: int) -> RunResult:
+    from tidegate.compile.compiler import compile_query
     from tidegate.reference import events_of, interpret
     from tidegate.screen import in_order, show_count, show_rows
 
+    compile_query(query.node, "reference")
     if folder is not None:
-        _empty(folder)
+        require_writable(_empty(folder))
     began = time.monotonic()
     tables: dict[str, pa.Table] = {}
+    rejects: list[Rejects] = []
     for source in sources(query.node):
         held = source.origin
-        table = read_table(held, source.schema) if isinstance(held, Files) else held
+        rejects.append(Rejects(source.name, source.dead_letters))
+        table = read_table(held, source.schema, rejects[-1], source.time) if isinstance(held, Files) else held
         if not isinstance(table, pa.Table):
             raise UnsupportedError(
                 f"stream '{source.name}' reads neither files nor an Arrow table, so the reference cannot run it; make it "
@@ -346,4 +361,5 @@ def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: in
         batches=0,
         finished=True,
         seconds=time.monotonic() - began,
+        malformed=sum(found.count for found in rejects),
     )

@@ -13,6 +13,7 @@ from tidegate.errors import QueryError
 from tidegate.files import Files, files_of
 from tidegate.query.builder import Builder, source
 from tidegate.query.durations import Duration
+from tidegate.query.schema import as_schema
 
 if TYPE_CHECKING:
     from tidegate.runtime.spark.types import DataFrame
@@ -46,40 +47,66 @@ def stream(
     disorder: Duration = 0,
     name: str | None = None,
     schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    dead_letters: str | Path | None = None,
 ) -> Stream:
     """A stream of tuples.
 
-    ``origin`` is a streaming DataFrame, the path or glob of files (parquet or JSON lines), an Arrow table, a schema
-    alone, or, given a ``schema``, an iterable of batches, tables or dicts. ``time`` names the event-time column.
-    ``disorder`` is how far out of order tuples may be, between partitions too; a tuple that comes later still is late
-    and counted.
+    ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), an Arrow table, a schema
+    alone, or, given a ``schema``, an iterable of batches, tables or dicts (see also `paced` and `marked`). ``time`` names
+    the event-time column. ``disorder`` is how far out of order tuples may be, between partitions too; a tuple that comes
+    later still is late and counted. ``schema`` also declares the columns of files, whose first one gives it otherwise.
+
+    A record of JSON lines or CSV that cannot be read stops the run with file and line; with ``dead_letters`` it is
+    appended to that file, as a line of JSON with the stream, file, line, reason and raw text, and counted.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> tg.stream({"ts": pa.timestamp("us"), "x": pa.int64()}, time="ts").schema.names
     ['ts', 'x']
     """
+    letters = Path(dead_letters).expanduser().absolute() if dead_letters is not None else None
+    if isinstance(origin, str | Path):
+        declared = as_schema(schema) if schema is not None else None
+        origin = files_of(str(origin), declared, lenient=letters is not None)
+        schema = None
+    if letters is not None:
+        _check_dead_letters(origin, letters)
     if schema is None:
         found, kept, called = _look(origin)
     else:
         found, kept, called = schema, _iterable(origin), "stream"
-    return Stream(source(name or called, found, time=time, disorder=disorder, origin=kept))
+    aside = str(letters) if letters is not None else None
+    return Stream(source(name or called, found, time=time, disorder=disorder, origin=kept, dead_letters=aside))
+
+
+def _check_dead_letters(origin: Any, path: Path) -> None:
+    """Refuse a file for malformed records that cannot be written, that is read, or that nothing would go to."""
+    if not isinstance(origin, Files) or not origin.is_text:
+        kind = origin.format if isinstance(origin, Files) else type(origin).__name__
+        raise QueryError(
+            f"stream: dead_letters={str(path)!r} takes malformed records of JSON lines and CSV files; a {kind} has none "
+            "that could be told apart. Leave it out"
+        )
+    if not path.parent.is_dir() or path.is_dir():
+        raise QueryError(f"stream: dead_letters={str(path)!r} must be a file in a folder that exists")
+    if origin.takes(path):
+        raise QueryError(
+            f"stream: dead_letters={str(path)!r} would be read as input next time, since {origin.pattern!r} matches it; "
+            "put it elsewhere"
+        )
 
 
 def _iterable(origin: Any) -> Any:
     """What gives the tuples of a schema; anything that already has a schema of its own is refused."""
-    if isinstance(origin, str | Path | pa.Table | pa.Schema | Mapping) or not hasattr(origin, "__iter__"):
+    if isinstance(origin, pa.Table | pa.Schema | Mapping) or not hasattr(origin, "__iter__"):
         raise QueryError(
-            "stream: schema=... goes with an iterable of batches, tables or dicts; other origins have their own. "
-            f"Got {type(origin).__name__}"
+            "stream: schema=... goes with files, or with an iterable of batches, tables or dicts; other origins have their "
+            f"own. Got {type(origin).__name__}"
         )
     return origin
 
 
 def _look(origin: Any) -> tuple[pa.Schema | Mapping[str, pa.DataType], Any, str]:
     """The schema of an origin, what a runtime needs of it, and a name."""
-    if isinstance(origin, str | Path):
-        files = files_of(str(origin))
-        return files.schema, files, files.name
     if isinstance(origin, Files):
         return origin.schema, origin, origin.name
     if isinstance(origin, pa.Table):

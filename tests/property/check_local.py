@@ -14,6 +14,7 @@ import tidegate as tg
 from tests.property.cases import Case
 from tests.property.local_runs import run_in_step
 from tidegate.errors import DataError
+from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import sources
 from tidegate.reference import Advance, Event, Rows, interpret
@@ -64,8 +65,13 @@ def arrivals(case: Case) -> list[dict[str, list[pa.Table]]]:
 
 
 def any_settings() -> st.SearchStrategy[Settings]:
-    """Few or many instances, segments of a row or of all there is."""
-    return st.builds(Settings, st.integers(1, 4), segment_rows=st.sampled_from([1, 2, 7, 1_000]))
+    """Few or many instances, segments of a row or of all there is, windows made by one or by all."""
+    return st.builds(
+        Settings,
+        st.integers(1, 4),
+        segment_rows=st.sampled_from([1, 2, 7, 1_000]),
+        split_panes=st.sampled_from([0, 4, SPLIT_PANES]),
+    )
 
 
 def any_reconfigurer() -> st.SearchStrategy[Reconfigurer]:

@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from tidegate.compile.compiler import compile_query
-from tidegate.query.nodes import Node, Source, Union, WindowAggregate, apply_stateless, walk
+from tidegate.compile.plan import Plan
+from tidegate.query.nodes import Node, Source, Union, WindowAggregate, apply_stateless, is_stateful, walk
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark.control import COLUMN
 from tidegate.runtime.spark.outward import METRICS, Outward, unpack
 from tidegate.runtime.spark.processor import CellProcessor
-from tidegate.runtime.spark.stages import feeds, processor
+from tidegate.runtime.spark.stages import delay_ms, feeds, processor
 from tidegate.state.cache import ChunkCache
 
 FAR_MS = 253_370_764_800_000
@@ -115,16 +116,55 @@ class _Timer:
         return self.watermark_ms
 
 
+class _Step:
+    """One stateful step: what runs before its exchange, and the cells behind it."""
+
+    def __init__(self, plan: Plan, node: WindowAggregate, cells: int, cache: ChunkCache | None) -> None:
+        self.node = node
+        self.feeds = feeds(plan, node, cells)
+        self.shipped = cloudpickle.dumps(processor(node, cells, cache))
+        self.cells: dict[int, _CellStore] = {}
+
+    def run(self, rows: pd.DataFrame, stores: dict[int, _CellStore], watermark_ms: int) -> tuple[pa.Table, int]:
+        """One attempt at a batch: the results and the number of late tuples."""
+        worker: CellProcessor = pickle.loads(self.shipped)
+        handle: Any = _Handle()
+        worker.init(handle)
+        frames: list[pd.DataFrame] = []
+        timer: Any = _Timer(watermark_ms)
+        if len(rows):
+            for key, group in rows.groupby("cell"):
+                handle.store = stores.setdefault(int(str(key)), _CellStore())
+                frames += worker.handleInputRows((key,), iter([group.drop(columns="cell")]), timer)
+        for key, store in stores.items():
+            for due in sorted(due for due in store.timers if due <= watermark_ms):
+                handle.store = store
+                store.timers.discard(due)
+                frames += worker.handleExpiredTimer((key,), timer, None)  # type: ignore[arg-type]
+        return self._split(frames)
+
+    def _split(self, frames: list[pd.DataFrame]) -> tuple[pa.Table, int]:
+        way = Outward(self.node.schema, self.node.time)
+        late, tables = 0, [self.node.schema.empty_table()]
+        for frame in frames:
+            table = pa.Table.from_pandas(frame, schema=way.columns, preserve_index=False)
+            told = [metrics for metrics in table.column(METRICS).to_pylist() if metrics is not None]
+            late += sum(json.loads(metrics)["late"] for metrics in told)
+            results = table.filter(pc.is_null(table.column(METRICS))).drop_columns([METRICS])
+            if way.packs:
+                results = pa.Table.from_batches(unpack(iter(results.to_batches())), schema=self.node.schema)
+            tables.append(results)
+        return pa.concat_tables(tables), late
+
+
 class Driver:
-    """One run of a query with one stateful step."""
+    """One run of a query."""
 
     def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None) -> None:
         self.plan = compile_query(query, "spark")
-        self.node = next(node for node in walk(self.plan.query) if isinstance(node, WindowAggregate))
-        self.feeds = feeds(self.plan, self.node, cells)
-        self.shipped = cloudpickle.dumps(processor(self.node, cells, cache))
-        self.cells: dict[int, _CellStore] = {}
-        self.latest = dict.fromkeys(range(len(self.feeds)), 0)
+        self.steps = [_Step(self.plan, node, cells, cache) for node in walk(self.plan.query) if is_stateful(node)]
+        marked = [(step, feed) for step in self.steps for feed in step.feeds if feed.source is not None]
+        self.latest = {(id(step), id(feed)): 0 for step, feed in marked}
         self.watermark_ms = 0
         self.outcome = Outcome()
 
@@ -144,67 +184,52 @@ class Driver:
             ended = self.watermark_ms == FAR_MS
             self.outcome.events.append(Advance(math.inf if ended else (self.watermark_ms + 1) * 1000))
         self.outcome.events += [Rows(name, part) for name, parts in batch.parts.items() for part in parts]
-        rows, seen = self._map_side(batch)
         for attempt in range(batch.attempts):
-            stores = {key: store.copy() for key, store in self.cells.items()}
-            tables, late = self._state_side(rows, stores)
+            seen = dict(self.latest)
+            made: dict[int, pa.Table] = {}
+            late = 0
+            stores = []
+            for step in self.steps:
+                rows = self._before_exchange(step, batch, made, seen)
+                stores.append({key: store.copy() for key, store in step.cells.items()})
+                made[id(step.node)], too_late = step.run(rows, stores[-1], self.watermark_ms)
+                late += too_late
             if attempt == batch.attempts - 1:
-                self.cells = stores
-                self.outcome.tables.extend(tables)
+                for step, kept in zip(self.steps, stores, strict=True):
+                    step.cells = kept
+                self.latest = seen
+                self.outcome.tables += self._after(self.plan.query, made)
                 self.outcome.late += late
-        for feed, latest in seen.items():
-            self.latest[feed] = max(self.latest[feed], latest)
         self.watermark_ms = max(self.watermark_ms, min(self.latest.values()))
 
-    def _map_side(self, batch: Batch) -> tuple[pd.DataFrame, dict[int, int]]:
-        frames, seen = [], {}
-        for number, feed in enumerate(self.feeds):
-            for part in batch.parts.get(feed.source.name, ()):
-                native = _native(feed.native, part).select(feed.stage.columns.names)
-                if native.num_rows:
-                    latest = pc.max(native.column(feed.source.time).cast(pa.int64())).as_py() // 1000 - feed.delay_ms
-                    seen[number] = max(seen.get(number, latest), latest)
-                marked = native.append_column(COLUMN, pa.nulls(native.num_rows, pa.string()))
+    def _before_exchange(
+        self, step: _Step, batch: Batch, made: dict[int, pa.Table], seen: dict[tuple[int, int], int]
+    ) -> pd.DataFrame:
+        """The rows that cross a step's exchange; notes the latest time of each feed that sets the watermark."""
+        frames = []
+        for feed in step.feeds:
+            parts = batch.parts.get(feed.source.name, ()) if feed.source is not None else self._after(feed.native, made)
+            for part in parts:
+                native = _native(feed.native, part) if feed.source is not None else part
+                native = native.select(feed.stage.columns.names)
+                if feed.source is not None:
+                    if native.num_rows:
+                        newest = pc.max(native.column(feed.source.time).cast(pa.int64())).as_py() // 1000
+                        place = (id(step), id(feed))
+                        seen[place] = max(seen[place], newest - delay_ms(feed.source))
+                    native = native.append_column(COLUMN, pa.nulls(native.num_rows, pa.string()))
                 stage = pickle.loads(cloudpickle.dumps(feed.stage))
-                frames += [made.to_pandas() for made in stage(iter(marked.to_batches(max_chunksize=7)))]
-        return (pd.concat(frames) if frames else pd.DataFrame()), seen
+                frames += [frame.to_pandas() for frame in stage(iter(native.to_batches(max_chunksize=7)))]
+        return pd.concat(frames) if frames else pd.DataFrame()
 
-    def _state_side(self, rows: pd.DataFrame, stores: dict[int, _CellStore]) -> tuple[list[pa.Table], int]:
-        worker: CellProcessor = pickle.loads(self.shipped)
-        handle: Any = _Handle()
-        worker.init(handle)
-        frames: list[pd.DataFrame] = []
-        timer: Any = _Timer(self.watermark_ms)
-        if len(rows):
-            for key, group in rows.groupby("cell"):
-                handle.store = stores.setdefault(int(str(key)), _CellStore())
-                frames += worker.handleInputRows((key,), iter([group.drop(columns="cell")]), timer)
-        for key, store in stores.items():
-            for due in sorted(due for due in store.timers if due <= self.watermark_ms):
-                handle.store = store
-                store.timers.discard(due)
-                frames += worker.handleExpiredTimer((key,), timer, None)  # type: ignore[arg-type]
-        return self._split(frames)
-
-    def _split(self, frames: list[pd.DataFrame]) -> tuple[list[pa.Table], int]:
-        way = Outward(self.node.schema)
-        late, tables = 0, []
-        for frame in frames:
-            table = pa.Table.from_pandas(frame, schema=way.columns, preserve_index=False)
-            told = [metrics for metrics in table.column(METRICS).to_pylist() if metrics is not None]
-            late += sum(json.loads(metrics)["late"] for metrics in told)
-            results = table.filter(pc.is_null(table.column(METRICS))).drop_columns([METRICS])
-            if way.packs:
-                results = pa.Table.from_batches(unpack(iter(results.to_batches())), schema=self.node.schema)
-            tables.append(self._after(self.plan.query, results))
-        return tables, late
-
-    def _after(self, node: Node, results: pa.Table) -> pa.Table:
-        """The stateless steps behind the stateful one."""
-        if node is self.node:
-            return results
-        assert not isinstance(node, Source | Union | WindowAggregate)
-        return apply_stateless(node, self._after(node.input, results))
+    def _after(self, node: Node, made: dict[int, pa.Table]) -> list[pa.Table]:
+        """What stateful steps made, after the stateless steps behind them."""
+        if is_stateful(node):
+            return [made[id(node)]]
+        if isinstance(node, Union):
+            return [table for branch in node.inputs for table in self._after(branch, made)]
+        assert not isinstance(node, Source)
+        return [apply_stateless(node, table) for table in self._after(node.input, made)]
 
 
 def _native(node: Node, table: pa.Table) -> pa.Table:

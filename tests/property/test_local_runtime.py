@@ -14,7 +14,6 @@ from tests.property.check_local import Reconfigurer, any_reconfigurer, any_setti
 from tests.property.local_runs import run_in_step
 from tidegate.query.nodes import sources
 from tidegate.reference import interpret
-from tidegate.runtime.local.job import Settings
 from tidegate.testing import difference
 
 
@@ -87,9 +86,7 @@ def test_queries_of_several_parts_agree_with_the_law(shape: str, data: st.DataOb
     most = max(len(parts) for parts in pieces.values())
     batches = [{name: parts[at : at + 1] for name, parts in pieces.items()} for at in range(most)]
     reconfigure = Reconfigurer(data.draw(st.integers(0, 2**16)), 6)
-    run = run_in_step(
-        query.node, batches, Settings(2, segment_rows=data.draw(st.sampled_from([1, 5, 1_000]))), reconfigure
-    )
+    run = run_in_step(query.node, batches, data.draw(any_settings()), reconfigure)
     law = interpret(query.node, events_of(query, batches))
     made = pa.concat_tables([query.schema.empty_table(), *run.tables])
     told = difference(made, law.rows)

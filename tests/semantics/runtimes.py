@@ -23,6 +23,7 @@ from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.job import Settings
 from tidegate.runtime.spark import control
 from tidegate.runtime.spark.dataframe import to_dataframe
+from tidegate.runtime.spark.outward import OBSERVED
 from tidegate.runtime.spark.types import spark_schema
 
 Batches = Sequence[dict[str, pa.Table]]
@@ -81,7 +82,7 @@ class OnLocal:
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         arrivals = [{name: [table] for name, table in batch.items()} for batch in batches]
-        run = run_in_step(query.node, arrivals, Settings(self.instances))
+        run = run_in_step(query.node, arrivals, Settings(self.instances, split_panes=0))
         return Result(pa.concat_tables([query.schema.empty_table(), *run.tables]), run.job.late)
 
 
@@ -108,8 +109,8 @@ class OnSpark:
         writer = df.writeStream.format("parquet").option("path", str(self.folder / "out"))
         query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
-        told = [progress.observedMetrics.get("tidegate") for progress in query.recentProgress]
-        return sum(row["late"] or 0 for row in told if row is not None)
+        told = [item for progress in query.recentProgress for item in progress.observedMetrics.items()]
+        return sum(row["late"] or 0 for name, row in told if name.startswith(OBSERVED))
 
     def _bound(self, source: Source, batches: Batches) -> Node:
         place = self.folder / "in" / source.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +25,13 @@ from tidegate.testing import answer, difference
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = {"ts": TIME, "k": pa.int64()}
 BATCH_SECONDS = 0.02
+MANY_BATCHES, PATIENT_BATCHES = 30, 1000
 
 
-def steps(rates: list[int], step_seconds: float) -> Iterator[tuple[float, pa.RecordBatch]]:
-    """Batches on a schedule: each rate, in tuples per second, for so long."""
+def steps(rates: list[int], step_seconds: float, first: int = 0) -> Iterator[tuple[float, pa.RecordBatch]]:
+    """Batches on a schedule, from a number of batches on: each rate, in tuples per second, for so long."""
     per_step = round(step_seconds / BATCH_SECONDS)
-    for number, rate in enumerate(np.repeat(rates, per_step)):
+    for number, rate in enumerate(np.repeat(rates, per_step), first):
         rows = int(rate * BATCH_SECONDS)
         times = number * 20_000 + np.arange(rows) * 20_000 // rows
         yield (
@@ -39,48 +41,72 @@ def steps(rates: list[int], step_seconds: float) -> Iterator[tuple[float, pa.Rec
 
 
 def waiting(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Work of 0.2 ms a tuple that needs no core, as a call to a service would."""
-    time.sleep(batch.num_rows * 0.0002)
+    """Work of 1 ms a tuple that needs no core, as a call to a service would."""
+    time.sleep(batch.num_rows * 0.001)
     return batch
 
 
 def counts(stream: tg.Stream) -> tg.Stream:
-    return stream.key_by("k").window("100 milliseconds").aggregate(n=tg.count())
+    return stream.key_by("k").window("1 second").aggregate(n=tg.count())
+
+
+class Steps:
+    """A load that steps ten times up when one instance is left, and down when there are more, so many times.
+
+    It follows what has happened and not the clock, so a slow machine makes it longer, not another.
+    """
+
+    def __init__(self, ups: int) -> None:
+        self.ups, self.job, self.sent = ups, None, list[pa.RecordBatch]()
+        self.reached: list[int] = []
+
+    def instances(self) -> int:
+        job: Any = self.job
+        return next(iter(job.instances.values())) if job is not None else 1
+
+    def __iter__(self) -> Iterator[tuple[float, pa.RecordBatch]]:
+        number, held, up = 0, 0, False
+        while len(self.reached) < 2 * self.ups and held < PATIENT_BATCHES:
+            number, held = number + 1, held + 1
+            now = self.instances()
+            if held > MANY_BATCHES and (now > 1) == up:
+                self.reached.append(now)
+                up, held = not up, 0
+            due, batch = next(steps([2_000 if up else 200], BATCH_SECONDS, number))
+            self.sent.append(batch)
+            yield due, batch
 
 
 def test_instances_follow_stepped_loads_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    rates = [1_000, 10_000, 1_000, 10_000, 1_000]
-    source = tg.stream(Paced(steps(rates, 2.0)), time="ts", schema=SCHEMA, name="load")
-    query = counts(source.map_batches(waiting))
+    load = Steps(ups=2)
+    query = counts(tg.stream(Paced(load), time="ts", schema=SCHEMA, name="load").map_batches(waiting))
     answers: list[pa.Table] = []
     path = tmp_path / "run.ledger"
-    job = tg.start(query, to=answers.append, instances=(1, 4), segment_rows=200, elastic=tg.Elastic(ledger=path))
+    job = tg.start(query, to=answers.append, instances=(1, 4), segment_rows=40, elastic=tg.Elastic(ledger=path))
+    load.job = job
     job.wait()
 
-    tuples = pa.Table.from_batches([batch for _, batch in steps(rates, 2.0)])
-    expected = answer(counts(tg.stream(tuples, time="ts"))).rows
+    expected = answer(counts(tg.stream(pa.Table.from_batches(load.sent), time="ts"))).rows
     told = difference(expected, pa.concat_tables(answers))
     assert told is None, told
 
+    assert [count > 1 for count in load.reached] == [False, True, False, True], "2,000/s need more than one of 1,000/s"
     assert job.scaling is not None
     assert job.scaling.failure is None
-    reached = [decision.instances for decision in job.scaling.changes]
-    assert max(reached) > 1, "the load of 10,000/s needs more than one instance of 5,000/s"
-    assert min(reached[reached.index(max(reached)) :]) < max(reached), "they were given back"
     written = decisions(path, Chosen(changes_only=True))
-    assert written.num_rows == len(reached)
+    assert written.num_rows == len(job.scaling.changes)
     assert all("due" in why for why in written["why"].to_pylist())
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
-    source = tg.stream(Paced(steps([1_000, 20_000], 0.8)), time="ts", schema=SCHEMA)
+    source = tg.stream(Paced(steps([200, 4_000], 0.8)), time="ts", schema=SCHEMA)
     query = source.map_batches(waiting).key_by("k").window("1 second").aggregate(n=tg.count())
     path = tmp_path / "run.ledger"
     job = tg.start(
         query,
         to=lambda _: None,
         instances=(1, 4),
-        segment_rows=200,
+        segment_rows=40,
         elastic=tg.Elastic(dry_run=True, shadows=("ds2",), ledger=path),
     )
     job.wait()

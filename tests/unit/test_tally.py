@@ -36,7 +36,7 @@ def update(batch: int, rows: int, observed: dict[str, Any] | None = None, **even
                 {"description": f"FileStreamSource[file:{CONTROL}]", "numInputRows": 1, **source, **rates},
             ],
             "sink": {"description": "FileSink", "numOutputRows": -1},
-            "observedMetrics": {"tidegate": figures, "tidegate_results": {"rows": 3}},
+            "observedMetrics": {"tidegate:1:hourly": figures, "tidegate_results": {"rows": 3}},
         }
     )
 

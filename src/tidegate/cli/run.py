@@ -81,8 +81,10 @@ def _elastic(chosen: argparse.Namespace) -> Elastic | None:
 def show_result(result: RunResult) -> str:
     """What a run did, on one line."""
     where = f" written to {result.to}" if result.to is not None else ""
+    malformed = f", {result.malformed:,} malformed" if result.malformed else ""
     return (
-        f"{result.rows:,} rows read, {result.late:,} late; {result.results:,} results{where} ({result.seconds:.1f} s)"
+        f"{result.rows:,} rows read, {result.late:,} late{malformed}; {result.results:,} results{where} "
+        f"({result.seconds:.1f} s)"
     )
 
 

@@ -16,6 +16,7 @@ from tidegate.compile.mark_regions import mark_regions
 from tidegate.compile.place_steps import place_steps
 from tidegate.compile.plan import Plan
 from tidegate.compile.push_through_union import push_through_union
+from tidegate.compile.read_used_columns import read_used_columns
 from tidegate.compile.refuse_unsupported import refuse_unsupported
 from tidegate.compile.split_at_stateful import split_at_stateful
 from tidegate.query.nodes import Node
@@ -27,6 +28,7 @@ REWRITES: tuple[Callable[[Node], Node], ...] = (
 
 PASSES: tuple[Callable[[Plan], Plan], ...] = (
     refuse_unsupported,
+    read_used_columns,
     split_at_stateful,
     mark_regions,
     choose_slices,

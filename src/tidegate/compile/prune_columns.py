@@ -26,7 +26,7 @@ def prune_columns(schema: pa.Schema, steps: Sequence[Stateless], node: WindowAgg
 
     Before: ``(ts, user, text) → words = split(text) → count by each(words)``; after: ``user`` is gone.
     """
-    needed = _read_by(node)
+    needed = read_by(node)
     made: list[Stateless] = []
     tuples = _only(node.input.schema, needed)
     for position in range(len(steps) - 1, -1, -1):
@@ -47,7 +47,8 @@ def prune_columns(schema: pa.Schema, steps: Sequence[Stateless], node: WindowAgg
     return Pruned(_only(schema, needed), tuple(reversed(made)), tuples)
 
 
-def _read_by(node: WindowAggregate) -> set[str]:
+def read_by(node: WindowAggregate) -> set[str]:
+    """The columns of its input that an aggregate reads; all of them where it orders whole tuples."""
     everything = set(node.input.schema.names)
     reads = node.keys.reads()
     if reads is None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Node, is_stateful, walk
+from tidegate.query.nodes import Node, is_stateful, sources, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,33 @@ class Limit:
     remedy: str
 
 
-def _several_stateful(query: Node) -> tuple[Node, ...]:
-    stateful = tuple(node for node in walk(query) if is_stateful(node))
-    return stateful if len(stateful) > 1 else ()
+def _stateful_read_twice(query: Node) -> tuple[Node, ...]:
+    """Stateful steps whose results more than one step reads, directly or through stateless ones."""
+    readers: dict[int, int] = {}
+    for node in walk(query):
+        for upstream in node.inputs:
+            readers[id(upstream)] = readers.get(id(upstream), 0) + 1
+    shared = [node for node in walk(query) if readers.get(id(node), 0) > 1]
+    above = {id(upstream) for node in shared for upstream in walk(node)}
+    return tuple(node for node in walk(query) if is_stateful(node) and id(node) in above)
+
+
+def _with_dead_letters(query: Node) -> tuple[Node, ...]:
+    return tuple(source for source in sources(query) if source.dead_letters is not None)
 
 
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
             Limit(
-                finds=_several_stateful,
-                problem="a second stateful step on Spark is not supported yet",
-                remedy='run it on="reference" or write the first\'s result to a table and start a second query from it',
+                finds=_stateful_read_twice,
+                problem="Spark would run a stateful step once for each step that reads it, with a state of its own",
+                remedy='run it on="local", or write the results to a table and start a second query from it',
+            ),
+            Limit(
+                finds=_with_dead_letters,
+                problem="Spark stops at a malformed record and cannot set it aside, as dead_letters=... asks",
+                remedy='run it on="local" or on="reference", or leave dead_letters out',
             ),
         ),
         "local": (),
@@ -45,8 +60,8 @@ def refuse_unsupported(plan: Plan) -> Plan:
 
     ::
 
-        before   calls | aggregate 'hourly' | aggregate 'daily', on spark
-        after    UnsupportedError: a second stateful step on Spark is not supported yet; it has 'hourly', 'daily'; …
+        before   calls | aggregate 'hourly', read by 'daily' and by a union, on spark
+        after    UnsupportedError: Spark would run a stateful step once for each step that reads it, …
     """
     if plan.runtime not in LIMITS:
         raise UnsupportedError(f"there is no runtime '{plan.runtime}'; choose one of {choices(LIMITS)}")

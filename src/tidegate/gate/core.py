@@ -25,6 +25,9 @@ from tidegate.gate.reader import Reader
 from tidegate.gate.ready import END, Run
 from tidegate.gate.source import Source, SourceSpec
 
+WORTH_WAKING = 16
+"""1/WORTH_WAKING of a segment is worth waking a second reader, where readers are not woken for everything."""
+
 
 class Core:
     """The shared side of a gate, used by its sources and readers."""
@@ -36,7 +39,9 @@ class Core:
         linger: Linger,
         on_late: Callable[[str, pa.RecordBatch], None] | None,
         clock: Callable[[], float],
+        eager: bool = True,
     ) -> None:
+        self.eager = eager
         self.lock = threading.Lock()
         self.merger = merger
         self.log = merger.log
@@ -188,7 +193,11 @@ class Core:
         """Write what is ready, and wake those it concerns."""
         self.linger.end()
         if self.merger.write(self.ready_watermark() if watermark is None else watermark):
-            self.wake_readers()
+            if self.eager or self.log.ended or self.flow.lags():
+                self.wake_readers()
+            elif self.waiting:
+                # Who waited last is the likeliest to have its memory at hand.
+                self.waiting.pop().unpark()
             self.wake_sources()
 
     def write_if_wanted(self) -> None:
@@ -198,11 +207,17 @@ class Core:
             self.write(watermark)
         elif not self.linger.seconds or self.merger.fills(watermark, SMALL):
             self.linger.end()
-            if self.waiting:
+            if self.is_waited_for(watermark):
                 self.write(watermark)
         elif self.merger.has_something(watermark) and self.linger.begin(self.clock()) and self.waiting:
             # One reader is enough to see to it that the rest is written in time.
             self.waiting.pop().unpark()
+
+    def is_waited_for(self, watermark: int) -> bool:
+        """Whether a reader should be woken for what is ready, rather than leave it to one that is at work."""
+        if self.eager or len(self.waiting) == len(self.readers):
+            return bool(self.waiting)
+        return bool(self.waiting) and self.merger.fills(watermark, WORTH_WAKING)
 
     def ready_watermark(self) -> int:
         """The watermark up to which tuples are ready now."""

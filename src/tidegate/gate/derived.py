@@ -1,12 +1,12 @@
 """Work derived from a segment, done once and shared by every instance that reads it.
 
-An instance that finds segment n being derived should claim n + 1 … n + k before it waits: `derive_ahead`.
+An instance that finds segment n being derived goes on to n + 1, and waits only where it needs the outcome: `claim`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 
@@ -66,6 +66,11 @@ class Derived:
         """Compute the value if nobody has begun to; whether it is there now. Never waits, never raises."""
         return self._claim(name).attempt(compute, wait=False)
 
+    def take(self, name: str) -> bool:
+        """Whether the caller is the first to ask for a name: what it does then concerns nobody else."""
+        mine = _Claim()
+        return self._claims.setdefault(name, mine) is mine
+
     def is_done(self, name: str) -> bool:
         """Whether the value (or its exception) is there."""
         return self._claim(name).done
@@ -74,18 +79,3 @@ class Derived:
         claim = self._claims.get(name)
         # setdefault is one step under the interpreter lock: all callers get the same claim.
         return claim if claim is not None else self._claims.setdefault(name, _Claim())
-
-
-def derive_ahead(
-    name: str, first: Derived, compute: Callable[[], Any], following: Iterable[tuple[Derived, Callable[[], Any]]]
-) -> Any:
-    """The value of ``first``; while another thread is at it, work on the ``following`` ones instead of waiting.
-
-    ``following`` is consumed lazily and only for as long as the first is not done.
-    """
-    if not first.claim(name, compute):
-        for derived, compute_later in following:
-            derived.claim(name, compute_later)
-            if first.is_done(name):
-                break
-    return first.derive(name, compute)

@@ -16,6 +16,8 @@ from tidegate.gate.log import Log
 from tidegate.gate.reader import Reader
 from tidegate.gate.source import Source
 
+_LAGGING = 16
+
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
@@ -46,7 +48,7 @@ class Flow:
         """Whether a source must wait; for one that does already, until half the bound is reached."""
         if source.intake.closed:
             return False
-        return self._log_is_full(waiting) or (
+        return self._log_is_filled(2 if waiting else 1) or (
             self.is_over(source, waiting) and source.intake.watermark > self._log.watermark
         )
 
@@ -56,10 +58,14 @@ class Flow:
         held = source.intake
         return held.rows * share > self._limits.unready_rows or held.nbytes * share > self._limits.unready_bytes
 
-    def _log_is_full(self, waiting: bool) -> bool:
+    def lags(self) -> bool:
+        """Whether some reader has fallen behind by a part of the bound."""
+        return self._log_is_filled(_LAGGING)
+
+    def _log_is_filled(self, share: int) -> bool:
+        """Whether what the slowest reader has not passed is more than 1/share of the bound."""
         if not self._readers:
             return False
-        share = 2 if waiting else 1
         tail = self._log.tail
         rows = tail.rows_through - min([reader.passed_rows for reader in self._readers.values()])
         if rows * share > self._limits.log_rows:
@@ -69,7 +75,7 @@ class Flow:
 
     def check_thread(self, source: Source, taking_part: Iterable[Source], thread: int) -> None:
         """Raise if a source is about to wait for something that only its own thread could do."""
-        if self._log_is_full(waiting=True):
+        if self._log_is_filled(2):
             slowest = min(self._readers.values(), key=lambda reader: reader.passed_rows)
             if slowest.thread == thread:
                 raise UserError(

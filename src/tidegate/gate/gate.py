@@ -29,6 +29,9 @@ class Gate:
     ``on_late(source, batch)`` is called, in the thread that added them, with rows that came too late to be put in order;
     with ``forward_late`` they also travel in the next segment, for operators that decide by window.
     ``linger_seconds`` (at most 0.001 is sensible) holds a small batch back for others to share its segment.
+    With ``eager`` every reader is woken for every segment. Without, one of those that wait is, and none for a little
+    while another is at work; the rest are woken when they fall behind, for a control segment, at the end, and by `rouse`.
+    So every reader must be read, each by a thread of its own.
     ``clock`` serves lingering, idleness and the measurement of congestion.
     """
 
@@ -46,6 +49,7 @@ class Gate:
         linger_seconds: float = 0.0,
         on_late: Callable[[str, pa.RecordBatch], None] | None = None,
         forward_late: bool = False,
+        eager: bool = True,
         clock: Callable[[], float] = _time.monotonic,
     ) -> None:
         if linger_seconds < 0:
@@ -61,7 +65,7 @@ class Gate:
         # A segment never holds more than the log may: what is ready is in the log before it is too much.
         segment = min(segment_rows, bounds.log_rows), min(segment_bytes, bounds.log_bytes)
         merger = Merger(Log(places), *segment, settled, forward_late)
-        self._core = Core(merger, bounds, Linger(linger_seconds), on_late, clock)
+        self._core = Core(merger, bounds, Linger(linger_seconds), on_late, clock, eager)
         self._core.readers.update({name: Reader(self._core, name, merger.log.tail) for name in readers})
         if not self._core.readers:
             raise QueryError("gate: there is no reader; name at least one, since only a reader can add others")
@@ -163,6 +167,13 @@ class Gate:
             self._core.wake_readers()
             return index
 
+    def rouse(self) -> None:
+        """Wake all readers that wait although there are segments for them."""
+        core = self._core
+        if not core.eager and core.waiting:
+            with core.lock:
+                core.wake_readers()
+
     def abort(self, error: BaseException) -> None:
         """Fail the run: everyone who waits here or comes here gets `GateAborted` with this cause. The first call counts."""
         with self._core.lock:
@@ -183,11 +194,11 @@ class Gate:
             return BlockedTimes(now, {name: source.blocked.seconds(now) for name, source in self._core.sources.items()})
 
     def traffic(self) -> Traffic:
-        """How many rows have come in, become ready, and been passed by every reader until now."""
+        """How many rows have come in, become ready, and been passed by a reader until now."""
         with self._core.lock:
             ready = self._core.log.tail.rows_through
             unready = sum(source.intake.rows for source in self._core.sources.values())
-            passed = min((reader.passed_rows for reader in self._core.readers.values()), default=ready)
+            passed = max((reader.passed_rows for reader in self._core.readers.values()), default=ready)
             return Traffic(ready + unready, ready, passed)
 
     @staticmethod

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tidegate.gate.derived import derive_ahead
 from tidegate.gate.log import Node
 from tidegate.gate.parker import Parker
 from tidegate.gate.segment import Segment
@@ -62,28 +60,3 @@ class Reader:
         """All segments until the input ends or the reader is removed."""
         while (segment := self.get()) is not None:
             yield segment
-
-    def derive(self, name: str, function: Callable[[Segment], Any], ahead: int = 0) -> Any:
-        """``function`` of the segment got last, computed once for all readers.
-
-        If another reader is computing it, work on up to ``ahead`` segments that are in the log behind it, rather than
-        wait. Call it after a `get`.
-        """
-        segment = self.node.segment
-        if segment is None:
-            raise LookupError(f"reader '{self.name}': there is no segment to derive from before the first get")
-        return derive_ahead(
-            name,
-            segment.derived,
-            partial(function, segment),
-            ((later.derived, partial(function, later)) for later in self._following(ahead)),
-        )
-
-    def _following(self, count: int) -> Iterator[Segment]:
-        """Up to ``count`` segments with rows behind the present one, before the next control segment."""
-        node = self.node.next
-        while count > 0 and node is not None and node.segment is not None and node.segment.control is None:
-            if node.segment.rows:
-                count -= 1
-                yield node.segment
-            node = node.next

@@ -1,8 +1,9 @@
 """A cell: the windows of a fixed set of shards, fed with pane tables and watermarks.
 
 A batch is one `receive`: first every window that expires at the batch's watermark is handed out, then the batch's panes
-join their slices. A contribution is late for a window when ``end + lateness ≤ W`` at that moment. Cells without input
-get `advance` when the time they asked for with `next_due` comes.
+join their slices; those of tuples that another stateful step made join them before. A contribution is late for a window
+when ``end + lateness ≤ W`` at that moment. Cells without input get `advance` when the time they asked for with
+`next_due` comes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from tidegate.state.slice_log import Piece, SliceLog
 class Delta:
     """What one task has for a cell: panes, or how many tuples fell in which slices, with a key or without.
 
-    Of the tuples exactly one cell is told, so that a late one is counted once, however many keys it has.
+    Of the tuples exactly one cell is told, so that a late one is counted once, however many keys it has. ``made`` says
+    that a stateful step made them, as the watermark moved: then they come before the watermark and are never late.
     """
 
     piece: Piece | None
     tuples: tuple[tuple[int, int], ...] = ()
+    made: bool = False
 
 
 @dataclass(slots=True)
@@ -39,7 +42,14 @@ class Cell:
 
     def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
         """Take a batch at a watermark (None: nothing is known yet); yields results. ``late`` counts late tuples."""
+        for delta in deltas:
+            if delta.made and delta.piece is not None:
+                self.log.append(delta.piece)
         yield from self.advance(watermark)
+        yield from self._receive([delta for delta in deltas if not delta.made], watermark)
+
+    def _receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
+        """Add what sources delivered, and hand out revisions."""
         least = self.panes.node.window.least_open_slice(watermark)
         revised: list[pa.Table] = []
         touched = []

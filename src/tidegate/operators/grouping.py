@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import hashes, identity_codes, mix
+from tidegate.operators.columns import hashes, identity_codes, mix, numbers
 
 Array = np.ndarray[Any, Any]
 
@@ -31,13 +31,23 @@ class Grouped:
 
 def key_codes(columns: Sequence[pa.Array]) -> tuple[Array, int]:
     """A code per row, equal where all key columns are, and a bound above every code."""
-    codes, bound = identity_codes(columns[0])
+    codes, bound = _column_codes(columns[0])
     for column in columns[1:]:
-        others, size = identity_codes(column)
+        others, size = _column_codes(column)
         if bound * size >= _LARGEST:
             codes, bound = _densify(codes, bound)
         codes, bound = codes.astype(np.int64) * size + others, bound * size
     return _densify(codes, bound) if bound > 4 * len(codes) + 65_536 else (codes, bound)
+
+
+def _column_codes(column: pa.Array) -> tuple[Array, int]:
+    """A code per row of one key column. Whole numbers that lie close together are their own codes: no table is needed."""
+    if pa.types.is_signed_integer(column.type) and column.null_count == 0 and len(column):
+        values = numbers(column, pa.int64())
+        low, span = int(values.min()), int(values.max()) - int(values.min()) + 1
+        if span <= 2 * len(values) + 4_096:
+            return values - low, span
+    return identity_codes(column)
 
 
 def group(codes: Array, bound: int) -> Grouped:

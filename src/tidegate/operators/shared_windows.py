@@ -10,7 +10,7 @@ Nothing here reads the log itself: callers number the segments and give the wate
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,22 +23,45 @@ from tidegate.operators.windowed_aggregate import LEAST_RUN, SHARDS, SLICE, Pane
 Array = np.ndarray[Any, Any]
 
 FAN_IN = 8
+LOOK_EVERY = 4
+"""Whether there is something to merge is looked at after so many segments."""
+WORTH_MERGING = 3
+"""Slices that are part of so many windows are merged as soon as no more tuples are due for them."""
+SPLIT_PANES = 65_536
+"""Windows over fewer panes are made by one instance: the others would spend more on finding their share than on it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Panes in the order of their slices, with the shard of each; `number` is the latest segment they come from."""
+    """Panes in the order of their slices; `number` is the latest segment they come from.
+
+    `settled` says that they were merged when no more panes of their slices were due.
+    """
 
     number: int
     panes: pa.Table
     slices: Array
-    shards: Array
+    shard_of: Callable[[pa.Table], Array]
+    settled: bool = False
     low: int = field(init=False)
     high: int = field(init=False)
+    _shards: list[Array] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "low", int(self.slices[0]))
         object.__setattr__(self, "high", int(self.slices[-1]))
+
+    @property
+    def shards(self) -> Array:
+        """The shard of each pane; made when it is first asked for, as small windows never ask."""
+        if not self._shards:
+            self._shards.append(self.shard_of(self.panes))
+        return self._shards[0]
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return int(self.panes.nbytes) + self.slices.nbytes + sum(shards.nbytes for shards in self._shards)
 
     def between(self, low: int, high: int, owned: Array | None) -> pa.Table:
         """The panes of slices `low` to `high` that lie in owned shards; None owns all."""
@@ -70,11 +93,14 @@ class SharedWindows:
 
     panes: Panes
     shards: int = SHARDS
+    split_panes: int = SPLIT_PANES
     late: int = 0
     _runs: list[Run] = field(default_factory=list)
     _rounds: dict[int, list[int]] = field(default_factory=dict)
     _reached: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     _merging: bool = False
+    _unseen: int = 0
+    _least: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -85,7 +111,7 @@ class SharedWindows:
     @property
     def bytes(self) -> int:
         """How much memory the panes take."""
-        return sum(run.panes.nbytes + run.slices.nbytes + run.shards.nbytes for run in tuple(self._runs))
+        return sum(run.nbytes for run in tuple(self._runs))
 
     def lift(self, number: int, tuples: pa.Table, before: int | None) -> Lifted:
         """The panes of a segment's tuples that are not late at the watermark before it. Touches no shared state."""
@@ -105,6 +131,7 @@ class SharedWindows:
         """Make a segment's panes visible; before any instance passes the segment."""
         with self._lock:
             self._runs.extend(lifted.runs)
+            self._unseen += 1
             self.late += lifted.late
             for window_id in lifted.reopened:
                 self._rounds.setdefault(window_id, []).append(number)
@@ -124,23 +151,32 @@ class SharedWindows:
 
     def expired(self, number: int, before: int | None, after: int | None, owned: Array | None) -> Iterator[pa.Table]:
         """Results of the owned keys in the windows that expire as the watermark moves, earliest first."""
-        window = self.panes.node.window
-        if after is None or (before is not None and window.first_open(before) == window.first_open(after)):
+        if not self.may_expire(before, after):
             return
         held = self._seen_at(number)
-        if not held:
+        windows = self._expiring(held, before, after)
+        if windows is None:
             return
-        first = min(window.first_window(run.low) for run in held)
-        if before is not None:
-            first = max(first, window.first_open(before))
-        last = min(max(window.last_window(run.high) for run in held), window.first_open(after) - 1)
-        if first > last:
-            return
-        low, high = 2 * first, window.slice_of(window.end(last) - 1)
+        first, last = windows
+        low, high = self._slices_of(first, last)
         parts = [run.between(low, high, owned) for run in held if run.low <= high and run.high >= low]
         if parts:
             for table in self.panes.results(pa.concat_tables(parts), first, last):
                 yield self._numbered(table, number)
+
+    def may_expire(self, before: int | None, after: int | None) -> bool:
+        """Whether windows may expire as the watermark moves."""
+        window = self.panes.node.window
+        return after is not None and (before is None or window.first_open(before) != window.first_open(after))
+
+    def worth_splitting(self, number: int, before: int | None, after: int | None) -> bool:
+        """Whether the windows that expire hold enough for several instances to share the work; an estimate."""
+        held = self._seen_at(number)
+        windows = self._expiring(held, before, after)
+        if windows is None:
+            return False
+        low, high = self._slices_of(*windows)
+        return sum(len(run.slices) for run in held if run.low <= high and run.high >= low) >= self.split_panes
 
     def join(self, instance: int, number: int, watermark: int | None) -> None:
         """An instance begins after a segment at whose end the watermark stood there."""
@@ -164,12 +200,16 @@ class SharedWindows:
     def compact(self) -> bool:
         """Merge a few runs into one if there are many, unless somebody is at it; says whether it did."""
         with self._lock:
-            chosen = () if self._merging else self._mergeable()
-            self._merging = self._merging or bool(chosen)
+            if self._merging or self._unseen < LOOK_EVERY:
+                return False
+            self._unseen = 0
+            chosen, settled = self._mergeable()
+            self._merging = bool(chosen)
         if not chosen:
             return False
         try:
-            merged = tuple(self._cut(max(run.number for run in chosen), self.panes.merge([r.panes for r in chosen])))
+            panes = self.panes.merge([run.panes for run in chosen])
+            merged = tuple(self._cut(max(run.number for run in chosen), panes, settled))
         finally:
             self._merging = False
         gone = set(map(id, chosen))
@@ -179,18 +219,43 @@ class SharedWindows:
                 self._runs = [run for run in self._runs if id(run) not in gone] + list(merged)
         return True
 
-    def _cut(self, number: int, panes: pa.Table) -> Iterator[Run]:
+    def _cut(self, number: int, panes: pa.Table, settled: bool = False) -> Iterator[Run]:
         """Runs of whole slices, each of at least `LEAST_RUN` panes but for the last."""
         if panes.num_rows == 0:
             return
         slices = numbers(whole(panes.column(SLICE)), pa.int64())
-        shards = self.panes.shards(panes, self.shards).astype(np.uint16)
-        edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
+        edges = [len(slices)]
+        if len(slices) >= LEAST_RUN and slices[0] != slices[-1]:
+            edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
         start = 0
         for stop in edges:
             if stop - start >= LEAST_RUN or stop == len(slices):
-                yield Run(number, panes.slice(start, stop - start), slices[start:stop], shards[start:stop])
+                run = Run(number, panes.slice(start, stop - start), slices[start:stop], self._shard_of, settled)
+                if stop - start >= LEAST_RUN:
+                    # Large runs are shared out in the end: whoever makes one also finds its shards, once for all.
+                    _ = run.shards
+                yield run
                 start = stop
+
+    def _shard_of(self, panes: pa.Table) -> Array:
+        made: Array = self.panes.shards(panes, self.shards).astype(np.uint16)
+        return made
+
+    def _expiring(self, held: Sequence[Run], before: int | None, after: int | None) -> tuple[int, int] | None:
+        """The first and the last window over some runs that expires as the watermark moves."""
+        window = self.panes.node.window
+        if after is None or not held:
+            return None
+        first = min(window.first_window(run.low) for run in held)
+        if before is not None:
+            first = max(first, window.first_open(before))
+        last = min(max(window.last_window(run.high) for run in held), window.first_open(after) - 1)
+        return (first, last) if first <= last else None
+
+    def _slices_of(self, first: int, last: int) -> tuple[int, int]:
+        """The first and the last slice of a run of windows."""
+        window = self.panes.node.window
+        return 2 * first, window.slice_of(window.end(last) - 1)
 
     def _seen_at(self, number: int, low: int | None = None, high: int | None = None) -> list[Run]:
         """The runs that were there after a segment, all or those that overlap some slices."""
@@ -207,26 +272,40 @@ class SharedWindows:
             return
         watermark = min(reached)  # type: ignore[type-var]  # no None is left
         least = self.panes.node.window.least_open_slice(watermark)
-        assert least is not None
+        if least is None or least == self._least:
+            return
+        self._least = least
         if any(run.high < least for run in self._runs):
             self._runs = [run for run in self._runs if run.high >= least]
         if self._rounds:
             self._rounds = {window_id: rounds for window_id, rounds in self._rounds.items() if 2 * window_id >= least}
 
-    def _mergeable(self) -> Sequence[Run]:
-        """`FAN_IN` runs of the same slices and about the same size that every instance has passed."""
-        if len(self._runs) < FAN_IN or not self._reached:
-            return ()
-        settled = min(number for number, _ in self._reached.values())
+    def _mergeable(self) -> tuple[Sequence[Run], bool]:
+        """Runs that every instance has passed and that are better merged, and whether no more is due for their slices.
+
+        Those are all runs of slices for which no more is due, where a slice takes part in several windows; else
+        `FAN_IN` runs of the same slices and about the same size.
+        """
+        if not self._reached:
+            return (), False
+        passed = min(number for number, _ in self._reached.values())
+        window = self.panes.node.window
+        if window.slices_per_window >= WORTH_MERGING and not window.lateness:
+            marks = [watermark for _, watermark in self._reached.values() if watermark is not None]
+            if len(marks) == len(self._reached):
+                due = window.slice_of(min(marks))
+                ready = [run for run in self._runs if run.high < due and run.number <= passed and not run.settled]
+                if len(ready) > 1:
+                    return ready, True
         alike: dict[tuple[int, int, int], list[Run]] = {}
         for run in self._runs:
-            if run.number <= settled:
+            if run.number <= passed:
                 tier = len(run.slices).bit_length() // 3
                 group = alike.setdefault((run.low, run.high, tier), [])
                 group.append(run)
                 if len(group) == FAN_IN:
-                    return group
-        return ()
+                    return group, False
+        return (), False
 
     def _numbered(self, table: pa.Table, number: int) -> pa.Table:
         """Results with the revision that their window had reached after a segment."""

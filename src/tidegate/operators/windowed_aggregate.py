@@ -64,8 +64,7 @@ class Panes:
 
     def lift(self, rows: pa.Table) -> tuple[pa.Table, dict[int, int]]:
         """The pane table of some tuples, and how many tuples fell in each slice whether or not they have a key."""
-        slices = self.node.window.slice_of(self._times(rows))
-        seen, slots, tuples = np.unique(slices, return_inverse=True, return_counts=True)
+        seen, slots, tuples = self._slices(rows)
         counts = dict(zip(seen.tolist(), tuples.tolist(), strict=True))
         sets = key_sets(self.node, rows)
         if len(sets) == 0:
@@ -74,8 +73,10 @@ class Panes:
         entries = sets.entries(codes, bound)
         take = sets.rows if entries is None or sets.rows is None else sets.rows[entries]
         codes = codes if entries is None else codes[entries]
-        of_slice = slots if take is None else slots[take]
-        grouped = group(of_slice.astype(np.int64) * bound + codes, len(seen) * bound)
+        if slots is not None:
+            codes = (slots if take is None else slots[take]) * bound + codes
+        # One integer type, or the loop would be compiled twice.
+        grouped = group(codes.astype(np.int64, copy=False), len(seen) * bound)
         states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, grouped.size)]
         keys = self._keys(sets, grouped.first if entries is None else entries[grouped.first])
         return self._table(seen[grouped.ids // bound], keys, states), counts
@@ -184,6 +185,24 @@ class Panes:
         if self.node.window.lateness:
             made["revision"] = pa.array(np.zeros(len(windows), np.int64))
         return pa.table([made[name] for name in self.node.schema.names], schema=self.node.schema)
+
+    def _slices(self, rows: pa.Table) -> tuple[Array, Array | None, Array]:
+        """The slices that tuples fall in, ascending; for each tuple which of them (None: all in one); how many in each."""
+        times = self._times(rows)
+        if len(times) == 0:
+            return times, None, times
+        slice_of = self.node.window.slice_of
+        low, high = int(slice_of(times.min())), int(slice_of(times.max()))
+        if low == high:
+            return np.array([low]), None, np.array([len(times)])
+        slices = slice_of(times)
+        if high - low > len(times) + 1_024:
+            return np.unique(slices, return_inverse=True, return_counts=True)
+        counts = np.bincount(slices - low)
+        seen = np.flatnonzero(counts)
+        places = np.zeros(len(counts), np.int64)
+        places[seen] = np.arange(len(seen))
+        return seen + low, places[slices - low], counts[seen]
 
     def _times(self, rows: pa.Table) -> Array:
         column = whole(rows.column(self.node.time))

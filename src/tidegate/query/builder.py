@@ -215,6 +215,7 @@ def source(
     time: str,
     disorder: Duration = 0,
     origin: Any = None,
+    dead_letters: str | None = None,
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema), name)
@@ -227,7 +228,7 @@ def source(
     disorder_us = parse_duration(disorder, f"stream '{name}': disorder")
     if disorder_us < 0:
         raise QueryError(f"stream '{name}': disorder must not be negative")
-    return Source(name, columns, time, disorder_us, origin)
+    return Source(name, columns, time, disorder_us, origin, dead_letters)
 
 
 def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:

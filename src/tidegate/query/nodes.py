@@ -30,6 +30,7 @@ class Source:
 
     ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
     ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime looks at it.
+    ``dead_letters`` is the file that takes records which cannot be read; without one they stop the run.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Source:
     time: str
     disorder_us: int
     origin: Any = field(default=None, repr=False)
+    dead_letters: str | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -2,6 +2,9 @@
 
 An expired window (``end ≤ W``) hands out its results and is removed; a tuple joins every window it falls in under each of
 its keys. Unlike a runtime this keeps whole tuples and computes an aggregate from all of them at once.
+
+Only tuples of a source are ever late: what a stateful operator hands out as the watermark moves reaches the next one
+before the watermark does, and lies at or past the one that holds there.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.query.nodes import WindowAggregate, reads_sources
+from tidegate.query.nodes import WindowAggregate
 from tidegate.query.order import canonical
 from tidegate.reference.aggregates import Tuple, value_of
 from tidegate.reference.rows import NEVER, keys_of, python_row, table_of
@@ -32,7 +35,7 @@ class WindowLaw:
         node, window = self.node, self.node.window
         tuple_ = python_row(row, node.input)
         covering = list(window.covering(tuple_[node.time]))
-        if window.end(covering[-1]) + window.lateness <= self.watermark and reads_sources(node):
+        if window.end(covering[-1]) + window.lateness <= self.watermark:
             self.late.append(tuple_)
             return
         keys = keys_of(node.keys, row, tuple_)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from tidegate.errors import QueryError
-from tidegate.files import Files, read_table
+from tidegate.files import Files, Rejects, read_table
 from tidegate.query.nodes import sources
 from tidegate.reference import Answer, Event, events_of, interpret
 from tidegate.stream import Stream
@@ -22,7 +22,10 @@ def answer(
         whole = {}
         for source in sources(query.node):
             held = given.get(source.name, source.origin)
-            whole[source.name] = read_table(held, source.schema) if isinstance(held, Files) else held
+            if isinstance(held, Files):
+                rejects = Rejects(source.name, source.dead_letters)
+                held = read_table(held, source.schema, rejects, source.time)
+            whole[source.name] = held
             if not isinstance(whole[source.name], pa.Table):
                 raise QueryError(
                     f"stream '{source.name}' holds no table; pass answer(query, {{'{source.name}': table}})"

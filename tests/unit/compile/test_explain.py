@@ -51,12 +51,12 @@ def test_heavy_customers(heavy_customers) -> None:
 
 
 def test_a_refused_query_is_shown_with_the_refusal(heavy_customers) -> None:
-    twice = heavy_customers.key_by("src").window("1 day").aggregate(n=count(), name="daily")
+    twice = heavy_customers.union(heavy_customers, name="twice")
     shown = explain(twice.node)
     query, _, rest = shown.partition("\n\n")
     assert query.startswith("query\n  1  calls")
-    assert "5  daily         aggregate  by src, window 1 day every 1 day: n = count()" in query
-    assert rest.startswith("on spark: refused\n  a second stateful step on Spark is not supported yet; it has")
+    assert "5  twice         union      reads 4, 4" in query
+    assert rest.startswith("on spark: refused\n  Spark would run a stateful step once for each step that reads it")
     assert "cost" not in rest
 
 

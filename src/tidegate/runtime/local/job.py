@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -13,39 +14,48 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import InternalError, QueryError, UserError, choices
+from tidegate.files import Rejects
 from tidegate.gate.aborted import GateAborted
 from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
+from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.local.epochs import Reconfiguration
+from tidegate.runtime.local.feeding import read_into
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
 from tidegate.runtime.local.latency import Latencies, Schedule
 from tidegate.runtime.local.metered import MeteredWork
-from tidegate.runtime.local.origins import Heartbeat, Marked, arrivals_of
+from tidegate.runtime.local.origins import Marked, Reading
+from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Held, work_of
-from tidegate.runtime.local.regions import OUTPUT, Feed, Regions, regions_of
+from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
 
 if TYPE_CHECKING:
     from tidegate.elastic.scaling import Scaling
 
 SEGMENT_ROWS = 65_536
-SEGMENT_BYTES = 2 << 20
 SECONDS_BETWEEN_REPORTS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a query runs in this process: instances to begin with and at most, and how much a segment may hold."""
+    """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
+
+    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
+    ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
+    """
 
     instances: int = 2
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
+    split_panes: int = SPLIT_PANES
+    linger_seconds: float = LINGER_SECONDS
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:
@@ -55,6 +65,8 @@ class Settings:
             )
         if self.segment_rows < 1:
             raise QueryError(f"segment_rows is at least 1; got {self.segment_rows}")
+        if self.linger_seconds < 0:
+            raise QueryError(f"linger_seconds is 0 or more; got {self.linger_seconds}")
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +93,7 @@ class LocalJob:
     _rows: dict[str, int] = field(default_factory=dict)
     _due: dict[str, float | None] = field(default_factory=dict)
     _read: set[str] = field(default_factory=set)
+    _rejects: dict[str, Rejects] = field(default_factory=dict)
     _newest: int = START
     _results: int = 0
     _segments: int = 0
@@ -96,7 +109,9 @@ class LocalJob:
         gates: dict[int, Gate] = {}
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
-            gates[region.number] = self._gate(region.inputs, epoch.instances, names)
+            # Where others wait for watermarks, every instance has to pass on every one of them.
+            eager = not self._is_alone(region) or region.operator is None or region.operator.window.lateness > 0
+            gates[region.number] = self._gate(region.inputs, epoch.instances, names, eager)
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self._gates = list(gates.values())
         for region in plan.regions:
@@ -104,14 +119,14 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    MeteredWork(work_of(region)),
+                    MeteredWork(work_of(region, self.settings.split_panes)),
                     gates[region.number],
                     outlets,
                     self._pool,
                     self._fail,
                     self.settings.most,
                     epoch,
-                    alone=outlets == (Outlet(plan.outputs[0], gates[OUTPUT]),) and len(plan.outputs) == 1,
+                    alone=self._is_alone(region),
                 )
             )
         self._reported = (time.monotonic(), 0)
@@ -120,6 +135,7 @@ class LocalJob:
         for source in sources(self.query):
             feeds = plan.feeds_from(source)
             self._rows[source.name], self._due[source.name] = 0, None
+            self._rejects[source.name] = Rejects(source.name, source.dead_letters)
             schedule = Schedule()
             self._schedules.append(schedule)
             self._pool.run(
@@ -159,6 +175,11 @@ class LocalJob:
     def rows(self) -> int:
         """Tuples read so far."""
         return sum(self._rows.values())
+
+    @property
+    def malformed(self) -> int:
+        """Records that could not be read and were set aside in a file."""
+        return sum(rejects.count for rejects in list(self._rejects.values()))
 
     @property
     def results(self) -> int:
@@ -267,7 +288,11 @@ class LocalJob:
     def _states(self) -> list[Held]:
         return [running.work.held for running in self._regions if running.work.held is not None]
 
-    def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str]) -> Gate:
+    def _is_alone(self, region: Region) -> bool:
+        """Whether a region leads to the output and nowhere else, and nothing else leads there."""
+        return self._plan.feeds_from(region.number) == self._plan.outputs and len(self._plan.outputs) == 1
+
+    def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str], eager: bool = True) -> Gate:
         """The gate in front of a region, or of the output, with the sources it begins with."""
         specs = []
         for feed in feeds:
@@ -276,7 +301,8 @@ class LocalJob:
             else:
                 upstream = self._plan.regions[feed.origin]
                 specs.extend(Outlet.spec_of(feed, upstream, instance) for instance in instances)
-        return Gate(specs, readers, inputs=len(feeds), segment_rows=self.settings.segment_rows, forward_late=True)
+        rows = self.settings.segment_rows
+        return Gate(specs, readers, inputs=len(feeds), segment_rows=rows, forward_late=True, eager=eager)
 
     def _spec(self, feed: Feed, source: Source) -> SourceSpec:
         """The source of a gate that a source of the query is."""
@@ -285,36 +311,25 @@ class LocalJob:
         told = isinstance(source.origin, Marked)
         return SourceSpec(name, feed.input, source.time, None if told else source.disorder_us)
 
-    def _note_time(self, source: Source, batch: pa.RecordBatch, due: float | None, schedule: Schedule) -> None:
-        """Remember how far a source has come, and when it was due to."""
-        times = batch.column(source.time)
-        latest = pc.max(times).value if source.disorder_us else times[-1].value
-        if latest is not None:
-            self._newest = max(self._newest, latest)
-            if due is not None:
-                schedule.add(latest - source.disorder_us, due)
-
     def _feed(self, source: Source, feeds: Sequence[Feed], gates: Mapping[int, Gate], schedule: Schedule) -> None:
         """Read a source to its end, into every gate that it feeds."""
-        ways = [gates[feed.target].source(self._spec(feed, source).name) for feed in feeds]
-        for way in ways:
-            way.fed_here()
-        for arrival in arrivals_of(source, self.settings.segment_rows):
-            if self._stopping:
-                break
-            if isinstance(arrival.what, Heartbeat):
-                for way in ways:
-                    way.advance(arrival.what.time)
-            elif arrival.what.num_rows:
-                self._note_time(source, arrival.what, arrival.due, schedule)
-                for part in _parts(arrival.what):
-                    for way in ways:
-                        way.add(part)
-                self._rows[source.name] += arrival.what.num_rows
-                self._due[source.name] = arrival.due
+        ways = [gates[each.target].source(self._spec(each, source).name) for each in feeds]
+        rejects = self._rejects[source.name]
+        reading = Reading(self.settings.segment_rows, rejects, self.settings.linger_seconds, self._pool.run)
+
+        def note(batch: pa.RecordBatch, due: float | None) -> None:
+            """Remember how far the source has come, and when it was due to."""
+            times = batch.column(source.time)
+            latest = pc.max(times).value if source.disorder_us else times[-1].value
+            if latest is not None:
+                self._newest = max(self._newest, latest)
+                if due is not None:
+                    schedule.add(latest - source.disorder_us, due)
+            self._rows[source.name] += batch.num_rows
+            self._due[source.name] = due
+
+        read_into(source, reading, ways, note, lambda: self._stopping)
         self._read.add(source.name)
-        for way in ways:
-            way.end()
 
     def _collect(self, gate: Gate, feeds: Sequence[Feed]) -> None:
         """Hand results to the output, in the order of event time."""
@@ -360,6 +375,7 @@ class LocalJob:
                 state_bytes=self.state_bytes,
                 late_total=self.late,
                 results_total=self._results,
+                malformed_total=self.malformed,
                 ended=watermark == END,
             )
         )
@@ -375,7 +391,9 @@ class LocalJob:
         finally:
             if last:
                 if self._failure is not None:
-                    self.output.close(complete=False)
+                    # Whatever else goes wrong now, the failure is known and whoever waits must be told.
+                    with suppress(Exception):
+                        self.output.close(complete=False)
                     if isinstance(self._failure, _Cancelled):
                         self._failure = None
                 self._done.set()
@@ -397,13 +415,6 @@ class LocalJob:
 
 class _Cancelled(Exception):
     """Not a failure: the run was cancelled."""
-
-
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of about `SEGMENT_BYTES`, so that wide rows are spread over instances too."""
-    parts = -(-batch.nbytes // SEGMENT_BYTES) or 1
-    rows = -(-batch.num_rows // parts)
-    return (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
 
 
 def _in_order(segment: Segment, feeds: Sequence[Feed]) -> pa.Table | None:

@@ -17,8 +17,9 @@ from tidegate.runtime.local.region_work import Held, Work
 class MeteredWork:
     """Work that adds up, for each instance, the seconds it spends in it.
 
-    Waiting for input, for another instance that derives the same segment, or for room in the next gate is no work. Costs
-    two looks at the clock per segment and instance. Only its own thread writes an instance's figure, so none needs a lock.
+    Waiting for input or for room in the next gate is no work; waiting, at the end of a window, for what another instance
+    has begun is counted as work, at most one segment's. Costs four looks at the clock per segment and instance. Only its
+    own thread writes an instance's figure, so none needs a lock.
     """
 
     inner: Work
@@ -38,17 +39,10 @@ class MeteredWork:
     def settles(self) -> bool:
         return self.inner.settles
 
-    def derive(self, segment: Segment, instance: int) -> object:
+    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
         began = self.clock()
         try:
-            return self.inner.derive(segment, instance)
-        finally:
-            self._add(instance, began)
-
-    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
-        began = self.clock()
-        try:
-            return iter(list(self.inner.results(segment, derived, instance, owned)))
+            return iter(list(self.inner.results(segment, instance, owned)))
         finally:
             self._add(instance, began)
 

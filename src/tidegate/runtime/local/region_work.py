@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
-from tidegate.operators.shared_windows import Array, Lifted, SharedWindows
+from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import conform
+from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Feed, Region
 
 
@@ -21,8 +22,7 @@ class Work(Protocol):
     """The work of a region; shared by its instances, called from all of their threads.
 
     An instance takes the segments in order. It has `join`ed before its first, asks for `results` of each, says that it
-    `passed` each, control segments included, and may `leave` at a control segment. Every segment before one whose
-    results are asked for has been derived.
+    `passed` each, control segments included, and may `leave` at a control segment.
     """
 
     @property
@@ -35,12 +35,12 @@ class Work(Protocol):
         """Whether results wait until the watermark is past their time."""
         ...
 
-    def derive(self, segment: Segment, instance: int) -> object:
-        """The part of a segment's work that is done once, by whichever instance comes first."""
-        ...
+    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        """Do an instance's part of the work on a segment; what it hands out for it, in the order of event time.
 
-    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
-        """What one instance hands out for a segment, in the order of event time; ``derived`` is None if it has no rows."""
+        What needs to be done once is done by whichever instance comes first. Every instance consumes this to its end,
+        for every segment it passes.
+        """
         ...
 
     def may_hand_out(self, segment: Segment) -> bool:
@@ -71,13 +71,13 @@ class Held(Protocol):
     def late(self) -> int: ...
 
 
-def work_of(region: Region) -> Work:
-    """The work of a region, with fresh state."""
+def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
+    """The work of a region, with fresh state; windows over fewer panes than ``split_panes`` are made by one instance."""
     match region.operator:
         case None:
             return StatelessWork(region)
         case WindowAggregate():
-            return WindowWork(region, SharedWindows(Panes(region.operator)))
+            return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
         case _:
             raise InternalError(f"no work is known for {type(region.operator).__name__}")
 
@@ -92,12 +92,20 @@ def tuples_of(region: Region, segment: Segment) -> Iterator[tuple[Feed, pa.Table
                 yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class WindowWork:
-    """A windowed aggregate: lifting is shared, windows are handed out by the owners of their shards."""
+    """A windowed aggregate: each segment is lifted once; windows are handed out by the owners of their shards.
+
+    Windows that hold little are handed out whole by the first instance to get there: what it does then is mostly the
+    same for one shard as for all.
+    """
 
     region: Region
     state: SharedWindows
+    _lifting: Claims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lifting = Claims("lift", self._lift)
 
     @property
     def held(self) -> SharedWindows:
@@ -107,23 +115,22 @@ class WindowWork:
     def settles(self) -> bool:
         return True
 
-    def derive(self, segment: Segment, instance: int) -> Lifted:
-        tables = [table for _, table in tuples_of(self.region, segment)]
-        if not tables:
-            return Lifted((), 0, ())
-        tuples = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-        lifted = self.state.lift(segment.index, tuples, segment.since)
-        self.state.insert(segment.index, lifted)
-        return lifted
-
-    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
-        if isinstance(derived, Lifted) and derived.reopened:
-            yield from self.state.revisions(segment.index, derived, owned)
-        yield from self.state.expired(segment.index, segment.since, segment.watermark, owned)
+    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        if segment.rows:
+            self._lifting.take_up(segment)
+            if self.state.panes.node.window.lateness:
+                self._lifting.finish(segment.index)
+                lifted = self._lifting.result(segment)
+                yield from self.state.revisions(segment.index, lifted, owned)
+        if not self.state.may_expire(segment.since, segment.watermark):
+            return
+        if owned is None or segment.derive("split", self._worth_splitting):
+            yield from self._windows(segment, owned)
+        elif segment.derived.take("windows"):
+            yield from self._windows(segment, None)
 
     def may_hand_out(self, segment: Segment) -> bool:
-        window = self.state.panes.node.window
-        return bool(window.lateness) or window.first_open(segment.since) != window.first_open(segment.watermark)
+        return bool(self.state.panes.node.window.lateness) or self.state.may_expire(segment.since, segment.watermark)
 
     def join(self, instance: int, number: int, watermark: int) -> None:
         self.state.join(instance, number, watermark)
@@ -138,10 +145,28 @@ class WindowWork:
     def abort(self) -> None:
         """Nobody waits: what is shared is never changed."""
 
+    def _lift(self, segment: Segment) -> Lifted:
+        """Lift a segment's tuples and make their panes visible."""
+        tables = [table for _, table in tuples_of(self.region, segment)]
+        if not tables:
+            return Lifted((), 0, ())
+        tuples = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        lifted = self.state.lift(segment.index, tuples, segment.since)
+        self.state.insert(segment.index, lifted)
+        return lifted
+
+    def _worth_splitting(self, segment: Segment) -> bool:
+        return self.state.worth_splitting(segment.index, segment.since, segment.watermark)
+
+    def _windows(self, segment: Segment, owned: Array | None) -> Iterator[pa.Table]:
+        """The results of the windows that expire at a segment, in owned shards; None owns all."""
+        self._lifting.finish(segment.index)
+        return self.state.expired(segment.index, segment.since, segment.watermark, owned)
+
 
 @dataclass(frozen=True, slots=True)
 class StatelessWork:
-    """No state: whoever derives a segment hands it out, and all keep the order by passing the watermark on."""
+    """No state: whoever comes first to a segment hands it out, and all keep the order by passing the watermark on."""
 
     region: Region
 
@@ -153,12 +178,9 @@ class StatelessWork:
     def settles(self) -> bool:
         return False
 
-    def derive(self, segment: Segment, instance: int) -> tuple[int, list[pa.Table]]:
-        return instance, [table for _, table in tuples_of(self.region, segment)]
-
-    def results(self, segment: Segment, derived: object, instance: int, owned: Array | None) -> Iterator[pa.Table]:
-        if isinstance(derived, tuple) and derived[0] == instance:
-            yield from derived[1]
+    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        if segment.rows and segment.derived.take("tuples"):
+            yield from (table for _, table in tuples_of(self.region, segment))
 
     def may_hand_out(self, segment: Segment) -> bool:
         return True

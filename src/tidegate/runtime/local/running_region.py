@@ -22,9 +22,6 @@ from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Work
 from tidegate.runtime.local.regions import Feed, Region
 
-AHEAD = 4
-"""How many segments an instance derives in advance while another one is at the segment it needs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
@@ -155,11 +152,12 @@ class RunningRegion:
                     return
                 owned = epoch.owned(instance)
                 continue
-            derived = None
-            if segment.rows:
-                derived = reader.derive("work", lambda each: self.work.derive(each, instance), AHEAD)
-            made = list(self.work.results(segment, derived, instance, owned))
-            if made or not self.alone or self.work.may_hand_out(segment):
+            expected = self.work.may_hand_out(segment)
+            if expected:
+                # Results leave when every instance has passed the watermark on.
+                self.gate.rouse()
+            made = list(self.work.results(segment, instance, owned))
+            if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
             for switch in self._under_way():

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 
 from tidegate.operators.cell import Cell
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.runtime.spark.combine_stage import decode_delta
+from tidegate.runtime.spark.combine_stage import COLUMNS, decode_delta
 from tidegate.runtime.spark.fingerprint import check
 from tidegate.runtime.spark.outward import Metrics, Outward
 from tidegate.state.cache import ChunkCache
@@ -59,11 +59,7 @@ class CellFrames:
 
     def receive(self, store: Store, rows: Iterator[Any], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Take the rows of a batch."""
-        deltas = [
-            decode_delta(*row)
-            for frame in rows
-            for row in zip(*(frame[name] for name in ("low", "high", "rows", "data", "tuples")), strict=True)
-        ]
+        deltas = [decode_delta(*row) for frame in rows for row in zip(*(frame[name] for name in COLUMNS), strict=True)]
         cell = self._cell(store)
         yield from self._results(store, cell, cell.receive(deltas, watermark_us(timer_values)))
 
@@ -84,7 +80,7 @@ class CellFrames:
         return Cell(self.panes, log)
 
     def _results(self, store: Store, cell: Cell, results: Iterator[pa.Table]) -> Iterator[pd.DataFrame]:
-        way = Outward(self.panes.node.schema)
+        way = Outward(self.panes.node.schema, self.panes.node.time)
         for table in results:
             yield from way.results(table)
         directory = cell.log.directory

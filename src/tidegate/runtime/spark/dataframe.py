@@ -25,13 +25,15 @@ from tidegate.query.nodes import (
     WindowAggregate,
     WithColumns,
     apply_stateless,
+    is_stateful,
     sources,
+    walk,
 )
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import combine_stage
 from tidegate.runtime.spark.control import with_control
 from tidegate.runtime.spark.outward import Outward
-from tidegate.runtime.spark.stages import Feed, detached, feeds, processor
+from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.cache import ChunkCache, default_folder
 
@@ -78,16 +80,25 @@ class _Builder:
         cells = shuffle_partitions(spark)
         packed = _union([self._combined(feed) for feed in feeds(self.plan, node, cells)])
         cell = processor(node, cells, ChunkCache(default_folder(uuid.uuid4().hex)))
-        way = Outward(node.schema)
-        out = packed.groupBy("cell").transformWithStateInPandas(cell, spark_schema(way.columns), "append", "eventTime")
-        return way.arrived(out)
+        way = Outward(node.schema, node.time)
+        out = packed.groupBy("cell").transformWithStateInPandas(
+            cell, spark_schema(way.columns), "append", "eventTime", eventTimeColumnName=self._event_time(node)
+        )
+        number = [id(other) for other in walk(self.plan.query) if is_stateful(other)].index(id(node)) + 1
+        return way.arrived(out, f"{number}:{node.name}")
+
+    def _event_time(self, node: WindowAggregate) -> str:
+        """The column that carries the watermark on to a stateful step that reads this one; none if there is no such."""
+        after = [other for other in walk(self.plan.query) if is_stateful(other) and other is not node]
+        return node.time if any(node is upstream for other in after for upstream in walk(other)) else ""
 
     def _combined(self, feed: Feed) -> DataFrame:
         """One branch up to the exchange: native steps, control and watermark, then the kernel."""
-        names = feed.stage.columns.names
-        df = with_control(self.build(feed.native).select(*names), feed.source, self.control)
-        marked = df.withWatermark(feed.source.time, f"{feed.delay_ms} milliseconds")
-        return marked.mapInArrow(feed.stage, combine_stage.SCHEMA)
+        df = self.build(feed.native).select(*feed.stage.columns.names)
+        if feed.source is not None:
+            df = with_control(df, feed.source, self.control)
+            df = df.withWatermark(feed.source.time, f"{delay_ms(feed.source)} milliseconds")
+        return df.mapInArrow(feed.stage, combine_stage.SCHEMA)
 
 
 def _stateless(node: Stateless, df: DataFrame) -> DataFrame:

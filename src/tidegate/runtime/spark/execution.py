@@ -19,7 +19,7 @@ from tidegate.compile.rewrite import rewrite
 from tidegate.errors import UnsupportedError
 from tidegate.java import require_java
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node, Source, WindowAggregate, sources, walk
+from tidegate.query.nodes import Node, Source, is_stateful, sources, walk
 from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.failure import translated
@@ -113,10 +113,8 @@ def _has_begun(head: Head, sink: Sink, checkpoint: Checkpoint) -> bool:
 
 
 def _fingerprint(plan: Plan, cells: int) -> str:
-    for node in walk(plan.query):
-        if isinstance(node, WindowAggregate):
-            return step_fingerprint(node, cells)
-    return STATELESS
+    marks = [step_fingerprint(node, cells) for node in walk(plan.query) if is_stateful(node)]
+    return " | ".join(marks) or STATELESS
 
 
 def _stage(job: Job, checkpoint: Checkpoint) -> dict[int, Pace]:
@@ -134,7 +132,7 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
         job.say(note)
     query = _on_streams(job.query, checkpoint, session.spark, paces)
     df = _dataframe(query, checkpoint).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
-    stateful = any(isinstance(node, WindowAggregate) for node in walk(query))
+    stateful = any(map(is_stateful, walk(query)))
     tally = Tally(checkpoint.control)
     with stop_signals() as stop_requested, ExitStack() as beside:
         running = job.sink.start(df, checkpoint.spark)

@@ -16,8 +16,10 @@ _OURS = re.compile(rf"^tidegate\.errors\.(\w+): (.*?){_END}", re.MULTILINE | re.
 _ANY = re.compile(rf"^([A-Za-z_][\w.]*): (.*?){_END}", re.MULTILINE | re.DOTALL)
 _FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in ', re.MULTILINE)
 _NOT_THE_USERS = re.compile(r"/pyspark[./]|/tidegate/|/site-packages/|/lib/python3|^<")
-_UNREADABLE = re.compile(r"MALFORMED_RECORD_IN_PARSING|FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|is not a Parquet file")
-_STAGED = re.compile(r"(?:file:)?(/[^\s'\"]*/inputs/\d+/[0-9a-f]{24}\.(?:parquet|json))")
+_UNREADABLE = re.compile(
+    r"MALFORMED_RECORD_IN_PARSING|FAILED_READ_FILE|CSV header does not conform|CANNOT_READ_FILE_FOOTER|is not a Parquet file"
+)
+_STAGED = re.compile(r"(?:file:)?(/[^\s'\"]*/inputs/\d+/[0-9a-f]{24}\.(?:parquet|json|csv))")
 
 
 def translated(message: str) -> TidegateError | None:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.errors import DataError, QueryError, UnsupportedError
 from tidegate.files import Files, files_of
+from tidegate.files.csv_lines import first_header
 from tidegate.query.nodes import Source
 from tidegate.query.schema import conform
 from tidegate.runtime.spark.types import spark_schema
@@ -30,6 +31,7 @@ from tidegate.runtime.spark.types import spark_schema
 BATCHES = 20
 MOST_BATCH_BYTES = 128_000_000
 # Spark forgets files older than a week before the newest it knows; nothing may be forgotten here.
+SUFFIXES = {"parquet": ".parquet", "jsonl": ".json", "csv": ".csv"}
 MAX_FILE_AGE = "100000d"
 
 
@@ -94,7 +96,7 @@ def stage_new(source: Source, folder: Path) -> None:
     """Put files that appeared since where Spark will look for them."""
     if isinstance(source.origin, Files):
         with suppress(QueryError):  # for now no file may match
-            link(files_of(source.origin.pattern), folder)
+            link(files_of(source.origin.pattern, source.origin.schema), folder)
 
 
 def link(files: Files, folder: Path) -> None:
@@ -102,7 +104,7 @@ def link(files: Files, folder: Path) -> None:
     for old in folder.iterdir():
         if not old.exists():
             old.unlink()
-    suffix = ".parquet" if files.format == "parquet" else ".json"
+    suffix = SUFFIXES[files.format]
     for path in files.paths:
         target = Path(path).absolute()
         name = folder / (hashlib.sha256(os.fsencode(target)).hexdigest()[:24] + suffix)
@@ -113,12 +115,26 @@ def link(files: Files, folder: Path) -> None:
 def read_stream(spark: SparkSession, source: Source, folder: Path, pace: Pace) -> DataFrame:
     """The streaming DataFrame over what was staged."""
     kind = source.origin.format if isinstance(source.origin, Files) else "parquet"
-    reader = spark.readStream.schema(spark_schema(source.schema)).option("maxFileAge", MAX_FILE_AGE)
+    columns = _csv_columns(source, source.origin) if kind == "csv" else source.schema
+    reader = spark.readStream.schema(spark_schema(columns)).option("maxFileAge", MAX_FILE_AGE)
     if pace.files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", pace.files_per_batch)
     if kind == "parquet":
         return reader.parquet(str(folder))
+    if kind == "csv":
+        # Spark takes columns by their position; told not to trust that, it holds each header against the schema.
+        reader = reader.option("header", "true").option("enforceSchema", "false").option("mode", "FAILFAST")
+        # With nothing for null, as by default, Spark would take a quoted text of no characters for null as well.
+        reader = reader.option("escape", '"').option("nullValue", "\0")
+        return reader.csv(str(folder)).select(*source.schema.names)
     return reader.option("mode", "FAILFAST").json(str(folder))
+
+
+def _csv_columns(source: Source, files: Files) -> pa.Schema:
+    """All columns of CSV files in the order of their headers; those that the stream does not have are text."""
+    header = next((names for names in map(first_header, files.paths) if names), tuple(source.schema.names))
+    kinds = {field.name: field.type for field in source.schema}
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in header])
 
 
 def _fitting(table: pa.Table, source: Source) -> pa.Table:

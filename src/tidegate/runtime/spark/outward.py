@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -21,7 +22,8 @@ from tidegate.state import chunks
 
 METRICS = "__tg_metrics"
 PACKED = "__tg_packed"
-OBSERVED = "tidegate"
+OBSERVED = "tidegate:"
+"""What the names of observed metrics begin with; the number and the name of the stateful step follow."""
 ROWS_PER_PACK = 65_536
 ROWS_PER_FRAME = 262_144  # Spark writes one frame while the next is made
 
@@ -38,9 +40,10 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Outward:
-    """The way out for results of a schema."""
+    """The way out for results of a schema; event time travels as it is, since a later stateful step needs it."""
 
     schema: pa.Schema
+    time: str
 
     @property
     def packs(self) -> bool:
@@ -50,16 +53,17 @@ class Outward:
     @property
     def columns(self) -> pa.Schema:
         """The columns of what travels."""
-        results = [pa.field(PACKED, pa.binary())] if self.packs else list(self.schema)
+        packed = [self.schema.field(self.time), pa.field(PACKED, pa.binary())]
+        results = packed if self.packs else list(self.schema)
         return pa.schema([*results, pa.field(METRICS, pa.string())])
 
     def results(self, table: pa.Table) -> Iterator[pd.DataFrame]:
         """Results as they travel."""
         if self.packs:
-            packs = [chunks.encode(table.slice(at, ROWS_PER_PACK)) for at in range(0, table.num_rows, ROWS_PER_PACK)]
-            yield _frame(
-                pa.table([pa.array(packs, pa.binary()), pa.nulls(len(packs), pa.string())], schema=self.columns)
-            )
+            parts = [table.slice(at, ROWS_PER_PACK) for at in range(0, table.num_rows, ROWS_PER_PACK)]
+            times = pa.array([pc.min(part.column(self.time)) for part in parts], self.schema.field(self.time).type)
+            packs = pa.array(map(chunks.encode, parts), pa.binary())
+            yield _frame(pa.table([times, packs, pa.nulls(len(packs), pa.string())], schema=self.columns))
         else:
             for at in range(0, table.num_rows, ROWS_PER_FRAME):
                 part = table.slice(at, ROWS_PER_FRAME)
@@ -70,9 +74,9 @@ class Outward:
         nulls = [pa.nulls(1, field.type) for field in self.columns if field.name != METRICS]
         return _frame(pa.table([*nulls, pa.array([json.dumps(asdict(metrics))])], schema=self.columns))
 
-    def arrived(self, df: DataFrame) -> DataFrame:
+    def arrived(self, df: DataFrame, step: str) -> DataFrame:
         """The results alone; the metrics go to the query's progress on the way."""
-        results = df.observe(OBSERVED, *_sums()).where(F.col(METRICS).isNull()).drop(METRICS)
+        results = df.observe(f"{OBSERVED}{step}", *_sums()).where(F.col(METRICS).isNull()).drop(METRICS)
         return results.mapInArrow(unpack, spark_schema(self.schema)) if self.packs else results
 
 

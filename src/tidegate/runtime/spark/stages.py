@@ -11,7 +11,17 @@ from tidegate.compile.plan import Place, Plan
 from tidegate.compile.prune_columns import prune_columns
 from tidegate.errors import InternalError
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Node, Source, Stateless, Union, WindowAggregate, sources
+from tidegate.query.nodes import (
+    Node,
+    Source,
+    Stateful,
+    Stateless,
+    Union,
+    WindowAggregate,
+    is_stateful,
+    sources,
+    walk,
+)
 from tidegate.runtime.spark import processor as light
 from tidegate.runtime.spark.cell_frames import CellFrames
 from tidegate.runtime.spark.cells import cell_keys
@@ -22,16 +32,19 @@ from tidegate.state.cache import ChunkCache
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """One branch into a stateful step: what Spark computes natively, whose time sets the watermark, and the kernel."""
+    """One branch into a stateful step: what Spark computes natively, whose time sets the watermark, and the kernel.
+
+    ``source`` is None if another stateful step makes the tuples: then the watermark is already set.
+    """
 
     native: Node
-    source: Source
+    source: Source | None
     stage: CombineStage
 
-    @property
-    def delay_ms(self) -> int:
-        """The delay to ask of Spark: 1 ms more than the disorder, because Spark drops ties with its watermark."""
-        return -(-self.source.disorder_us // 1000) + 1
+
+def delay_ms(source: Source) -> int:
+    """The delay to ask of Spark: 1 ms more than the disorder, because Spark drops ties with its watermark."""
+    return -(-source.disorder_us // 1000) + 1
 
 
 def feeds(plan: Plan, node: WindowAggregate, cells: int) -> tuple[Feed, ...]:
@@ -63,16 +76,16 @@ def detached(step: Stateless) -> Stateless:
 
 def _feed(plan: Plan, node: WindowAggregate, branch: Node, cells: int) -> Feed:
     steps: list[Stateless] = []
-    while not isinstance(branch, Source) and plan.place(branch) is Place.KERNEL:
-        if isinstance(branch, Union | WindowAggregate):
+    while not isinstance(branch, Source | Stateful) and plan.place(branch) is Place.KERNEL:
+        if isinstance(branch, Union):
             raise InternalError(f"step '{branch.name}' cannot be fused into a kernel")
         steps.insert(0, branch)
         branch = branch.input
     pruned = prune_columns(branch.schema, steps, node)
     shipped = tuple(detached(step) for step in pruned.steps)
-    return Feed(
-        branch, sources(branch)[0], CombineStage(pruned.columns, shipped, Panes(_shipped(node)), cell_keys(cells))
-    )
+    made = any(is_stateful(upstream) for upstream in walk(branch))
+    stage = CombineStage(pruned.columns, shipped, Panes(_shipped(node)), cell_keys(cells), made)
+    return Feed(branch, None if made else sources(branch)[0], stage)
 
 
 def _shipped(node: WindowAggregate) -> WindowAggregate:

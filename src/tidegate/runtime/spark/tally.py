@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,15 @@ _END_SEEN = datetime(9000, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How much some cells of a step hold."""
+
+    cells: int
+    rows: int
+    bytes: int
+
+
 @dataclass(slots=True)
 class Tally:
     """Adds up what Spark reports of a query; ``control`` is the folder whose rows are not data."""
@@ -33,8 +42,7 @@ class Tally:
     _batch: int | None = None
     _newest: datetime | None = None
     _watermark: datetime | None = None
-    _state: tuple[int, int] = (0, 0)
-    _most_cells: int = 0
+    _states: dict[str, _State] = field(default_factory=dict)
 
     def poll(self, query: StreamingQuery) -> list[Progress]:
         """The batches that were completed since the last time."""
@@ -53,8 +61,10 @@ class Tally:
         self.rows += rows
         observed = update.observedMetrics
         self.results += _figure(observed.get(RESULTS), "rows")
-        self.late += _figure(observed.get(OBSERVED), "late")
-        self._take_state(observed.get(OBSERVED))
+        for step, figures in observed.items():
+            if step.startswith(OBSERVED):
+                self.late += _figure(figures, "late")
+                self._take_state(step, figures)
         self._take_times(update.eventTime)
         lag = (self._newest - self._watermark).total_seconds() if self._newest and self._watermark else None
         self.last = Progress(
@@ -64,8 +74,8 @@ class Tally:
             rows_per_second=update.processedRowsPerSecond,
             watermark=self._watermark,
             lag_seconds=None if lag is None else max(lag, 0.0),
-            state_rows=self._state[0],
-            state_bytes=self._state[1],
+            state_rows=sum(state.rows for state in self._states.values()),
+            state_bytes=sum(state.bytes for state in self._states.values()),
             late_total=self.late,
             results_total=self.results,
             ended=self.ended,
@@ -77,12 +87,12 @@ class Tally:
         ran = "addBatch" in update.durationMs
         return ran and (self._batch is None or update.batchId > self._batch)
 
-    def _take_state(self, observed: Any) -> None:
-        """Cells without anything to do report nothing, so only the fullest reports stand for all of them."""
+    def _take_state(self, step: str, observed: Any) -> None:
+        """Cells without anything to do report nothing, so only a step's fullest reports stand for all of them."""
         cells = _figure(observed, "cells")
-        if cells and cells >= self._most_cells:
-            self._most_cells = cells
-            self._state = (_figure(observed, "state_rows"), _figure(observed, "state_bytes"))
+        known = self._states.get(step)
+        if cells and (known is None or cells >= known.cells):
+            self._states[step] = _State(cells, _figure(observed, "state_rows"), _figure(observed, "state_bytes"))
 
     def _take_times(self, event_time: dict[str, str]) -> None:
         newest, watermark = _moment(event_time.get("max")), _moment(event_time.get("watermark"))

@@ -1,0 +1,116 @@
+"""What is the highest rate that a query in process sustains, and how late are its results at half of that?
+
+The tuples of a workload are due at every tick, whether or not the query keeps up. A first guess comes from running as fast
+as it goes; from there rates are tried until the highest sustained one is known to 5 %. Every rate that was tried is in
+the picture beside the figures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.loads import Pool
+from benchmarks.machine import describe
+from benchmarks.measure import say
+from benchmarks.options import Options
+from benchmarks.report import write_json
+from benchmarks.sustain import Probe, capacity, highest, next_rate, probe
+from benchmarks.workloads import WINDOWED
+
+LIMIT_MS = 1_000.0
+INSTANCES = 2
+FIRST_GUESS = 0.8  # of the rate when nothing is scheduled
+P99_MUST_MS, P99_AIM_MS = 10, 5
+USUAL = ("keyed",)
+
+
+def run(options: Options) -> int:
+    """Sweep each chosen workload; 1 if one of them sustained no rate at all."""
+    swept = [sweep(name, options) for name in options.of or USUAL]
+    content = {"workload": "sweep", "input": {"seed": options.seed, "span_s": options.span_seconds}}
+    path = options.out / "sweep.json"
+    write_json(path, {**content, "machine": describe(), "rows": swept, "ratios": {}})
+    print(f"\nwritten to {path}")
+    return 0 if all(row["tuples_per_second"] is not None for row in swept) else 1
+
+
+def sweep(name: str, options: Options) -> dict[str, Any]:
+    """The highest sustainable rate of a workload, the latency at half of it, and all that was tried."""
+    pool = Pool.of(WINDOWED[name], options.seed)
+    ticks_per_second = round(1_000 / options.tick_ms)
+    guess = capacity(pool, ticks_per_second, INSTANCES)
+    say(f"{name}: {guess:,.0f} tuples/s when nothing is scheduled; a tick every {options.tick_ms:g} ms")
+    probes: list[Probe] = []
+    while (rate := next_rate(tried(probes), FIRST_GUESS * guess)) is not None:
+        probes.append(probe(pool, rate, ticks_per_second, INSTANCES, options.span_seconds))
+        say(f"  {_line(probes[-1])}")
+    found = highest(tried(probes))
+    half = None
+    if found is not None:
+        half = probe(pool, found / 2, ticks_per_second, INSTANCES, options.span_seconds)
+        print(f"{name}: {found:,.0f} tuples/s sustained, p99 under {LIMIT_MS:,.0f} ms")
+        print(f"at half of it: {_line(half)}; p99 must be ≤ {P99_MUST_MS} ms, aim ≤ {P99_AIM_MS} ms")
+    else:
+        print(
+            f"{name}: no rate was sustained; the lowest tried is {min(rate for rate, _ in tried(probes)):,.0f} tuples/s"
+        )
+    picture = options.out / f"sweep-{name}.png"
+    draw(name, probes, half, found, picture)
+    return {
+        "engine": "tidegate-local",
+        "workload": name,
+        "tick_ms": options.tick_ms,
+        "tuples_per_second": None if found is None else round(found),
+        "at_half": None if half is None else half.as_json(LIMIT_MS),
+        "probes": [each.as_json(LIMIT_MS) for each in probes],
+        "picture": picture.name,
+    }
+
+
+def tried(probes: list[Probe]) -> list[tuple[float, bool]]:
+    return [(each.tuples_per_second, each.sustained(LIMIT_MS)) for each in probes]
+
+
+def draw(name: str, probes: list[Probe], half: Probe | None, found: float | None, path: Path) -> None:
+    """Latency and growth of the backlog over the offered rate."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    shown = sorted([*probes, *([half] if half else [])], key=lambda each: each.tuples_per_second)
+    rates = [each.tuples_per_second for each in shown]
+    colours = ["#2e8b57" if each.sustained(LIMIT_MS) else "#d1495b" for each in shown]
+    figure, (latency, backlog) = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6), layout="constrained")
+    for label, marker, values in (
+        ("p50", "v", [each.p50_ms for each in shown]),
+        ("p99", "o", [each.p99_ms for each in shown]),
+        ("max", "^", [each.max_ms for each in shown]),
+    ):
+        known = [(rate, value, colour) for rate, value, colour in zip(rates, values, colours, strict=True) if value]
+        if known:
+            x, y, c = zip(*known, strict=True)
+            latency.scatter(x, y, c=c, marker=marker, label=label, s=28)
+    latency.axhline(LIMIT_MS, color="#8c8c8c", linestyle="--", linewidth=1)
+    latency.set(yscale="log", ylabel="latency, ms", title=f"{name}, two instances in process: green is sustained")
+    latency.legend()
+    backlog.scatter(rates, [100 * each.backlog_growth for each in shown], c=colours, s=28)
+    backlog.set(ylabel="growth of the backlog, % of the offered", xlabel="offered tuples/s")
+    if found is not None:
+        for axes in (latency, backlog):
+            axes.axvline(found, color="#1f6f8b", linewidth=1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _line(seen: Probe) -> str:
+    latency = "no result in the span"
+    if seen.p50_ms is not None:
+        latency = f"latency p50 {seen.p50_ms:.1f}, p99 {seen.p99_ms:.1f}, max {seen.max_ms:.1f} ms"
+    verdict = "sustained" if seen.sustained(LIMIT_MS) else "not sustained"
+    return (
+        f"{seen.tuples_per_second:,.0f} tuples/s offered, {seen.read_per_second:,.0f} read, backlog grows by "
+        f"{seen.backlog_growth:.1%}, {latency}: {verdict}"
+    )

@@ -1,0 +1,58 @@
+"""From a source into the gates that it feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+
+from tidegate.errors import DataError
+from tidegate.gate.source import Source as Way
+from tidegate.query.nodes import Source
+from tidegate.runtime.local.origins import Heartbeat, Reading, arrivals_of
+from tidegate.runtime.local.origins.broken_promises import Reached, broken_promise, reached_by
+
+SEGMENT_BYTES = 2 << 20
+
+
+def read_into(
+    source: Source,
+    reading: Reading,
+    ways: Sequence[Way],
+    note: Callable[[pa.RecordBatch, float | None], None],
+    stopping: Callable[[], bool],
+) -> None:
+    """Read a source to its end, or until the run is ``stopping``, into all gates; ``note`` is told of each batch."""
+    for way in ways:
+        way.fed_here()
+    reached: Reached | None = None
+    with closing(arrivals_of(source, reading)) as arrivals:
+        for arrival in arrivals:
+            if stopping():
+                break
+            if isinstance(arrival.what, Heartbeat):
+                for way in ways:
+                    way.advance(arrival.what.time)
+            elif arrival.what.num_rows:
+                note(arrival.what, arrival.due)
+                try:
+                    for part in _parts(arrival.what):
+                        for way in ways:
+                            way.add(part)
+                except DataError as error:
+                    raise broken_promise(source, arrival, reached) or error from error
+            else:
+                continue
+            now = reached_by(source, arrival.what)
+            if reached is None or now.time >= reached.time:
+                reached = now
+    for way in ways:
+        way.end()
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of about `SEGMENT_BYTES`, so that wide rows are spread over instances too."""
+    parts = -(-batch.nbytes // SEGMENT_BYTES) or 1
+    rows = -(-batch.num_rows // parts)
+    return (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))

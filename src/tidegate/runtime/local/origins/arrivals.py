@@ -1,0 +1,110 @@
+"""The tuples of a source as they arrive, whatever its origin is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidegate.errors import UnsupportedError
+from tidegate.files import Files, Place, Rejects, pieces_of
+from tidegate.origins import Heartbeat, Marked, Paced
+from tidegate.query.nodes import Source
+from tidegate.query.schema import conform
+from tidegate.runtime.local.origins.basket import Basket
+from tidegate.runtime.local.origins.items import Items
+
+LINGER_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A batch or a heartbeat; where its rows come from, and when it was due by the clock of the run, if scheduled."""
+
+    what: pa.RecordBatch | Heartbeat
+    place: Place | None = None
+    due: float | None = None
+
+
+def _run_on_a_thread(function: Callable[[], None]) -> None:
+    threading.Thread(target=function, name="tidegate-iterable", daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source is read.
+
+    Batches that we cut or gather ourselves have at most ``rows`` rows. What an iterable gives in small pieces is held
+    back for others to come, ``linger_seconds`` at most; for that it is read on a thread of its own, which ``spawn`` starts.
+    """
+
+    rows: int
+    rejects: Rejects
+    linger_seconds: float = LINGER_SECONDS
+    spawn: Callable[[Callable[[], None]], None] = _run_on_a_thread
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+
+def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, None]:
+    """What a source delivers, in its order. To be closed when no more is wanted."""
+    items = Items(source.name, source.schema, reading.rows)
+    match source.origin:
+        case pa.Table():
+            yield from _table(source, source.origin, reading.rows)
+        case Files():
+            pieces = pieces_of(source.origin, source.schema, reading.rows, reading.rejects, source.time)
+            yield from (Arrival(piece.batch, piece.place) for piece in pieces)
+        case Paced():
+            yield from _paced(items, source.origin, reading.clock)
+        case Marked():
+            # Nothing is ready before the next heartbeat, so what is held back until then is not late for it.
+            yield from (Arrival(*each) for each in items.gathered(items.guarded(source.origin), tables_at_once=True))
+        case None:
+            raise UnsupportedError(
+                f"stream '{source.name}' has a schema and nothing to read; make it with files, an Arrow table or an "
+                "iterable of batches"
+            )
+        case list() | tuple():
+            # Nobody waits for what lies in memory.
+            yield from (Arrival(*each) for each in items.gathered(source.origin))
+        case Iterable():
+            yield from _iterable(items, source.origin, reading)
+        case _:
+            raise UnsupportedError(
+                f"stream '{source.name}' reads a {type(source.origin).__name__}, which cannot be read in this process; "
+                "give files, an Arrow table or an iterable of batches, or run it on='spark'"
+            )
+
+
+def _table(source: Source, table: pa.Table, rows: int) -> Iterator[Arrival]:
+    place = Place(None, "row", 0)
+    for batch in conform(table, source.schema).to_batches(rows):
+        yield Arrival(batch, place)
+        place = place.after(batch.num_rows)
+
+
+def _paced(items: Items, paced: Paced, clock: Callable[[], float]) -> Iterator[Arrival]:
+    began = clock()
+    for due, item in items.guarded(paced):
+        wait = began + due - clock()
+        if wait > 0:
+            time.sleep(wait)
+        what, place = items.single(item)
+        yield Arrival(what, place, began + due)
+
+
+def _iterable(items: Items, origin: Iterable[object], reading: Reading) -> Iterator[Arrival]:
+    if reading.linger_seconds <= 0:
+        for item in items.guarded(origin):
+            yield Arrival(*items.single(item))
+        return
+    basket = Basket(reading.rows, reading.linger_seconds, reading.clock)
+    reading.spawn(lambda: basket.fill(items.guarded(origin)))
+    try:
+        while (held := basket.take()) is not None:
+            yield from (Arrival(*each) for each in items.gathered(held))
+    finally:
+        basket.close()

@@ -1,0 +1,187 @@
+"""Files of every format, through `tg.run`: the same answer on every runtime, and nothing is lost silently."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from tidegate.testing import answer, difference
+
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("ts", TIME), ("k", pa.string()), ("n", pa.int64()), ("x", pa.float64())])
+FORMATS = ("parquet", "jsonl", "csv")
+RUNTIMES = [
+    pytest.param({"on": "reference"}, id="reference"),
+    pytest.param({"on": "local", "instances": 1}, id="local, 1 instance"),
+    pytest.param({"on": "local", "instances": 7}, id="local, 7 instances"),
+    pytest.param({"on": "spark"}, id="spark", marks=pytest.mark.spark),
+]
+
+
+# On Spark, JSON lines take the way they took before there was CSV, and each run takes seconds.
+EITHER = [
+    pytest.param(format_, runtime.values[0], id=f"{format_}-{runtime.id}", marks=runtime.marks)
+    for format_ in ("jsonl", "csv")
+    for runtime in RUNTIMES
+    if (format_, runtime.id) != ("jsonl", "spark")
+]
+either = pytest.mark.parametrize(("format_", "where"), EITHER, indirect=["where"])
+
+
+@pytest.fixture(params=RUNTIMES)
+def where(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """How `tg.run` is told which runtime to take."""
+    chosen: dict[str, Any] = dict(request.param)
+    if chosen["on"] == "spark":
+        chosen["spark"] = request.getfixturevalue("spark")
+    return chosen
+
+
+@pytest.fixture(params=["reference", "local"])
+def in_process(request: pytest.FixtureRequest) -> str:
+    """The runtimes that can set malformed records aside."""
+    return str(request.param)
+
+
+def part(first_second: int, keys: list[str | None]) -> pa.Table:
+    moments = pa.array([1_700_000_000_000_000 + (first_second + i) * 1_000_000 for i in range(len(keys))], pa.int64())
+    numbers = [None if i % 5 == 4 else i - 2 for i in range(len(keys))]
+    halves = [None if i % 7 == 6 else i / 4 for i in range(len(keys))]
+    return pa.table([moments.cast(TIME), pa.array(keys), pa.array(numbers), pa.array(halves)], schema=SCHEMA)
+
+
+def write(table: pa.Table, path: Path) -> Path:
+    match path.suffix:
+        case ".parquet":
+            pq.write_table(table, path)
+        case ".csv":
+            pa.csv.write_csv(table, path)
+        case _:
+            rows = [{**row, "ts": row["ts"].isoformat()} for row in table.to_pylist()]
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def totals(stream: tg.Stream) -> tg.Stream:
+    return stream.key_by("k").window("10 seconds", every="5 seconds").aggregate(calls=tg.count(), n=tg.sum("n"))
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_gives_the_same_answer(format_: str, where: dict[str, Any], tmp_path: Path) -> None:
+    """The names, not the order of writing, say which file comes first; text may hold commas and quotes."""
+    tables = [part(20, ["a", None, 'say "no"'] * 5), part(0, ["a,b", "a", ""] * 5)]
+    for number, (name, table) in enumerate(zip(("second", "first"), tables, strict=True)):
+        # "first" is read before "second" though it is written after it.
+        path = write(table, tmp_path / f"{name.replace('first', '1').replace('second', '2')}.{format_}")
+        os.utime(path, (1_700_000_000 + number,) * 2)
+    query = totals(tg.stream(str(tmp_path / f"*.{format_}"), time="ts"))
+    result = tg.run(query, to=tmp_path / "out", progress=False, **where)
+    law = answer(totals(tg.stream(pa.concat_tables(tables[::-1]), time="ts"))).rows
+    assert difference(result.read(), law) is None
+    assert (result.rows, result.late, result.malformed) == (30, 0, 0)
+
+
+@either
+def test_a_declared_schema_gives_the_types(format_: str, where: dict[str, Any], tmp_path: Path) -> None:
+    text = {
+        "jsonl": '{"extra": [1], "x": 1, "k": "007", "ts": "2024-01-01T00:00:00Z"}\n',
+        "csv": "extra,x,k,ts\n[1],1,007,2024-01-01T00:00:00Z\n",
+    }
+    (tmp_path / f"in.{format_}").write_text(text[format_])
+    declared = {"ts": TIME, "k": pa.string(), "x": pa.float64()}
+    stream = tg.stream(str(tmp_path / f"in.{format_}"), time="ts", schema=declared)
+    query = stream.key_by("k").window("1 second").aggregate(x=tg.sum("x"))
+    result = tg.run(query, to=tmp_path / "out", progress=False, **where)
+    assert result.read().select(["k", "x"]).to_pylist() == [{"k": "007", "x": 1.0}]
+
+
+GOOD = {
+    "jsonl": '{"ts": "2024-01-01T00:00:00Z", "k": "a", "n": 1}\n',
+    "csv": "2024-01-01T00:00:00Z,a,1\n",
+}
+BAD = {
+    "jsonl": '{"ts": "2024-01-01T00:00:00Z", "k": "a", "n": 1.5}\n',
+    "csv": "2024-01-01T00:00:00Z,a,one\n",
+}
+HEADER = {"jsonl": "", "csv": "ts,k,n\n"}
+TYPES = {"ts": TIME, "k": pa.string(), "n": pa.int64()}
+
+
+def counted(folder: Path, format_: str, **options: Any) -> tg.Stream:
+    stream = tg.stream(str(folder / f"*.{format_}"), time="ts", schema=TYPES, **options)
+    return stream.key_by("k").window("1 second").aggregate(calls=tg.count(), n=tg.sum("n"))
+
+
+@either
+def test_a_malformed_record_stops_the_run(format_: str, where: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / f"good.{format_}").write_text(HEADER[format_] + GOOD[format_] * 3)
+    (tmp_path / f"wrong.{format_}").write_text(HEADER[format_] + GOOD[format_] * 2 + BAD[format_] + GOOD[format_])
+    line = 3 + (format_ == "csv")
+    # Spark knows the file, not the line.
+    place = rf"wrong\.{format_}" if where["on"] == "spark" else rf"wrong\.{format_}, line {line}: 'n'"
+    with pytest.raises(tg.DataError, match=place):
+        tg.run(counted(tmp_path, format_), to=tmp_path / "out", progress=False, **where)
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+def test_dead_letters_take_malformed_records(format_: str, in_process: str, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / f"1.{format_}").write_text(HEADER[format_] + GOOD[format_] * 2 + BAD[format_] + GOOD[format_])
+    (folder / f"2.{format_}").write_text(HEADER[format_] + "\n" + BAD[format_] + GOOD[format_])
+    query = counted(folder, format_, dead_letters=tmp_path / "dead.jsonl")
+    result = tg.run(query, on=in_process, to=tmp_path / "out", progress=False)
+    assert result.read().select(["calls", "n"]).to_pylist() == [{"calls": 4, "n": 4}]
+    assert (result.rows, result.malformed) == (4, 2)
+    letters = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    head = len(HEADER[format_].splitlines())
+    assert [(Path(letter["file"]).name, letter["line"]) for letter in letters] == [
+        (f"1.{format_}", head + 3),
+        (f"2.{format_}", head + 2),
+    ]
+    assert {letter["raw"] for letter in letters} == {BAD[format_].rstrip("\n")}
+    assert all("'n'" in letter["reason"] and letter["stream"] == "in" for letter in letters)
+
+
+def test_a_column_that_no_step_reads_is_checked_as_well(in_process: str, tmp_path: Path) -> None:
+    """Or the answer would depend on what a runtime happens to read."""
+    (tmp_path / "in.csv").write_text(HEADER["csv"] + GOOD["csv"] + BAD["csv"])
+    stream = tg.stream(str(tmp_path / "in.csv"), time="ts", schema=TYPES, dead_letters=tmp_path / "dead.jsonl")
+    query = stream.key_by("k").window("1 second").aggregate(calls=tg.count())
+    result = tg.run(query, on=in_process, to=tmp_path / "out", progress=False)
+    assert (result.read().column("calls").to_pylist(), result.malformed) == ([1], 1)
+
+
+def test_spark_refuses_dead_letters_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(HEADER["csv"] + GOOD["csv"])
+    query = counted(tmp_path, "csv", dead_letters=tmp_path / "dead.jsonl")
+    with pytest.raises(
+        tg.UnsupportedError, match=r"Spark stops at a malformed record .*; it has '.*'; run it on=\"local\""
+    ):
+        tg.run(query, to=tmp_path / "out", progress=False)
+
+
+def test_an_unreadable_parquet_file_is_named(where: dict[str, Any], tmp_path: Path) -> None:
+    write(part(0, ["a"] * 3), tmp_path / "1.parquet")
+    (tmp_path / "2.parquet").write_bytes((tmp_path / "1.parquet").read_bytes()[:-20])
+    query = totals(tg.stream(str(tmp_path / "*.parquet"), time="ts"))
+    with pytest.raises(tg.DataError, match=r"2\.parquet"):
+        tg.run(query, to=tmp_path / "out", progress=False, **where)
+
+
+@either
+def test_empty_files_hold_nothing(format_: str, where: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / f"0.{format_}").write_text("")
+    (tmp_path / f"1.{format_}").write_text(HEADER[format_] + GOOD[format_])
+    (tmp_path / f"2.{format_}").write_text(HEADER[format_])
+    query = totals(tg.stream(str(tmp_path / f"*.{format_}"), time="ts"))
+    result = tg.run(query, to=tmp_path / "out", progress=False, **where)
+    assert result.rows == 1

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import narwhals as nw
+import pyarrow as pa
+
+from tidegate.compile.compiler import compile_query
+from tidegate.query.aggregates import count, last, mean, top_k
+from tidegate.query.builder import Builder, source
+from tidegate.query.nodes import sources
+
+WIDE = {name: pa.int64() for name in "abcdef"}
+
+
+def wide(name: str = "s") -> Builder:
+    return Builder(source(name, {"ts": pa.timestamp("us"), **WIDE}, time="ts"))
+
+
+def read(query: Builder, runtime: str = "local") -> list[list[str]]:
+    """The columns of each source, once the query is compiled."""
+    return [found.schema.names for found in sources(compile_query(query.node, runtime).query)]
+
+
+def test_keys_aggregates_and_expressions_say_what_is_read() -> None:
+    steps = wide().filter(nw.col("a") > 1).with_columns(g=nw.col("b") + nw.col("c"))
+    query = steps.key_by("d").window("1 minute").aggregate(g=mean("g"))
+    assert read(query) == [["ts", "a", "b", "c", "d"]]
+    assert read(query, "spark") == read(query, "reference") == [["ts", *WIDE]]
+
+
+def test_a_column_that_is_made_anew_is_not_read() -> None:
+    query = wide().with_columns(a=nw.col("b")).key_by("a").window("1 minute").aggregate(n=count())
+    assert read(query) == [["ts", "b"]]
+
+
+def test_a_select_reads_what_its_expressions_do() -> None:
+    query = wide().select("ts", "a", x=nw.col("b") * 2).key_by("a").window("1 minute").aggregate(n=count())
+    assert read(query) == [["ts", "a", "b"]]
+    assert read(wide().select(nw.all()).key_by("a").window("1 minute").aggregate(n=count())) == [["ts", "a"]]
+
+
+def test_whole_tuples_are_read_where_they_are_needed() -> None:
+    keyed = wide().key_by("a").window("1 minute")
+    everything = [["ts", *WIDE]]
+    assert read(keyed.aggregate(x=last("b"))) == everything
+    assert read(keyed.aggregate(x=top_k("b", 2, take="c"))) == everything
+    assert (
+        read(wide().map_batches(lambda batch: batch).key_by("a").window("1 minute").aggregate(n=count())) == everything
+    )
+    assert read(wide().filter(nw.col("a") > 1)) == everything
+
+
+def test_a_stream_that_is_read_twice_has_what_both_sides_read() -> None:
+    stream = wide()
+    left = stream.key_by("a").window("1 minute").aggregate(n=count())
+    right = stream.filter(nw.col("b") > 1).key_by("a").window("1 minute").aggregate(n=count())
+    assert read(left.union(right)) == [["ts", "a", "b"]]
+    other = wide("other").with_columns(c=nw.col("d"))
+    query = stream.filter(nw.col("b") > 1).union(other).key_by("c").window("1 minute").aggregate(n=count())
+    assert read(query) == [["ts", "b", "c"], ["ts", "d"]]
