@@ -10,6 +10,7 @@ from tidegate.control.loop import Record, unrecorded
 from tidegate.control.rules import Rules
 from tidegate.elastic.faults import Patience
 from tidegate.elastic.given import Elastic
+from tidegate.elastic.prometheus import MetricsServer
 from tidegate.elastic.scaling import Scaling
 from tidegate.telemetry.ledger import Ledger
 
@@ -41,5 +42,9 @@ def prepare_scaling(
             record=record,
             name=name,
         )
+        if elastic.metrics_port is not None:
+            server = MetricsServer(elastic.metrics_port, lambda: made.latest)
+            stack.callback(server.close)
+            made.metrics_port = server.port
         made.closing = stack.pop_all().close
     return made

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 
 from tidegate.control.controller import Actuator
@@ -18,18 +18,10 @@ from tidegate.control.loop import ControlLoop, Record, unrecorded
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rules
 from tidegate.elastic.faults import FaultWatch, Patience, Told
+from tidegate.elastic.latest import Latest
 from tidegate.errors import TidegateError
 
 REMEMBERED = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """The last thing known of a subquery: what was observed and what the loop settled on."""
-
-    observation: Observation
-    decision: Decision | None = None
-    changes: int = 0
 
 
 class Scaling:
@@ -66,6 +58,7 @@ class Scaling:
         self._stopping = threading.Event()
         self._began = clock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="tidegate-elastic")
+        self.metrics_port: int | None = None
         self.closing: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
         self.ledger_failure: TidegateError | None = None
