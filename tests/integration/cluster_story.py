@@ -1,7 +1,8 @@
 """A query on a real cluster of Spark workers, told in JSON; a process of its own, as there is one Spark in each.
 
 The load does not follow the clock but what has happened: high until there is something to go by, none until one executor
-is left, high until there are two, none until there is one again. So a slow machine makes the story longer, not another.
+is left, high until there are two, none until there is one again. Then that one is killed, and rows come once more. So a
+slow machine makes the story longer, not another.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.elastic_spark import Answers, Load, plain_query, session, wait_for
 from tidegate.autoscale import autoscale
 from tidegate.control.controllers.steady import Steady
+from tidegate.control.events import Notice
 from tidegate.elastic.scaling import Scaling
 from tidegate.errors import TidegateError
 from tidegate.telemetry.export import Chosen, decisions
@@ -37,6 +41,18 @@ def has_observed(scaling: Scaling) -> bool:
     return any(each.observation.processed for each in scaling.latest.values())
 
 
+def lost(scaling: Scaling) -> list[str]:
+    return [each.text for each in scaling.notices if each.notice is Notice.INSTANCES_LOST]
+
+
+def kill_an_executor() -> None:
+    """Kill the process of an executor of ours."""
+    for child in psutil.Process().children(recursive=True):
+        if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+            child.kill()
+            return
+
+
 def story(root: Path) -> dict[str, Any]:
     folder, ledger = root / "in", root / "run.ledger"
     folder.mkdir()
@@ -56,6 +72,11 @@ def story(root: Path) -> dict[str, Any]:
         for executors, following in ((1, 0.0), (2, HIGH), (1, 0.0)):
             rate[0] = following
             went.append(wait_for(lambda count=executors: ids().size() == count, PATIENCE_SECONDS))  # type: ignore[misc]
+        kill_an_executor()
+        went.append(wait_for(lambda: bool(lost(scaling)), PATIENCE_SECONDS))
+        rate[0] = HIGH / 4
+        rows = load.rows
+        went.append(wait_for(lambda: load.rows > rows + 50, PATIENCE_SECONDS))
         load.end()
         query.processAllAvailable()
     right = dict(load.counts) == answers.counts

@@ -18,18 +18,19 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.timeout(480)
-def test_one_executor_becomes_two_under_load_and_one_again() -> None:
+def test_one_executor_becomes_two_under_load_and_one_again_and_its_death_is_survived() -> None:
     made = subprocess.run(
         [sys.executable, "-m", "tests.integration.cluster_story"], capture_output=True, text=True, check=False
     )
     assert made.returncode == 0, made.stderr[-3000:]
     told = json.loads(made.stdout.splitlines()[-1])
     assert "2 partitions, so 1 of them would never get a stateful task" in told["refused"]
-    assert told["went"] == [True] * 4, told
+    assert told["went"] == [True] * 6, told
     assert told["right"], "counts are not those of the input"
     assert told["failure"] is None
     path = [(each["instances_before"], each["instances"]) for each in told["decisions"]]
-    assert path[-3:] == [(2, 1), (1, 2), (2, 1)]
+    assert path[:3] == [(2, 1), (1, 2), (2, 1)]
+    assert any("is gone, and nobody released it" in text for _, text in told["notices"])
     assert all("due" in each["why"] for each in told["decisions"])
 
 

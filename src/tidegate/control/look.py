@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from tidegate.control.events import Notice
 from tidegate.control.observation import Observation
 
 
@@ -12,12 +13,13 @@ from tidegate.control.observation import Observation
 class Look:
     """One look at what runs: one observation of each subquery, none if there is nothing new, or why it has ended.
 
-    ``failed`` says that it ended with an error.
+    ``failed`` says that it ended with an error. ``noticed`` is what the observer saw happen that nobody decided.
     """
 
     observations: tuple[Observation, ...] = ()
     ended: str | None = None
     failed: bool = False
+    noticed: tuple[tuple[Notice, str], ...] = ()
 
 
 class Observer(Protocol):

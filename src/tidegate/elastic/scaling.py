@@ -125,6 +125,8 @@ class Scaling:
         except Exception as error:
             self._unheard(f"{type(error).__name__}: {error}")
             return True
+        if look.noticed:
+            self._notice(self._name, list(look.noticed))
         if look.ended is not None:
             self._end(look)
             return False

@@ -119,6 +119,8 @@ class Executors:
     context: SparkContext
     clock: Callable[[], float] = time.monotonic
     _leaving: set[str] = field(default_factory=set)
+    _present: set[str] = field(default_factory=set)
+    _lost: list[str] = field(default_factory=list)
     _asked: tuple[int, int, float] | None = None
     _up_seconds: float = UP_SECONDS
     _down_seconds: float = DOWN_SECONDS
@@ -129,6 +131,7 @@ class Executors:
         registered = {listed.apply(index).id(): listed.apply(index) for index in range(listed.size())}
         alone = list(registered) == [DRIVER] and registered[DRIVER].totalCores() > 0
         alive = set(self._alive()) if not alone else {DRIVER}
+        self._lost += sorted(self._present - alive - self._leaving, key=_age)
         self._leaving &= alive
         found = tuple(
             # The driver of a local master counts its own tasks nowhere: what it lists is its age.
@@ -136,8 +139,14 @@ class Executors:
             for name, each in registered.items()
             if name in alive and name not in self._leaving
         )
+        self._present = {each.name for each in found}
         self._learn(len(found))
         return found
+
+    def lost(self) -> list[str]:
+        """The executors that went by themselves since this was asked last."""
+        told, self._lost = self._lost, []
+        return told
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
         """Have so many executors; returns at once, and says when they should be there by what was seen before."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidegate.control.events import Notice
 from tidegate.control.look import Look
 from tidegate.control.observation import Observation
 from tidegate.runtime.spark.batches import Batch, BatchReader
@@ -56,6 +57,13 @@ class SparkObserver:
             error = self.query.exception()
             return Look(ended=f"the query failed: {error}" if error else "the query was stopped", failed=bool(error))
         now = Reading(self.clock(), self.executors.seen())
+        gone = tuple(
+            (Notice.INSTANCES_LOST, f"executor {each} is gone, and nobody released it")
+            for each in self.executors.lost()
+        )
+        return replace(self._look(now), noticed=gone)
+
+    def _look(self, now: Reading) -> Look:
         new = self._batches.new()
         quiet = not self.query.status["isTriggerActive"]
         if self._start is None or self._pace is None:
