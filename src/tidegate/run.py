@@ -172,7 +172,7 @@ def start(
             output = ToFunction(to)
     first, most = instances if isinstance(instances, tuple) else (instances, max(instances, 32))
     wanted = elastic_of(elastic)
-    limit = most if isinstance(instances, tuple) else max(_cores(), first)
+    limit = most if isinstance(instances, tuple) else max(cores(), first)
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
     most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
@@ -310,7 +310,7 @@ def _on_local(
     )
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
