@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
@@ -47,6 +48,16 @@ def test_a_local_master_is_refused_with_what_works_instead(spark: Any, tmp_path:
             tg.autoscale(query)
     finally:
         query.stop()
+
+
+def test_an_elastic_run_is_refused_where_it_could_not_scale_and_leaves_no_query_behind(
+    spark: Any, tmp_path: Path
+) -> None:
+    rows = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", tz="UTC")), "k": [1, 2]})
+    counts = tg.stream(rows, time="ts").key_by("k").window(10).aggregate(n=tg.count())
+    with pytest.raises(UnsupportedError, match="driver is the only executor"):
+        tg.run(counts, to=tmp_path / "out", spark=spark, elastic=True, progress=False)
+    assert not spark.streams.active
 
 
 def test_a_dry_run_observes_any_query_and_notices_its_end(spark: Any, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from tidegate.cli.main import main
 from tidegate.control.rules import Rules, default_rule
 from tidegate.errors import UserError
 from tidegate.gate.congestion import BlockedTimes
@@ -20,6 +22,7 @@ from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigu
 from tidegate.runtime.local.observe import observed
 from tidegate.runtime.local.origins import Paced
 from tidegate.telemetry.export import Chosen, decisions
+from tidegate.telemetry.notices import notices
 from tidegate.testing import answer, difference
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -48,6 +51,20 @@ def waiting(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def counts(stream: tg.Stream) -> tg.Stream:
     return stream.key_by("k").window("1 second").aggregate(n=tg.count())
+
+
+def test_the_command_line_takes_rules_and_a_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = pa.table({"ts": pa.array(range(1000), pa.int64()).cast(TIME), "k": [1] * 1000})
+    pq.write_table(rows, tmp_path / "in.parquet")
+    file, rules, path = tmp_path / "job.py", tmp_path / "rules.toml", tmp_path / "run.ledger"
+    stream = f"tg.stream({str(tmp_path / 'in.parquet')!r}, time='ts')"
+    file.write_text(f"import tidegate as tg\nquery = {stream}.key_by('k').window(10).aggregate(n=tg.count())")
+    rules.write_text('[default]\ncontroller = "saso"\nmost = 3\n')
+    common = ["run", str(file), "--on", "local", "--to", str(tmp_path / "out"), "--quiet"]
+    assert main([*common, "--elastic", str(rules), "--ledger", str(path)]) == 0
+    assert [each.kind for each in notices(path)] == ["query ended"]
+    assert main([*common, "--ledger", str(path)]) == 2
+    assert "go with --elastic" in capsys.readouterr().err
 
 
 class Steps:
