@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
-from tidegate.query.nodes import Node, OPlus, refuse_refined, walk
+from tidegate.query.nodes import OPlus, refuse_refined, walk
 from tidegate.query.records import Misfit, Record
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
