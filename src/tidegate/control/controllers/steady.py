@@ -27,7 +27,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tidegate.control.controller import Limits, require
-from tidegate.control.controllers.steady_ahead import Ahead, Waiting, behind
+from tidegate.control.controllers.steady_ahead import Ahead, Waiting
 from tidegate.control.controllers.steady_limit import Limited, LimitWatch
 from tidegate.control.controllers.steady_shards import Shards
 from tidegate.control.controllers.steady_size import enough, latency
@@ -115,7 +115,7 @@ class Steady:
 class _Need:
     """The instances needed: surely (`low`), with room (`target`), and at most (`high`); and what that follows from.
 
-    `steady` is what is surely needed for what is due, without what waits.
+    `steady` is what is surely needed for what is due, without what waits. It is `quiet` where nothing is seen to be late.
     """
 
     low: int
@@ -127,6 +127,7 @@ class _Need:
     cost_seconds: float
     error: float
     waits: bool
+    quiet: bool
     why: str
 
     @property
@@ -229,6 +230,7 @@ class SteadyRun:
             ahead.cost_seconds,
             error,
             waiting.late > 0 and limited is None,
+            waiting.quiet and waiting.known,
             _why(foreseen, waiting, limited),
         )
 
@@ -307,7 +309,7 @@ class SteadyRun:
         below = now < self._limits.least
         # What waits in the period of a change may have come to wait by the change itself.
         rested = observation.time_seconds - self._changed_seconds > observation.period_seconds
-        if demand.count == 1 and not (below or behind(observation)):
+        if demand.count == 1 and need.quiet and not below:
             why = f"{need.why}: {need.low} instances needed, but nothing waits, so that may be one wrong measurement"
             return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
         if (
