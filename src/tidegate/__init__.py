@@ -1,5 +1,7 @@
 """Elastic, deterministic stream processing for Python, on Spark."""
 
+from tidegate.autoscale import autoscale
+from tidegate.elastic.given import Elastic
 from tidegate.errors import (
     CheckpointError,
     DataError,
@@ -34,6 +36,7 @@ from tidegate.stream import Stream, stream
 __all__ = [
     "CheckpointError",
     "DataError",
+    "Elastic",
     "EnvironmentFault",
     "InternalError",
     "Progress",
@@ -43,6 +46,7 @@ __all__ = [
     "TidegateError",
     "UnsupportedError",
     "UserError",
+    "autoscale",
     "collect",
     "count",
     "distinct",
