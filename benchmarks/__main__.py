@@ -55,7 +55,8 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     parser.add_argument(
         "--driver-memory-gb", type=int, metavar="N", help="heap of native Spark (default: 4; paircount-m and -h 8)"
     )
-    parser.add_argument("--of", metavar="A,B", help="sweep: the workloads to sweep (default: keyed)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="length of a soak (default: 600)")
+    parser.add_argument("--of", metavar="A,B", help="sweep: the workloads it runs (default: keyed)")
     parser.add_argument(
         "--span-seconds", type=float, default=60.0, metavar="S",
         help="sweep: how long each rate is measured after a warm-up of a fifth of it (default: 60)",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -78,6 +78,10 @@ class EngineProcess:
             self.stop()
             raise
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def run(self, data: Input) -> Run:
         """Run the workload over `data` in a folder of its own, sampling the memory of the process tree meanwhile."""
         command = {
@@ -104,13 +108,12 @@ class EngineProcess:
 
     def stop(self) -> None:
         """End the process by closing its input; kill it and its descendants if it has not ended after a while."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._close(self._process.stdin)
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
+        self._close(self._process.stdout)
 
     def kill(self) -> None:
         """End the process and its descendants at once."""
@@ -120,6 +123,14 @@ class EngineProcess:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
         self._process.wait()
+        self._close(self._process.stdin)
+        self._close(self._process.stdout)
+
+    @staticmethod
+    def _close(pipe: IO[str] | None) -> None:
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.close()
 
     def _next_folder(self, purpose: str) -> Path:
         self._steps += 1

@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks import peers
+
 PACKAGES = ("tidegate", "pyspark", "pyarrow", "duckdb", "polars", "numpy", "numba", "pandas")
 
 
@@ -24,6 +26,7 @@ def describe() -> dict[str, Any]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
+    versions |= peers.versions()
     return {
         "cores": os.cpu_count(),
         "cpu": _cpu_model(),

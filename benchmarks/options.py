@@ -26,19 +26,20 @@ class Options:
     seed: int = 1
     tuples_per_second: int = 1_000
     driver_memory_gb: int | None = None
+    seconds: float | None = None
     of: tuple[str, ...] | None = None
     span_seconds: float = 60.0
     tick_ms: float = 1.0
     out: Path = RESULTS
 
     def __post_init__(self) -> None:
-        for name in ("runs", "tuples_per_second", "driver_memory_gb"):
+        for name in ("runs", "tuples_per_second", "driver_memory_gb", "seconds"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
         for name in self.of or ():
             if name not in WINDOWED:
-                raise ValueError(f"--of names the workloads to sweep, not {name!r}; valid are: {', '.join(WINDOWED)}")
+                raise ValueError(f"--of names workloads, not {name!r}; valid are: {', '.join(WINDOWED)}")
         if self.span_seconds < 1:
             raise ValueError(f"--span-seconds must be at least 1, not {self.span_seconds:g}")
         if not 0.1 <= self.tick_ms <= 1_000:

@@ -34,6 +34,13 @@ def _reconfigure(options: Options) -> int:
     return reconfigure.run(options)
 
 
+def _soak(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import soak
+
+    return soak.run(options)
+
+
 def _scheduling(options: Options) -> int:
     # Imported when it runs, as the other one: the rest needs nothing of the control plane.
     from benchmarks import scheduling
@@ -54,6 +61,13 @@ def _first_result(options: Options) -> int:
     return first_result.run(options)
 
 
+def _cell_instances(options: Options) -> int:
+    # Imported when it runs: it needs Spark in this process.
+    from benchmarks import cell_instances
+
+    return cell_instances.run(options)
+
+
 _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())
 
 _STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x and 10x", _state_growth)
@@ -62,10 +76,15 @@ _SCHEDULING = Benchmark("scheduling", "cores for cells on 8 to 1,000 nodes, besi
 
 _RECONFIGURE = Benchmark("reconfigure", "the number of instances changed under load, in process", _reconfigure)
 
+_SOAK = Benchmark("soak", "ten minutes under load with a change of instances every 50 ms, in process", _soak)
+
 _SWEEP = Benchmark("sweep", "the highest rate sustained in process, and latency at half of it", _sweep)
 
 _FIRST_RESULT = Benchmark("first-result", "process start to first result, 50,000 tuples of wordcount", _first_result)
 
+_CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and two cells on Spark", _cell_instances)
+
 BENCHMARKS: Mapping[str, Benchmark] = {
-    benchmark.name: benchmark for benchmark in (*_WINDOWED, _FIRST_RESULT, _SWEEP, _STATE, _RECONFIGURE, _SCHEDULING)
+    benchmark.name: benchmark
+    for benchmark in (*_WINDOWED, _FIRST_RESULT, _SWEEP, _STATE, _RECONFIGURE, _SOAK, _SCHEDULING, _CELL_INSTANCES)
 }

@@ -94,7 +94,8 @@ def draw(name: str, probes: list[Probe], half: Probe | None, found: float | None
             latency.scatter(x, y, c=c, marker=marker, label=label, s=28)
     latency.axhline(LIMIT_MS, color="#8c8c8c", linestyle="--", linewidth=1)
     latency.set(yscale="log", ylabel="latency, ms", title=f"{name}, two instances in process: green is sustained")
-    latency.legend()
+    for handle in latency.legend().legend_handles:
+        handle.set_color("#8c8c8c")  # the colour says whether a rate was sustained, not which curve it is
     backlog.scatter(rates, [100 * each.backlog_growth for each in shown], c=colours, s=28)
     backlog.set(ylabel="growth of the backlog, % of the offered", xlabel="offered tuples/s")
     if found is not None:

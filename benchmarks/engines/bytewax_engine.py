@@ -28,7 +28,7 @@ from benchmarks.inputs import Input
 from benchmarks.workloads import Workload
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-BATCH_ROWS = 1_000
+BATCH_ROWS = 10_000
 
 Result = tuple[str, tuple[int, tuple[int, float]]]
 

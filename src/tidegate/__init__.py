@@ -27,8 +27,10 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
+from tidegate.query.gather import gather
 from tidegate.query.keys import each, keys
-from tidegate.run import RunResult, end_input, run, start
+from tidegate.query.tuple_form import updated
+from tidegate.run import RunResult, end_input, run, set_instances, start
 from tidegate.stream import Stream, stream
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "each",
     "end_input",
     "first",
+    "gather",
     "heartbeat",
     "keys",
     "last",
@@ -61,9 +64,11 @@ __all__ = [
     "monoid",
     "paced",
     "run",
+    "set_instances",
     "start",
     "stream",
     "sum",
     "top_k",
+    "updated",
 ]
 __version__ = "0.1.0"

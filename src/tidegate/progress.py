@@ -21,6 +21,9 @@ class Progress:
     ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
     input is live or replayed. ``state_rows`` counts states per key and slice. ``malformed_total`` counts records that
     could not be read and were set aside. ``ended`` says that the input has ended and every window has been handed out.
+    ``latency_…`` is that of the results since the report before, from when the tuple that released them was due; None
+    where no source keeps to a schedule.
+    ``instances`` is, on Spark, how many each cell ran when it last had something to do, step by step and cell by cell.
     """
 
     batch: int
@@ -35,6 +38,10 @@ class Progress:
     results_total: int
     ended: bool
     malformed_total: int = 0
+    latency_p50_seconds: float | None = None
+    latency_p99_seconds: float | None = None
+    latency_max_seconds: float | None = None
+    instances: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""
@@ -47,6 +54,8 @@ class Progress:
         elif self.watermark is not None:
             lag = f" +{self.lag_seconds:,.0f} s" if self.lag_seconds is not None else ""
             parts.append(f"up to {self.watermark:%Y-%m-%d %H:%M:%S}{lag}")
+        if self.latency_p99_seconds is not None:
+            parts.append(f"latency {show_latency(self)}")
         parts.append(f"state {self.state_rows:,} rows, {show_bytes(self.state_bytes)}")
         return " · ".join(parts)
 
@@ -90,6 +99,12 @@ class ProgressLine:
         self.out.write(f"{self._waiting}\n")
         self.out.flush()
         self._shown_at, self._waiting = self.clock(), None
+
+
+def show_latency(progress: Progress) -> str:
+    """The median, the 99th percentile and the maximum, in milliseconds."""
+    shown = (progress.latency_p50_seconds, progress.latency_p99_seconds, progress.latency_max_seconds)
+    return "/".join("-" if seconds is None else f"{1e3 * seconds:,.1f}" for seconds in shown) + " ms"
 
 
 def show_bytes(count: int) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.spark.types import SparkSession
 
+# On Spark, where a cell for each core is the usual case and leaves none for a second instance.
+DEFAULT_INSTANCES = 1
 RUNTIMES = ("spark", "local", "reference")
 LOOK_SECONDS = 0.2
 """How often an elastic query in this process is looked at."""
@@ -78,7 +80,8 @@ def run(
     ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
     Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
     `start`) or 'reference', the slow and obvious interpreter. On 'local' ``to`` may also be a function that is called
-    with each table.
+    with each table. On Spark ``instances`` is how many threads each cell runs to begin with (default: 1);
+    `set_instances` on the ``control`` folder in the checkpoint changes it while the query runs.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
@@ -110,15 +113,17 @@ def run(
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     folder = local_folder(to, "to") if isinstance(to, str | Path) else None
     kind = format_of(folder, format) if folder is not None else None
-    if instances is not None and on != "local":
-        raise QueryError(f"instances={instances} is for on='local'; on {on!r} leave it out")
+    if instances is not None and on == "reference":
+        raise QueryError(f"instances={instances} is for on='local' and on='spark'; on {on!r} leave it out")
     if on == "reference":
         if elastic:
             raise QueryError("elastic=... is for on='local' and on='spark'; the reference runs alone")
         return _on_reference(query, folder, kind, show)
     if on == "local":
         return _on_local(query, folder, taker, kind, instances, progress, show, elastic)
-    return _on_spark(query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, show, elastic)
+    return _on_spark(
+        query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, instances, show, elastic
+    )
 
 
 def start(
@@ -206,6 +211,18 @@ def end_input(control: str | Path) -> None:
     send(local_folder(control, "control"), END, FAR)
 
 
+def set_instances(control: str | Path, instances: int) -> None:
+    """Change how many instances each cell of a running query has; it is in force from the batch that reads it.
+
+    ``control`` is the folder given to ``to_spark(control=...)``, or ``control`` in the checkpoint of a `run`. No state moves
+    and no result changes. A query that is started again begins with the number it is started with.
+    """
+    from tidegate.operators.instances import checked_number
+    from tidegate.runtime.spark.control import send_instances
+
+    send_instances(local_folder(control, "control"), checked_number(instances))
+
+
 def _on_spark(
     query: Stream,
     folder: Path | None,
@@ -215,9 +232,13 @@ def _on_spark(
     files_per_batch: int | None,
     progress: Callable[[Progress], None] | bool,
     bounded: bool | None,
+    instances: int | tuple[int, int] | None,
     show: int,
     elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
 ) -> RunResult:
+    from tidegate.operators.instances import checked_number
+
+    number = checked_number(instances if instances is not None else DEFAULT_INSTANCES)
     try:
         from tidegate.runtime.spark.execution import Job, execute
         from tidegate.runtime.spark.sinks import Folder, Screen, Sink
@@ -240,7 +261,7 @@ def _on_spark(
     say = line.say if line is not None else lambda _: None
     began = time.monotonic()
     try:
-        job = Job(query.node, sink, where, spark, files_per_batch, bounded, report, say)
+        job = Job(query.node, sink, where, spark, files_per_batch, bounded, number, report, say)
         wanted = elastic_of(elastic)
         if wanted is not None:
             job = replace(job, beside=lambda running: prepare_autoscale(running, wanted).start())

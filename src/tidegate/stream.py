@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 class Stream(Builder):
     """A stream of tuples with event time: a query, as a value. See `stream`."""
 
-    def to_spark(self, *, control: str | None = None) -> DataFrame:
+    def to_spark(self, *, control: str | None = None, instances: int = 1) -> DataFrame:
         """The query as a streaming DataFrame, for any sink and trigger.
 
-        ``control`` is a folder for the control stream through which a run can be ended (see `tidegate.end_input`); it
-        belongs to a checkpoint from its first batch on.
+        ``control`` is a folder for the control stream through which a run can be ended (see `tidegate.end_input`) and its
+        instances changed (see `tidegate.set_instances`); it belongs to a checkpoint from its first batch on.
+        ``instances`` is how many threads each cell runs to begin with.
         """
+        from tidegate.operators.instances import checked_number
         from tidegate.runtime.spark.dataframe import to_dataframe
 
-        return to_dataframe(self.node, control=control)
+        return to_dataframe(self.node, control=control, instances=checked_number(instances))
 
     def explain(self, **options: Any) -> str:
         """What the query is, how it is cut, where each part runs and why, and what it costs."""

@@ -44,9 +44,17 @@ SHAPES = [
 ]
 
 
+@pytest.mark.parametrize("instances", [1, 3])
 @pytest.mark.parametrize(("key", "size", "every", "lateness", "aggregates"), SHAPES)
 def test_spark_does_what_the_driver_does(
-    spark: Any, tmp_path: Path, key: str, size: int, every: int, lateness: int, aggregates: tuple[str, ...]
+    spark: Any,
+    tmp_path: Path,
+    key: str,
+    size: int,
+    every: int,
+    lateness: int,
+    aggregates: tuple[str, ...],
+    instances: int,
 ) -> None:
     source = random.Random(f"{key} {size}")
     stream = tg.stream(SCHEMA, time="ts", disorder=1_000, name="s").filter(nw.col("k").is_null() | (nw.col("k") != "b"))
@@ -55,7 +63,7 @@ def test_spark_does_what_the_driver_does(
     base = 1_700_000_000_000_000
     batches = [{"s": some_tuples(source, base + 8_000 * number)} for number in range(5)]
 
-    ours, real = OnDriver(2).run(query, batches), OnSpark(spark, tmp_path).run(query, batches)
+    ours, real = OnDriver(2).run(query, batches), OnSpark(spark, tmp_path, instances).run(query, batches)
 
     keys = query.node.key_schema.names
     told = difference(last_revisions(ours.rows, keys), last_revisions(real.rows, keys))

@@ -129,6 +129,7 @@ class Case:
     no_data_after: list[bool]
     cells: int
     cached: bool
+    instances: int
     features: Features
 
 
@@ -194,7 +195,8 @@ def cases(draw: st.DrawFn, features: Features) -> Case:
             cut = draw(st.integers(0, table.num_rows))
             parts[stream.node.name] = [table.slice(0, cut), table.slice(cut)]
         base += draw(st.sampled_from([0, 1_000, 6_000]))
-        batches.append(Batch(parts, draw(st.sampled_from([1, 1, 1, 2, 3]))))
+        asked = draw(st.sampled_from([(), (), (1,), (2,), (3,), (7,), (4, 2)]))
+        batches.append(Batch(parts, draw(st.sampled_from([1, 1, 1, 2, 3])), asked))
     return Case(
         SUFFIXES[suffix](query),
         keys,
@@ -202,5 +204,6 @@ def cases(draw: st.DrawFn, features: Features) -> Case:
         draw(st.lists(st.booleans(), min_size=len(batches), max_size=len(batches))),
         draw(st.integers(1, 3)),
         draw(st.booleans()),
+        draw(st.integers(1, 3)),
         features,
     )

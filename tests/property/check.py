@@ -16,7 +16,7 @@ from tidegate.testing import difference, last_revisions
 
 def check_case(case: Case, folder: Path) -> None:
     """The driver's results are the reference's, for the watermarks that the run saw."""
-    driver = Driver(case.query.node, case.cells, ChunkCache(folder) if case.cached else None)
+    driver = Driver(case.query.node, case.cells, ChunkCache(folder) if case.cached else None, case.instances)
     try:
         outcome = driver.run(case.batches, case.no_data_after)
     except DataError:
@@ -28,8 +28,20 @@ def check_case(case: Case, folder: Path) -> None:
     told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
     assert told is None, f"results differ (left: the run, right: the law)\n{told}"
     assert outcome.late == law.late, f"{outcome.late} late tuples, and {law.late} by the law"
+    check_instances(case, outcome.instances)
     held = [store.chunks for step in driver.steps for store in step.cells.values()]
     assert not any(held), "state is left after the end of input"
+
+
+def check_instances(case: Case, ran: list[set[int]]) -> None:
+    """Every cell runs the number that the control stream asked for last, from the batch it came in."""
+    batches = iter(ran)
+    expected = case.instances
+    for batch, no_data in zip(case.batches, case.no_data_after, strict=True):
+        expected = batch.instances[-1] if batch.instances else expected
+        for _ in range(1 + no_data):
+            assert next(batches) <= {expected}
+    assert all(numbers <= {expected} for numbers in batches)
 
 
 def law_overflows(case: Case) -> bool:
@@ -37,7 +49,7 @@ def law_overflows(case: Case) -> bool:
     recorder = Driver(case.query.node, 1, None)
     for step in recorder.steps:
         nothing = step.node.schema.empty_table()
-        step.run = lambda rows, stores, watermark_ms, nothing=nothing: (nothing, 0)  # type: ignore[method-assign]
+        step.run = lambda rows, stores, watermark_ms, nothing=nothing: (nothing, [])  # type: ignore[method-assign]
     events = recorder.run(case.batches, case.no_data_after).events
     try:
         interpret(case.query.node, events)

@@ -25,7 +25,9 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
 from tidegate.query.nodes import Node, Source, Union, WindowAggregate, apply_stateless, is_stateful, walk
 from tidegate.reference import Advance, Event, Rows
-from tidegate.runtime.spark.control import COLUMN
+from tidegate.runtime.spark.cells import cell_keys
+from tidegate.runtime.spark.combine_stage import COLUMNS
+from tidegate.runtime.spark.control import COLUMN, SetInstances
 from tidegate.runtime.spark.outward import METRICS, Outward, unpack
 from tidegate.runtime.spark.processor import CellProcessor
 from tidegate.runtime.spark.stages import delay_ms, feeds, processor
@@ -36,19 +38,27 @@ FAR_MS = 253_370_764_800_000
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of each source, by partition; ``attempts`` > 1 means that some attempts fail after doing their work."""
+    """Rows of each source, by partition; ``attempts`` > 1 means that some attempts fail after doing their work.
+
+    ``instances`` are control rows in the batch, each with a number of instances, in the order they were sent.
+    """
 
     parts: dict[str, list[pa.Table]]
     attempts: int = 1
+    instances: tuple[int, ...] = ()
 
 
 @dataclass
 class Outcome:
-    """What the run gave, and what happened: the events to replay through the reference."""
+    """What the run gave, and what happened: the events to replay through the reference.
+
+    ``instances`` are, for each batch, the numbers of instances that cells with something to do ran.
+    """
 
     tables: list[pa.Table] = field(default_factory=list)
     late: int = 0
     events: list[Event] = field(default_factory=list)
+    instances: list[set[int]] = field(default_factory=list)
 
 
 @dataclass
@@ -119,14 +129,26 @@ class _Timer:
 class _Step:
     """One stateful step: what runs before its exchange, and the cells behind it."""
 
-    def __init__(self, plan: Plan, node: WindowAggregate, cells: int, cache: ChunkCache | None) -> None:
+    def __init__(self, plan: Plan, node: WindowAggregate, cells: int, cache: ChunkCache | None, instances: int) -> None:
         self.node = node
         self.feeds = feeds(plan, node, cells)
-        self.shipped = cloudpickle.dumps(processor(node, cells, cache))
+        self.shipped = cloudpickle.dumps(processor(node, cells, cache, instances, "this run"))
+        self.keys = cell_keys(cells)
         self.cells: dict[int, _CellStore] = {}
 
-    def run(self, rows: pd.DataFrame, stores: dict[int, _CellStore], watermark_ms: int) -> tuple[pa.Table, int]:
-        """One attempt at a batch: the results and the number of late tuples."""
+    def told(self, instances: tuple[int, ...]) -> list[pd.DataFrame]:
+        """What the control stream says to every cell; the row sent last may come first."""
+        messages = [str(SetInstances(sent, number)) for sent, number in enumerate(instances)][::-1]
+        return [
+            pd.DataFrame({"cell": [key], **dict.fromkeys(COLUMNS), "control": [message]}).astype(object)
+            for message in messages
+            for key in self.keys
+        ]
+
+    def run(
+        self, rows: pd.DataFrame, stores: dict[int, _CellStore], watermark_ms: int
+    ) -> tuple[pa.Table, list[dict[str, int]]]:
+        """One attempt at a batch: the results, and what cells tell of it."""
         worker: CellProcessor = pickle.loads(self.shipped)
         handle: Any = _Handle()
         worker.init(handle)
@@ -143,26 +165,27 @@ class _Step:
                 frames += worker.handleExpiredTimer((key,), timer, None)  # type: ignore[arg-type]
         return self._split(frames)
 
-    def _split(self, frames: list[pd.DataFrame]) -> tuple[pa.Table, int]:
+    def _split(self, frames: list[pd.DataFrame]) -> tuple[pa.Table, list[dict[str, int]]]:
         way = Outward(self.node.schema, self.node.time)
-        late, tables = 0, [self.node.schema.empty_table()]
+        tables = [self.node.schema.empty_table()]
+        told: list[dict[str, int]] = []
         for frame in frames:
             table = pa.Table.from_pandas(frame, schema=way.columns, preserve_index=False)
-            told = [metrics for metrics in table.column(METRICS).to_pylist() if metrics is not None]
-            late += sum(json.loads(metrics)["late"] for metrics in told)
+            told += [json.loads(metrics) for metrics in table.column(METRICS).to_pylist() if metrics is not None]
             results = table.filter(pc.is_null(table.column(METRICS))).drop_columns([METRICS])
             if way.packs:
                 results = pa.Table.from_batches(unpack(iter(results.to_batches())), schema=self.node.schema)
             tables.append(results)
-        return pa.concat_tables(tables), late
+        return pa.concat_tables(tables), told
 
 
 class Driver:
     """One run of a query."""
 
-    def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None) -> None:
+    def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None, instances: int = 1) -> None:
         self.plan = compile_query(query, "spark")
-        self.steps = [_Step(self.plan, node, cells, cache) for node in walk(self.plan.query) if is_stateful(node)]
+        stateful = [node for node in walk(self.plan.query) if is_stateful(node)]
+        self.steps = [_Step(self.plan, node, cells, cache, instances) for node in stateful]
         marked = [(step, feed) for step in self.steps for feed in step.feeds if feed.source is not None]
         self.latest = {(id(step), id(feed)): 0 for step, feed in marked}
         self.watermark_ms = 0
@@ -187,26 +210,27 @@ class Driver:
         for attempt in range(batch.attempts):
             seen = dict(self.latest)
             made: dict[int, pa.Table] = {}
-            late = 0
+            told: list[dict[str, int]] = []
             stores = []
             for step in self.steps:
                 rows = self._before_exchange(step, batch, made, seen)
                 stores.append({key: store.copy() for key, store in step.cells.items()})
-                made[id(step.node)], too_late = step.run(rows, stores[-1], self.watermark_ms)
-                late += too_late
+                made[id(step.node)], tidings = step.run(rows, stores[-1], self.watermark_ms)
+                told += tidings
             if attempt == batch.attempts - 1:
                 for step, kept in zip(self.steps, stores, strict=True):
                     step.cells = kept
                 self.latest = seen
                 self.outcome.tables += self._after(self.plan.query, made)
-                self.outcome.late += late
+                self.outcome.late += sum(metrics["late"] for metrics in told)
+                self.outcome.instances.append({metrics["instances"] for metrics in told})
         self.watermark_ms = max(self.watermark_ms, min(self.latest.values()))
 
     def _before_exchange(
         self, step: _Step, batch: Batch, made: dict[int, pa.Table], seen: dict[tuple[int, int], int]
     ) -> pd.DataFrame:
         """The rows that cross a step's exchange; notes the latest time of each feed that sets the watermark."""
-        frames = []
+        frames = step.told(batch.instances)
         for feed in step.feeds:
             parts = batch.parts.get(feed.source.name, ()) if feed.source is not None else self._after(feed.native, made)
             for part in parts:

@@ -79,8 +79,9 @@ def feed(gate: Gate, spec: SourceSpec, numbers: range, seed: int) -> None:
     source.end()
 
 
+@pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_readers_and_sources_come_and_go_and_all_see_one_order(seed: int) -> None:
+def test_readers_and_sources_come_and_go_and_all_see_one_order(seed: int, eager: bool) -> None:
     chance = random.Random(seed)
     limits = FlowLimits(log_rows=500, unready_rows=500)
     keeper = SourceSpec("keeper")
@@ -92,6 +93,7 @@ def test_readers_and_sources_come_and_go_and_all_see_one_order(seed: int) -> Non
         limits=limits,
         settled=seed % 2 == 1,
         linger_seconds=0.0005 * (seed // 2),
+        eager=eager,
     )
     threads = Threads(gate)
     tapes: dict[str, Tape] = {}

@@ -11,11 +11,11 @@ from tests.semantics.runtimes import OnDriver, OnLocal, OnReference, OnSpark, Ru
 RUNTIMES = [
     pytest.param("reference"),
     pytest.param("driver, 1 cell"),
-    pytest.param("driver, 3 cells"),
+    pytest.param("driver, 3 cells with 3 instances"),
     pytest.param("local, 1 instance"),
     pytest.param("local, 2 instances"),
     pytest.param("local, 7 instances"),
-    pytest.param("spark", marks=pytest.mark.spark),
+    pytest.param("spark, 2 instances a cell", marks=pytest.mark.spark),
 ]
 
 
@@ -27,8 +27,8 @@ def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
             return OnReference()
         case "driver, 1 cell":
             return OnDriver(1)
-        case "driver, 3 cells":
-            return OnDriver(3)
+        case "driver, 3 cells with 3 instances":
+            return OnDriver(3, instances=3)
         case "local, 1 instance":
             return OnLocal(1)
         case "local, 2 instances":
@@ -36,4 +36,4 @@ def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
         case "local, 7 instances":
             return OnLocal(7)
         case _:
-            return OnSpark(request.getfixturevalue("spark"), tmp_path)
+            return OnSpark(request.getfixturevalue("spark"), tmp_path, 2)

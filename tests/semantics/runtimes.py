@@ -67,9 +67,10 @@ class OnDriver:
     """Spark's stages without Spark."""
 
     cells: int
+    instances: int = 1
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
-        driver = Driver(query.node, self.cells)
+        driver = Driver(query.node, self.cells, instances=self.instances)
         outcome = driver.run([Batch({name: [table] for name, table in batch.items()}) for batch in batches])
         return Result(pa.concat_tables([query.schema.empty_table(), *outcome.tables]), outcome.late)
 
@@ -92,13 +93,14 @@ class OnSpark:
 
     spark: Any
     folder: Path
+    instances: int = 1
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         shutil.rmtree(self.folder, ignore_errors=True)
         steering = self.folder / "control"
         steering.mkdir(parents=True)
         bound = rewrite(query.node, lambda node: self._bound(node, batches) if isinstance(node, Source) else node)
-        df = to_dataframe(bound, control=str(steering))
+        df = to_dataframe(bound, control=str(steering), instances=self.instances)
         late = self._run(df)
         control.send(steering, control.END, control.FAR)
         late += self._run(df)
@@ -110,7 +112,10 @@ class OnSpark:
         query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
         told = [item for progress in query.recentProgress for item in progress.observedMetrics.items()]
-        return sum(row["late"] or 0 for name, row in told if name.startswith(OBSERVED))
+        rows = [row for name, row in told if name.startswith(OBSERVED)]
+        ran = {cell["instances"] for row in rows for cell in row["by_cell"]}
+        assert ran <= {self.instances}, f"asked for {self.instances} instances a cell, cells ran {ran}"
+        return sum(row["late"] or 0 for row in rows)
 
     def _bound(self, source: Source, batches: Batches) -> Node:
         place = self.folder / "in" / source.name

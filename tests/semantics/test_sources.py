@@ -185,3 +185,16 @@ def test_empty_files_hold_nothing(format_: str, where: dict[str, Any], tmp_path:
     query = totals(tg.stream(str(tmp_path / f"*.{format_}"), time="ts"))
     result = tg.run(query, to=tmp_path / "out", progress=False, **where)
     assert result.rows == 1
+
+
+def test_csv_files_may_differ_in_the_order_of_columns_but_not_on_spark(where: dict[str, Any], tmp_path: Path) -> None:
+    """Spark takes columns by position. It must notice, or it would mix them up."""
+    (tmp_path / "1.csv").write_text("ts,k,n\n2024-01-01T00:00:00Z,7,1\n")
+    (tmp_path / "2.csv").write_text("ts,n,k\n2024-01-01T00:00:00Z,2,7\n")
+    query = counted(tmp_path, "csv")
+    if where["on"] == "spark":
+        with pytest.raises(tg.UnsupportedError, match=r"2\.csv has the columns 'ts', 'n', 'k', and .*1\.csv has"):
+            tg.run(query, to=tmp_path / "out", progress=False, **where)
+    else:
+        result = tg.run(query, to=tmp_path / "out", progress=False, **where)
+        assert result.read().select(["k", "calls", "n"]).to_pylist() == [{"k": "7", "calls": 2, "n": 3}]

@@ -53,8 +53,25 @@ def test_what_spark_cannot_read_is_refused(tmp_path: Path) -> None:
     files = files_of(str(tmp_path / "in.parquet"))
     with pytest.raises(UnsupportedError, match=r"'ts' of .* is in nanoseconds, which Spark does not read"):
         stage(source("s", files.schema, time="ts", origin=files), tmp_path / "inputs", None)
+    with pytest.raises(UnsupportedError, match="'s' reads a list, which lives in this process; run it on='local'"):
+        stage(source("s", {"ts": MOMENT}, time="ts", origin=[{"ts": 1}]), tmp_path / "inputs", None)
     with pytest.raises(UnsupportedError, match="'s' is only a schema"):
         stage(source("s", {"ts": MOMENT}, time="ts"), tmp_path / "inputs", None)
+
+
+def test_csv_files_for_spark_have_one_header(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("")
+    (tmp_path / "1.csv").write_text("ts,k\n1970-01-01T00:00:00Z,a\n")
+    (tmp_path / "2.csv").write_text("ts,k\n")
+    node = source("s", {"ts": MOMENT, "k": pa.string()}, time="ts", origin=files_of(str(tmp_path / "*.csv")))
+    stage(node, tmp_path / "inputs", None)
+    assert sorted(path.suffix for path in (tmp_path / "inputs").iterdir()) == [".csv"] * 3
+    (tmp_path / "2.csv").write_text("k,ts\n")
+    with pytest.raises(UnsupportedError, match=r"2\.csv has the columns 'k', 'ts', and .*1\.csv has 'ts', 'k'"):
+        stage(node, tmp_path / "inputs", None)
+    (tmp_path / "2.csv").write_text("k\n")
+    with pytest.raises(DataError, match=r"2\.csv, line 1: the column 'ts' is not there; it has 'k'"):
+        stage(node, tmp_path / "inputs", None)
 
 
 def test_a_table_is_staged_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.operators.grouping import key_codes
+from tidegate.operators.grouping import distinct, key_codes
 from tidegate.operators.kernels.loops import dense_ranks
 
 
@@ -32,3 +32,19 @@ def test_many_wide_key_columns_do_not_overflow() -> None:
     codes, bound = key_codes(columns)
     assert len(np.unique(codes)) == rows
     assert codes.min() >= 0 and codes.max() < bound
+
+
+@given(st.lists(st.one_of(st.integers(-5, 5), st.integers(-(2**62), 2**62))))
+def test_distinct_values_are_ascending_and_every_element_finds_its_own(values: list[int]) -> None:
+    given_values = np.array(values, np.int64)
+    seen, places = distinct(given_values)
+    assert seen.tolist() == sorted(set(values))
+    assert seen[places].tolist() == values if values else len(places) == 0
+
+
+@given(st.lists(st.sampled_from([-(2**63), -7, 0, 1, 2, 3, 90, 2**63 - 1]), min_size=1))
+def test_whole_numbers_have_codes_of_their_own_however_far_apart(keys: list[int]) -> None:
+    codes, bound = key_codes([pa.array(keys, pa.int64())])
+    pairs = set(zip(keys, codes.tolist(), strict=True))
+    assert len(pairs) == len(set(keys)) == len(set(codes.tolist()))
+    assert all(0 <= code < bound for code in codes.tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,13 +153,13 @@ def region(
 
 
 def figures(at: float, of: RegionFigures, rows: int, due: float | None = None) -> JobFigures:
-    return JobFigures(at, (of,), {"s": SourceFigures(rows, due, False)}, 3_000_000, 0)
+    return JobFigures(at, (of,), {"s": SourceFigures(rows, due, False)}, 3_000_000)
 
 
 def test_an_observation_is_the_difference_of_two_readings() -> None:
     before = figures(10.0, region(1_000, 900, {0: 1.0}, 0.5, 10.0), 1_000)
     after = figures(12.0, region(3_000, 2_500, {0: 2.5, 3: 0.5}, 1.5, 12.0), 3_000)
-    (made,) = observed(before, after, 8.0, 0.25)
+    (made,) = observed(before, replace(after, results=40, result_seconds=10.0), 8.0)
     assert (made.time_seconds, made.period_seconds, made.instances) == (4.0, 2.0, 2)
     assert (made.admitted, made.processed, made.backlog) == (1_000.0, 800.0, 500)
     assert made.congestion == 0.5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from tests.unit.gate_kit import until
 from tidegate.errors import CheckpointError, DataError, QueryError, UnsupportedError, UserError
+from tidegate.progress import Progress
 from tidegate.runtime.local.origins import Paced
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -158,8 +159,7 @@ def test_after_the_end_of_input_nothing_is_reconfigured() -> None:
 def test_stop_ends_the_input_and_hands_out_every_window() -> None:
     origin = Gated(calls([0, 1, 2]), calls([50]))
     job = tg.start(counts(tg.stream(origin, time="ts", schema=SCHEMA)))
-    while job.rows < 3:
-        time.sleep(0.001)
+    until(lambda: job.rows == 3)
     job.stop()
     origin.go.set()
     assert total(job) == 3
@@ -199,10 +199,13 @@ def test_latency_is_measured_from_when_the_releasing_tuple_was_due() -> None:
     # The window [0, 10) is released by the tuple at 12, due 50 ms after the start.
     batches = [(0.0, calls([0, 5])), (0.05, calls([12])), (0.06, calls([40]))]
     paced = Paced([(due, table.to_batches()[0]) for due, table in batches])
-    job = tg.start(counts(tg.stream(paced, time="ts", schema=SCHEMA)), instances=1)
+    told: list[Progress] = []
+    job = tg.start(counts(tg.stream(paced, time="ts", schema=SCHEMA)), instances=1, progress=told.append)
     assert total(job) == 4
     latency = job.latencies.quantile(0.0)
     assert latency is not None and 0 <= latency < 10
+    assert [each.ended for each in told] == [True]
+    assert told[0].latency_p50_seconds is not None and "latency" in str(told[0])
 
 
 def test_results_are_not_mixed_with_those_of_another_run(tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ def log_over(blobs: Blobs, cache: ChunkCache | None = None) -> SliceLog:
         joined = pa.concat_tables(tables)
         return [Piece(0, 0, joined.num_rows, chunks.encode(joined))]
 
-    return SliceLog(Directory("f"), blobs, cache, merge, lambda data, low: chunks.decode(data))
+    return SliceLog(Directory("f"), blobs, cache, merge, lambda runs: [chunks.decode(run.data) for run in runs])
 
 
 def values(log: SliceLog) -> list[int]:
-    return sorted(v for chunk in log.directory.chunks for v in log.read(chunk).column("v").to_pylist())
+    return sorted(v for chunk in log.directory.chunks for v in log.read([chunk])[0].column("v").to_pylist())
 
 
 def test_a_chunk_of_another_version_is_refused() -> None:
@@ -112,4 +112,4 @@ def test_a_chunk_that_is_listed_and_lost_is_a_bug() -> None:
     log = log_over(Blobs())
     log.directory.chunks.append(Chunk(5, 0, 0, 1, 1))
     with pytest.raises(InternalError, match="missing from the state store"):
-        log.read(log.directory.chunks[0])
+        log.read(log.directory.chunks)

@@ -15,7 +15,7 @@ CONTROL = Path("/cp/control")
 
 def update(batch: int, rows: int, observed: dict[str, Any] | None = None, **event_time: str) -> StreamingQueryProgress:
     """What Spark reports of a batch; every one also has a row of control."""
-    figures = {"late": 0, "state_rows": 10, "state_bytes": 100, "cells": 2} | (observed or {})
+    figures = {"late": 0, "state_rows": 10, "state_bytes": 100, "cells": 2, "by_cell": []} | (observed or {})
     source = {"startOffset": None, "endOffset": None, "latestOffset": None}
     rates = {"inputRowsPerSecond": 0.0, "processedRowsPerSecond": 5.0}
     return StreamingQueryProgress.fromJson(
@@ -79,6 +79,14 @@ def test_state_is_what_the_most_cells_report() -> None:
     assert tally.take(update(1, 5, {"cells": 1, "state_rows": 7})).state_rows == 40
     assert tally.take(update(2, 5, {"cells": None, "state_rows": None})).state_rows == 40
     assert tally.take(update(3, 5, {"state_rows": 30})).state_rows == 30
+
+
+def test_a_cell_without_work_runs_what_it_ran() -> None:
+    tally = Tally(CONTROL)
+    both = [{"cell": 0, "instances": 2, "busy_ms": 5}, {"cell": 1, "instances": 2, "busy_ms": 6}]
+    assert tally.take(update(0, 5, {"by_cell": both})).instances == (2, 2)
+    assert tally.take(update(1, 5, {"by_cell": [both[1] | {"instances": 3}]})).instances == (2, 3)
+    assert tally.take(update(2, 5, {"by_cell": None})).instances == (2, 3)
 
 
 def test_no_batch_is_missed_or_counted_twice() -> None:

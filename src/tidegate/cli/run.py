@@ -35,7 +35,10 @@ def add_to(commands: Any) -> None:
     made.add_argument("--checkpoint", metavar="DIR", help="default: _checkpoint in the results' folder")
     made.add_argument("--files-per-batch", metavar="N", type=positive, help="how many files make a batch on Spark")
     made.add_argument(
-        "--instances", metavar="N", type=positive, help="threads per subquery with --on local (default: 2)"
+        "--instances",
+        metavar="N",
+        type=positive,
+        help="threads per subquery with --on local (default: 2), per cell on Spark (1)",
     )
     made.add_argument(
         "--elastic",

@@ -11,16 +11,18 @@ from tidegate.query.nodes import (
     Filter,
     MapBatches,
     Node,
+    OPlus,
     Select,
     Source,
+    Stateful,
     Union,
     WindowAggregate,
     WithColumns,
     walk,
 )
 
-# Operators that need their input in order. All aggregates are commutative, so there is none yet.
-_ORDER_BOUND: tuple[type, ...] = ()
+# Operators that need their input in order. All aggregates are commutative; the functions of a user need not be.
+_ORDER_BOUND: tuple[type, ...] = (OPlus,)
 
 _LOOSENESS: dict[Selectivity, int] = {"exactly one": 0, "at most one": 1, "any": 2}
 
@@ -50,9 +52,15 @@ def _region(subquery: Subquery, query: Node) -> Region:
     ordered = _read_in_order(subquery, query)
     dealt = "any instance may take any tuple"
     if subquery.stateful is not None:
-        dealt = f"tuples that share a key ({subquery.stateful.keys}) meet in one instance"
+        dealt = f"tuples that share a key ({_keys(subquery.stateful)}) meet in one instance"
     why = "; ".join(filter(None, (dealt, loosest, "what reads it needs its results in order" if ordered else "")))
     return Region("stateless" if subquery.stateful is None else "partitioned", ordered, selectivity, why)
+
+
+def _keys(node: Stateful) -> str:
+    """The keys of each input, those that are alike once."""
+    each = node.keys if isinstance(node, OPlus) else (node.keys,)
+    return " and ".join(dict.fromkeys(map(str, each)))
 
 
 def _read_in_order(subquery: Subquery, query: Node) -> bool:
@@ -88,5 +96,7 @@ def _of_step(node: Node) -> tuple[Selectivity, str]:
             return "any", "counts a tuple in several windows"
         case WindowAggregate():
             return "any", "counts a tuple for many keys, or for none"
+        case OPlus():
+            return "any", "hands out what the user's functions return"
         case _:
             raise InternalError(f"no selectivity is known for {type(node).__name__}")

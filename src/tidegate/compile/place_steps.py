@@ -13,6 +13,7 @@ from tidegate.query.nodes import (
     Filter,
     MapBatches,
     Node,
+    OPlus,
     Select,
     Source,
     Stateless,
@@ -21,6 +22,7 @@ from tidegate.query.nodes import (
     WithColumns,
     walk,
 )
+from tidegate.query.tuple_form import TupleForm
 
 # Why a step joins the kernel of the aggregate it feeds.
 _BATCHES = "the user's function runs in the worker that combines, so batches are shipped to Python once"
@@ -81,6 +83,14 @@ def _in_process(node: Node) -> Stage:
         case WindowAggregate():
             return Stage(
                 node, Place.KERNEL, _aggregate_why(node, "each segment lifted once, windows by their shards' owners")
+            )
+        case OPlus(form=TupleForm()):
+            return Stage(
+                node, Place.PYTHON, "the user's functions, one settled tuple at a time, by their shards' owners"
+            )
+        case OPlus():
+            return Stage(
+                node, Place.PYTHON, "the user's functions on columns of settled tuples, by their shards' owners"
             )
         case Union():
             return Stage(node, Place.KERNEL, "the gate merges its branches")

@@ -11,7 +11,7 @@ from tidegate.compile.prune_columns import read_by
 from tidegate.compile.rewrite import rewrite
 from tidegate.errors import InternalError
 from tidegate.query import expressions
-from tidegate.query.nodes import Filter, MapBatches, Node, Select, Union, WindowAggregate, WithColumns, walk
+from tidegate.query.nodes import Filter, MapBatches, Node, OPlus, Select, Union, WindowAggregate, WithColumns, walk
 
 
 def read_used_columns(plan: Plan) -> Plan:
@@ -22,8 +22,8 @@ def read_used_columns(plan: Plan) -> Plan:
         before   tweets (ts, user, lang, text) | with words = split(text) | count by each(words)
         after    tweets (ts, text) | with words = split(text) | count by each(words)
 
-    What is not read is not decoded from a parquet file, and not copied where a gate merges. A user's own function over
-    batches, and an aggregate that orders whole tuples, read every column. On Spark, Spark does this itself.
+    What is not read is not decoded from a parquet file, and not copied where a gate merges. A user's own function, and
+    an aggregate that orders whole tuples, read every column. On Spark, Spark does this itself.
 
     >>> import pyarrow as pa
     >>> from tidegate.query.aggregates import count
@@ -50,7 +50,7 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
-        if isinstance(node, MapBatches | WindowAggregate) or schema.equals(node.schema):
+        if isinstance(node, MapBatches | WindowAggregate | OPlus) or schema.equals(node.schema):
             return node
         return replace(node, schema=schema)
 
@@ -70,7 +70,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches():
+        case MapBatches() | OPlus():
             return set(before.names)
         case WindowAggregate():
             return read_by(node)

@@ -34,7 +34,7 @@ def header_of(line: bytes, file: str) -> tuple[str, ...]:
 
 def first_header(file: str) -> tuple[str, ...]:
     """The names of a file's columns; none if it is empty."""
-    for block in blocks_of(file):
+    for block in blocks_of(file, 4_096):
         return header_of(block.data.split(b"\n", 1)[0], file)
     return ()
 

@@ -148,7 +148,7 @@ class Core:
                 # Who leaves while something is held back writes it, as the others may rely on it to do so.
                 at_the_end = reader.node.next is None and not reader.removed
                 if (leaves and self.linger.pending) or (at_the_end and not lingering):
-                    self.write()
+                    self.write(takes=1 if at_the_end else 0)
                 following = None if reader.removed else reader.node.next
                 if following is not None:
                     return following
@@ -189,15 +189,17 @@ class Core:
             self.merger.open(source)
             self.may_idle = self.may_idle or spec.idle_after_seconds is not None
 
-    def write(self, watermark: int | None = None) -> None:
-        """Write what is ready, and wake those it concerns."""
+    def write(self, watermark: int | None = None, takes: int = 0) -> None:
+        """Write what is ready, and wake those it concerns: all, or one for each segment that the caller does not take."""
         self.linger.end()
+        before = self.log.written
         if self.merger.write(self.ready_watermark() if watermark is None else watermark):
             if self.eager or self.log.ended or self.flow.lags():
                 self.wake_readers()
-            elif self.waiting:
-                # Who waited last is the likeliest to have its memory at hand.
-                self.waiting.pop().unpark()
+            else:
+                for _ in range(min(self.log.written - before - takes, len(self.waiting))):
+                    # Who waited last is the likeliest to have its memory at hand.
+                    self.waiting.pop().unpark()
             self.wake_sources()
 
     def write_if_wanted(self) -> None:

@@ -69,7 +69,7 @@ def _consecutive(slices: Sequence[Slice], rows: int, settled: bool) -> Iterator[
         tied = settled and held and held[-1].times[held[-1].high - 1] == piece.times[piece.low]
         size = piece.high - piece.low
         short = size * SMALL <= rows and (held[-1].high - held[-1].low) * SMALL <= rows if held else False
-        if held and not tied and not (short and held_rows + size <= rows):
+        if held and not tied and not (short and (held_rows + size) * SMALL <= rows):
             yield held
             held, held_rows = [], 0
         if size > rows and not held:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.spread_panes import SpreadPanes
 from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.state.directory import Chunk
 from tidegate.state.slice_log import Piece, SliceLog
@@ -34,11 +35,16 @@ class Delta:
 
 @dataclass(slots=True)
 class Cell:
-    """The working side of a directory."""
+    """The working side of a directory; what costs most runs on the instances of ``spread``."""
 
-    panes: Panes
+    spread: SpreadPanes
     log: SliceLog
     late: int = 0
+
+    @property
+    def panes(self) -> Panes:
+        """How the aggregate is computed."""
+        return self.spread.panes
 
     def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
         """Take a batch at a watermark (None: nothing is known yet); yields results. ``late`` counts late tuples."""
@@ -76,9 +82,9 @@ class Cell:
         read: dict[Chunk, pa.Table] = {}
         if first <= last:
             needed = self.log.overlapping(2 * first, window.slice_of(window.end(last) - 1))
-            read = {chunk: self.log.read(chunk) for chunk in needed}
+            read = dict(zip(needed, self.log.read(needed), strict=True))
             if read:
-                for table in self.panes.results(pa.concat_tables(list(read.values())), first, last):
+                for table in self.spread.results(list(read.values()), first, last):
                     yield self._numbered(table)
         directory.watermark = watermark
         self._forget(read, watermark)
@@ -136,11 +142,11 @@ class Cell:
         slices = pc.unique(fresh.column(SLICE)).to_pylist()
         for number in sorted({number for slice_id in slices for number in window.reopened(slice_id, watermark)}):
             low, high = 2 * number, window.slice_of(window.end(number) - 1)
-            held = pa.concat_tables([self.log.read(chunk) for chunk in self.log.overlapping(low, high)])
+            held = pa.concat_tables(self.log.read(self.log.overlapping(low, high)))
             places = fresh.column(SLICE)
             inside = fresh.filter(pc.and_(pc.greater_equal(places, low), pc.less_equal(places, high)))
             directory.rounds[number] = directory.rounds.get(number, 0) + 1
-            for table in self.panes.results(self.panes.with_keys_of(held, inside), number, number):
+            for table in self.spread.results([self.panes.with_keys_of(held, inside)], number, number):
                 yield self._numbered(table)
 
     def _numbered(self, table: pa.Table) -> pa.Table:

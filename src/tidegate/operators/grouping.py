@@ -60,6 +60,24 @@ def group(codes: Array, bound: int) -> Grouped:
     return Grouped(*dense_slots(codes, bound))
 
 
+def distinct(values: Array) -> tuple[Array, Array]:
+    """The distinct values of an int64 array, ascending, and for each element which of them it is.
+
+    >>> distinct(np.array([7, 4, 7]))
+    (array([4, 7]), array([1, 0, 1]))
+    """
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low > len(values) + 1_024:
+        seen, places = np.unique(values, return_inverse=True)
+        return seen, places.astype(np.int64, copy=False)
+    # Slices lie close together: counting is cheaper than sorting.
+    places = values - low
+    present = np.zeros(high - low + 1, np.int64)
+    present[places] = 1
+    seen = np.flatnonzero(present)
+    return seen + low, (np.cumsum(present) - 1)[places]
+
+
 def key_hashes(columns: Sequence[pa.Array]) -> Array:
     """A stable hash of each (composite) key."""
     made = hashes(columns[0])

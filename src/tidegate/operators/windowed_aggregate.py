@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidegate.errors import DataError
 from tidegate.operators.aggregates import Logic, logic_of
 from tidegate.operators.columns import canonical_floats, numbers, whole
-from tidegate.operators.grouping import compact, group, key_codes, key_hashes
+from tidegate.operators.grouping import compact, distinct, group, key_codes, key_hashes
 from tidegate.operators.key_sets import KeySets, key_sets
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state import chunks
@@ -83,12 +83,13 @@ class Panes:
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """One pane table of several."""
-        if len(tables) == 1:
-            return tables[0]
-        joined = unify(pa.concat_tables(tables))
-        seen, slots = np.unique(numbers(whole(joined.column(SLICE)), pa.int64()), return_inverse=True)
+        return tables[0] if len(tables) == 1 else self.merge_rows(unify(pa.concat_tables(tables)))
+
+    def merge_rows(self, joined: pa.Table) -> pa.Table:
+        """One pane for each slice and key of a table that may hold several."""
+        seen, slots = distinct(numbers(whole(joined.column(SLICE)), pa.int64()))
         codes, bound = self._codes(joined)
-        grouped = group(slots.astype(np.int64) * bound + codes, len(seen) * bound)
+        grouped = group(slots * bound + codes, len(seen) * bound)
         keys = self._key_columns(joined, grouped.first)
         states = self._merged_states(joined, None, grouped.groups, grouped.size)
         return self._table(seen[grouped.ids // bound], keys, states)
@@ -131,17 +132,27 @@ class Panes:
         wanted[codes[panes.num_rows :]] = True
         return panes.filter(pa.array(wanted[codes[: panes.num_rows]]))
 
-    def results(self, panes: pa.Table, first: int, last: int) -> Iterator[pa.Table]:
-        """The results of windows ``first`` to ``last``, in their order, from the panes of their slices."""
+    def results(self, panes: pa.Table, first: int, last: int, among: int = 0) -> Iterator[pa.Table]:
+        """The results of windows ``first`` to ``last``, in their order, from the panes of their slices.
+
+        So many windows are made at once as memory allows; ``among`` so many panes, if others are at work on the rest.
+        """
         if panes.num_rows == 0:
             return
         panes = unify(panes)
         codes, bound = self._codes(panes)
-        slices, slots = np.unique(numbers(whole(panes.column(SLICE)), pa.int64()), return_inverse=True)
+        slices, slots = distinct(numbers(whole(panes.column(SLICE)), pa.int64()))
         window = self.node.window
         begins = np.array([max(window.first_window(number), first) for number in slices.tolist()], np.int64)
         ends = np.array([min(window.last_window(number), last) for number in slices.tolist()], np.int64)
-        at_once = max(1, _ROWS_AT_ONCE // panes.num_rows)
+        if first == last and (begins == first).all() and (ends == first).all():
+            # One window, and every pane is in it: nothing has to be repeated.
+            grouped = group(codes.astype(np.int64, copy=False), bound)
+            states = self._merged_states(panes, None, grouped.groups, grouped.size)
+            windows = np.full(grouped.size, first, np.int64)
+            yield self._finish(windows, self._key_columns(panes, grouped.first), states)
+            return
+        at_once = max(1, _ROWS_AT_ONCE // max(panes.num_rows, among))
         for low, high in stretches(begins, ends, at_once):
             begin, end = np.maximum(begins, low)[slots], np.minimum(ends, high)[slots]
             yield from self._run_of_windows(panes, codes, bound, begin, end, low)
@@ -195,14 +206,8 @@ class Panes:
         low, high = int(slice_of(times.min())), int(slice_of(times.max()))
         if low == high:
             return np.array([low]), None, np.array([len(times)])
-        slices = slice_of(times)
-        if high - low > len(times) + 1_024:
-            return np.unique(slices, return_inverse=True, return_counts=True)
-        counts = np.bincount(slices - low)
-        seen = np.flatnonzero(counts)
-        places = np.zeros(len(counts), np.int64)
-        places[seen] = np.arange(len(seen))
-        return seen + low, places[slices - low], counts[seen]
+        seen, slots = distinct(slice_of(times))
+        return seen, slots, np.bincount(slots)
 
     def _times(self, rows: pa.Table) -> Array:
         column = whole(rows.column(self.node.time))

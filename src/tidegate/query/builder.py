@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
+from tidegate.query.apply import Applies, Unbounded, check_not_refined
 from tidegate.query.durations import Duration, parse_duration
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import (
@@ -151,20 +152,23 @@ class Keyed(Generic[B]):
         With ``lateness``, a window stays open to late tuples that long after the watermark passed its end, and each
         refinement is emitted with a higher ``revision``.
         """
-        step = self.stream._step("window", name)
-        size_us = parse_duration(size, f"step '{step}': size")
-        every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
-        window = Window(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
-        window.check(step)
-        return Windowed(self, window)
+        return Windowed(self, window_of(self.stream._step("window", name), size, every, lateness))
+
+    def unbounded(self) -> Unbounded[B]:
+        """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
+        return Unbounded((self,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Windowed(Generic[B]):
+class Windowed(Applies[B]):
     """A stream with keys and windows: what is left to choose is what to compute."""
 
     keyed: Keyed[B]
     window: Window
+
+    @property
+    def parts(self) -> tuple[Keyed[B], ...]:
+        return (self.keyed,)
 
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> B:
         """Compute aggregates per key and window.
@@ -178,12 +182,7 @@ class Windowed(Generic[B]):
             raise QueryError(
                 f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {_AGGREGATES}"
             )
-        for upstream in walk(stream.node):
-            if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
-                raise QueryError(
-                    f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
-                    "stateful step of a query may"
-                )
+        check_not_refined(stream.node, step)
         kinds = []
         for column, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
@@ -243,6 +242,19 @@ def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) ->
     return made
 
 
+def window_of(step: str, size: Duration, every: Duration | None, lateness: Duration) -> Window:
+    """A checked window."""
+    size_us = parse_duration(size, f"step '{step}': size")
+    every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
+    window = Window(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
+    window.check(step)
+    return window
+
+
 def _describe(stream: Builder) -> str:
-    columns = ", ".join(f"{field.name}: {field.type}" for field in stream.schema)
-    return f"{columns}; time {stream.time}"
+    return f"{show_columns(stream.schema)}; time {stream.time}"
+
+
+def show_columns(schema: pa.Schema) -> str:
+    """Columns and their types, for messages."""
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -16,8 +16,10 @@ import pyarrow as pa
 from tidegate.errors import InternalError, QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
+from tidegate.query.column_form import ColumnForm
 from tidegate.query.keys import Keys
 from tidegate.query.schema import conform
+from tidegate.query.tuple_form import TupleForm
 from tidegate.query.windows import Window
 
 if TYPE_CHECKING:
@@ -133,8 +135,27 @@ class WindowAggregate:
         return (self.input,)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OPlus:
+    """The generalized stateful operator (STRETCH §4): the user's functions on the windows of each key.
+
+    Every input has its own schema and keys; the keys of all have the columns ``key_schema``. Without ``window`` a key
+    has one window that never ends. ``single`` keeps one window per key, which slides; else there is one for each place.
+    """
+
+    name: str
+    inputs: tuple[Node, ...]
+    keys: tuple[Keys, ...]
+    key_schema: pa.Schema
+    window: Window | None
+    single: bool
+    form: TupleForm | ColumnForm
+    schema: pa.Schema
+    time: str
+
+
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate
+Stateful = WindowAggregate | OPlus
 Node = Source | Stateless | Union | Stateful
 
 

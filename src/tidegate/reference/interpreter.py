@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, InternalError, QueryError, choices
 from tidegate.query.nodes import (
     Node,
+    OPlus,
     Source,
     Stateful,
     Union,
@@ -25,6 +26,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import conform
 from tidegate.reference.aggregates import Tuple
+from tidegate.reference.o_plus import OPlusLaw
 from tidegate.reference.rows import NEVER
 from tidegate.reference.windows import WindowLaw
 
@@ -78,6 +80,8 @@ def law_of(node: Stateful) -> Law:
     match node:
         case WindowAggregate():
             return WindowLaw(node)
+        case OPlus():
+            return OPlusLaw(node)
         case _:
             raise InternalError(f"no law is known for {type(node).__name__}")
 

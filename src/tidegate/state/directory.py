@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 
@@ -27,6 +27,14 @@ class Chunk:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How many instances the cell was asked to run in some run of its query; no result depends on it."""
+
+    run: str
+    instances: int
+
+
 @dataclass(slots=True)
 class Directory:
     """What a cell remembers between batches; ``watermark`` is the latest it has acted on, None before the first."""
@@ -36,6 +44,7 @@ class Directory:
     timer_ms: int | None = None
     chunks: list[Chunk] = field(default_factory=list)
     rounds: dict[int, int] = field(default_factory=dict)
+    asked: Asked | None = None
 
     def state_rows(self) -> int:
         """How many panes are held, counting those of one key in several chunks several times."""
@@ -54,6 +63,7 @@ class Directory:
             "watermark": self.watermark,
             "timer_ms": self.timer_ms,
             "rounds": sorted(self.rounds.items()),
+            "asked": self.asked and asdict(self.asked),
         }
         schema = pa.schema([(name, pa.int64()) for name in columns], metadata={"tidegate.directory": json.dumps(head)})
         sink = pa.BufferOutputStream()
@@ -71,4 +81,5 @@ class Directory:
             raise CheckpointError(f"the state's directory has version {head['version']}; this tidegate reads {VERSION}")
         chunks = [Chunk(**row) for row in table.to_pylist()]
         rounds = {int(window): int(count) for window, count in head["rounds"]}
-        return cls(head["fingerprint"], head["watermark"], head["timer_ms"], chunks, rounds)
+        asked = Asked(**head["asked"]) if head.get("asked") else None
+        return cls(head["fingerprint"], head["watermark"], head["timer_ms"], chunks, rounds, asked)

@@ -49,18 +49,27 @@ class Piece:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The bytes of a pane table that begins with the slice ``low``."""
+
+    data: bytes | pa.Buffer
+    low: int
+
+
 @dataclass(slots=True)
 class SliceLog:
     """Reads and writes the chunks that a directory lists; ``merge`` makes new pieces of several pane tables.
 
-    ``decode`` makes the pane table of a chunk's bytes, given its first slice.
+    ``decode`` makes pane tables of their bytes. It and ``merge`` may work on threads; the state store is called on the
+    caller's alone.
     """
 
     directory: Directory
     blobs: Blobs
     cache: ChunkCache | None
     merge: Callable[[Sequence[pa.Table]], Iterable[Piece]]
-    decode: Callable[[bytes | pa.Buffer, int], pa.Table]
+    decode: Callable[[Sequence[Encoded]], list[pa.Table]]
     ids: random.Random = field(default_factory=random.SystemRandom)
 
     def append(self, piece: Piece) -> None:
@@ -92,21 +101,25 @@ class SliceLog:
         while taken < len(held) and (taken < MOST_CHUNKS // 2 or held[taken].rows <= 2 * rows):
             rows += held[taken].rows
             taken += 1
-        merged = list(self.merge([self.read(chunk) for chunk in held[:taken]]))
+        merged = list(self.merge(self.read(held[:taken])))
         for chunk in held[:taken]:
             self.drop(chunk)
         for piece in merged:
             self.append(piece)
 
-    def read(self, chunk: Chunk) -> pa.Table:
-        """The pane table of a chunk."""
+    def read(self, chunks: Sequence[Chunk]) -> list[pa.Table]:
+        """The pane tables of some chunks."""
+        return self.decode([Encoded(self._fetch(chunk), chunk.low) for chunk in chunks])
+
+    def _fetch(self, chunk: Chunk) -> bytes | pa.Buffer:
+        """The bytes of a chunk."""
         cache = self.cache if chunk.bytes >= LEAST_CACHED_BYTES else None
         data = cache.get(chunk.id) if cache is not None else None
-        if data is None:
-            stored = self.blobs.get(chunk.id)
-            if stored is None:
-                raise InternalError(f"chunk {chunk.id:x} is listed in the directory and missing from the state store")
-            if cache is not None:
-                cache.put(chunk.id, stored)
-            data = stored
-        return self.decode(data, chunk.low)
+        if data is not None:
+            return data
+        stored = self.blobs.get(chunk.id)
+        if stored is None:
+            raise InternalError(f"chunk {chunk.id:x} is listed in the directory and missing from the state store")
+        if cache is not None:
+            cache.put(chunk.id, stored)
+        return stored

@@ -27,11 +27,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from tidegate.control.controller import Limits, require
-from tidegate.control.controllers.steady_limit import CONGESTED, Limited, LimitWatch
+from tidegate.control.controllers.steady_ahead import Ahead, Waiting, behind
+from tidegate.control.controllers.steady_limit import Limited, LimitWatch
 from tidegate.control.controllers.steady_shards import Shards
 from tidegate.control.controllers.steady_size import enough, latency
 from tidegate.control.controllers.steady_trend import Estimate, Trend
-from tidegate.control.controllers.steady_work import Work
+from tidegate.control.controllers.steady_work import Raised, Work
 from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
 from tidegate.control.observation import Observation
 
@@ -46,9 +47,6 @@ REGRET = 30.0
 
 SAME = 0.9
 """Two needs that differ by less are the same; while they fall faster than that, a decrease waits for the next."""
-
-CATCH_UP = 1.0
-"""What waits is worked off at this share of what arrives at most."""
 
 SLOWER = 2.0
 """How many times the wanted time working off would have to take before instances are added for its sake."""
@@ -86,9 +84,9 @@ class Steady:
     """
 
     target_seconds: float = 0.5
-    drain_seconds: float = 30.0
+    drain_seconds: float = 120.0
     patience_seconds: float = 4.0
-    horizon_seconds: float = 60.0
+    horizon_seconds: float = 20.0
     margin: float = 0.0
     confidence: float = 3.0
     balances: bool = True
@@ -115,7 +113,10 @@ class Steady:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The instances needed: surely (`low`), with room (`target`), and at most (`high`); and what that follows from."""
+    """The instances needed: surely (`low`), with room (`target`), and at most (`high`); and what that follows from.
+
+    `steady` is what is surely needed for what is due, without what waits.
+    """
 
     low: int
     target: int
@@ -132,6 +133,11 @@ class _Need:
     def work(self) -> float:
         return (self.rate + self.draining) * self.cost_seconds
 
+    @property
+    def due(self) -> Work:
+        """The work of what is due, without what waits."""
+        return Work(self.rate * self.cost_seconds, self.error)
+
 
 class SteadyRun:
     """Steady at work on one subquery: two trends, the surplus so far, and the change that is under way."""
@@ -145,7 +151,7 @@ class SteadyRun:
         self._lead_seconds = 0.0
         self._seen: int | None = None
         self._changed_seconds = -math.inf
-        self._raised_for: Work | None = None
+        self._raised: Raised | None = None
         self._lowered_for: Work | None = None
 
     def decide(self, observation: Observation) -> Decision:
@@ -204,63 +210,79 @@ class SteadyRun:
         self._enough.clear()
 
     def _need(self, observation: Observation, demand: Estimate, cost: Estimate, shards: Shards | None) -> _Need:
-        settings = self._settings
-        soon = later = 0.0
-        if settings.horizon_seconds > 0:
-            soon = self._lead_seconds + observation.period_seconds
-            later = soon + settings.horizon_seconds
-        rate, cost_now = max(demand.value, demand.ahead(soon)), max(cost.value, cost.ahead(soon))
-        most, cost_most = max(rate, demand.ahead(later)), max(cost_now, cost.ahead(later))
-        # What falls may stop falling: fewer are enough only for what there was a little earlier.
-        earlier = EVIDENCE * observation.period_seconds
-        kept = max(most, demand.value - demand.slope * earlier)
-        cost_kept = max(cost_most, cost.value - cost.slope * earlier)
-        waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog or 0.0
-        late = max(waiting - demand.value * settings.target_seconds / 2, 0.0)
-        short = max(demand.value - observation.instances / cost.value, 0.0)
-        # Sources that slow down leave nothing that waits.
-        waits = waiting >= short * observation.period_seconds / 2
-        growing = short * self._lead_seconds if waits else 0.0
-        draining = min(late / settings.drain_seconds, CATCH_UP * rate)
-        drained = min((late + growing) / settings.drain_seconds, CATCH_UP * most)
-        held_up = max(_held_up(observation) - rate, 0.0)
-        draining, drained = min(max(draining, held_up), CATCH_UP * rate), min(max(drained, held_up), CATCH_UP * most)
-        if settings.heeds_limits and (ceiling := self._watch.ceiling) is not None:
-            # What could not pass before is not tried again for the sake of what waits.
-            draining, drained = min(draining, max(ceiling - rate, 0.0)), min(drained, max(ceiling - most, 0.0))
-        limited = self._limited(observation, rate + draining, demand, cost, shards)
-        why = f"{rate:.4g}/s due"
-        if limited is not None:
-            rate = min(rate, limited.rate)
-            draining = min(draining, limited.rate - rate)
-            room = limited.rate * limited.slack
-            most, kept = min(most, room), min(kept, room)
-            drained = min(drained, room - most)
-            why += f", but {limited.why}"
+        """How many instances the work ahead takes, by what is known and by what may be."""
+        foreseen = self._foreseen(observation, demand, cost)
+        waiting = self._waiting(observation, demand, cost, foreseen)
+        limited = self._limited(observation, foreseen.rate + waiting.draining, demand, cost, shards)
+        ahead = foreseen.within(limited)
+        waiting = waiting.within(limited, ahead)
         error = math.hypot(demand.error, cost.error)
-        settled = min(error, math.hypot(self._demand.settled_error, self._cost.settled_error))
-        narrow, wide = settled + settings.margin, settings.confidence * error + settings.margin
-        if draining > 0:
-            why += f" and {draining:.4g}/s to work off {waiting:.4g} that wait"
-        why += f", at {1 / cost_now:.4g}/s an instance"
-        # What rises will be more; of what does not, and makes nothing wait, a few measurements prove little.
-        quiet = late == 0 and (observation.congestion or 0.0) <= CONGESTED
-        doubt = -error if demand.slope > 0 else settings.confidence * (error - settled) if quiet else 0.0
-        slow = min(draining, late / (SLOWER * settings.drain_seconds))
-        if settings.heeds_limits and self._watch.suspected:
-            slow = 0.0
-        least = self._size(rate * max(1 - doubt, 0.0), cost_now, shards)
+        soon = self._soon_seconds(observation)
+        low, steady = self._surely(ahead, waiting, math.hypot(demand.error_ahead(soon), cost.error_ahead(soon)), shards)
         return _Need(
-            max(least, self._size(rate + slow, cost_now, shards)) if late > 0 else least,
-            max(self._size(most * (1 + narrow), cost_most, shards), self._size(most + drained, cost_most, shards)),
-            max(self._size(kept * (1 + wide), cost_kept, shards), self._size(kept + draining, cost_kept, shards)),
-            least,
-            rate,
-            draining,
-            cost_now,
+            low,
+            self._with_room(ahead, waiting, error, shards),
+            self._at_most(ahead, waiting, error, shards),
+            steady,
+            ahead.rate,
+            waiting.draining,
+            ahead.cost_seconds,
             error,
-            late > 0 and limited is None,
-            why,
+            waiting.late > 0 and limited is None,
+            _why(foreseen, waiting, limited),
+        )
+
+    def _soon_seconds(self, observation: Observation) -> float:
+        """The time until a change is in force, as far as anything is foreseen."""
+        return self._lead_seconds + observation.period_seconds if self._settings.horizon_seconds > 0 else 0.0
+
+    def _foreseen(self, observation: Observation, demand: Estimate, cost: Estimate) -> Ahead:
+        soon = self._soon_seconds(observation)
+        later = soon + self._settings.horizon_seconds
+        return Ahead.of(demand, cost, soon, later, EVIDENCE * observation.period_seconds)
+
+    def _waiting(self, observation: Observation, demand: Estimate, cost: Estimate, foreseen: Ahead) -> Waiting:
+        settings = self._settings
+        waiting = Waiting.of(
+            observation,
+            demand,
+            cost,
+            foreseen,
+            target_seconds=settings.target_seconds,
+            drain_seconds=settings.drain_seconds,
+            lead_seconds=self._lead_seconds,
+        )
+        return waiting.below(self._watch.ceiling if settings.heeds_limits else None, foreseen)
+
+    def _surely(self, ahead: Ahead, waiting: Waiting, error: float, shards: Shards | None) -> tuple[int, int]:
+        """The instances needed even if rates are overrated by chance, with what waits and without.
+
+        Where tuples wait, that bears the measurements out.
+        """
+        settings = self._settings
+        doubt = settings.confidence * error if waiting.quiet else 0.0
+        steady = self._size(ahead.rate * max(1 - doubt, 0.0), ahead.cost_seconds, shards)
+        if waiting.late == 0:
+            return steady, steady
+        suspected = settings.heeds_limits and self._watch.suspected
+        slow = 0.0 if suspected else min(waiting.draining, waiting.late / (SLOWER * settings.drain_seconds))
+        return max(steady, self._size(ahead.rate + slow, ahead.cost_seconds, shards)), steady
+
+    def _with_room(self, ahead: Ahead, waiting: Waiting, error: float, shards: Shards | None) -> int:
+        """The instances to go to if there are too few."""
+        settled = min(error, math.hypot(self._demand.settled_error, self._cost.settled_error))
+        room = 1 + settled + self._settings.margin
+        return max(
+            self._size(ahead.most * room, ahead.most_cost_seconds, shards),
+            self._size(ahead.most + waiting.drained, ahead.most_cost_seconds, shards),
+        )
+
+    def _at_most(self, ahead: Ahead, waiting: Waiting, error: float, shards: Shards | None) -> int:
+        """The instances that are enough even if rates are underrated by chance."""
+        room = 1 + self._settings.confidence * error + self._settings.margin
+        return max(
+            self._size(ahead.kept * room, ahead.kept_cost_seconds, shards),
+            self._size(ahead.kept + waiting.draining, ahead.kept_cost_seconds, shards),
         )
 
     def _limited(
@@ -285,7 +307,7 @@ class SteadyRun:
         below = now < self._limits.least
         # What waits in the period of a change may have come to wait by the change itself.
         rested = observation.time_seconds - self._changed_seconds > observation.period_seconds
-        if demand.count == 1 and not (below or _behind(observation)):
+        if demand.count == 1 and not (below or behind(observation)):
             why = f"{need.why}: {need.low} instances needed, but nothing waits, so that may be one wrong measurement"
             return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
         if (
@@ -306,11 +328,12 @@ class SteadyRun:
 
     def _down(self, observation: Observation, need: _Need, shards: Shards | None) -> Decision:
         now, settings = observation.instances, self._settings
-        if need.high >= now or need.waits:
+        enough = self._enough_to_keep(need)
+        if enough >= now or need.waits:
             self._start_over()
             return self._balanced(observation, need, shards)
-        self._enough.append(need.high)
-        self._surplus_seconds += observation.period_seconds * (now - need.high) / now
+        self._enough.append(enough)
+        self._surplus_seconds += observation.period_seconds * (now - enough) / now
         after = max(self._enough)
         if len(self._enough) < min(EVIDENCE, math.ceil(EVIDENCE * settings.patience_seconds + 1)):
             why_not = f"enough in {len(self._enough)} of {EVIDENCE} periods so far"
@@ -318,8 +341,8 @@ class SteadyRun:
             why_not = (
                 f"the surplus has cost {self._surplus_seconds:.1f} s of all instances, a change is worth {patience:g} s"
             )
-        elif need.high < SAME * after:
-            why_not = f"{need.high} may soon be enough: the need is still falling"
+        elif enough < SAME * after:
+            why_not = f"{enough} may soon be enough: the need is still falling"
         else:
             why = f"enough in the last {len(self._enough)} periods, with {need.error:.1%} of error and room"
             return self._resized(observation, after, need, shards, (Alternative(now, f"{after} are {why}"),))
@@ -330,10 +353,18 @@ class SteadyRun:
             else hold(observation.subquery, now, kept.why, rejected=(*kept.rejected, Alternative(after, why_not)))
         )
 
+    def _enough_to_keep(self, need: _Need) -> int:
+        """The instances that are enough, and no fewer than the same work asked for before."""
+        if self._raised is None:
+            return need.high
+        confidence = self._settings.confidence
+        self._raised = self._raised.seen(need.due, confidence)
+        return self._raised.floor(need.high, need.due, confidence)
+
     def _patience_seconds(self, need: _Need) -> float:
-        """What a decrease must have cost before it is made: more if it takes back an increase at the same work."""
-        patience, raised_for = self._settings.patience_seconds, self._raised_for
-        if raised_for is None or raised_for.exceeds(Work(need.work, need.error), self._settings.confidence):
+        """What a surplus must have cost before it goes: more if it was added at the same work, and not for what waited."""
+        patience, raised = self._settings.patience_seconds, self._raised
+        if raised is None or raised.waited or raised.fallen(need.due, self._settings.confidence):
             return patience
         return REGRET * patience
 
@@ -368,9 +399,10 @@ class SteadyRun:
         if after == now:
             return self._balanced(observation, need, shards)
         self._asked = after, seconds
-        work = Work(need.work, need.error)
-        self._raised_for = work if after > now and need.draining == 0 else None
-        self._lowered_for = work if after < now else None
+        self._raised = None
+        if after > now and need.steady > now:
+            self._raised = Raised(need.steady, need.due.at_least(self._settings.confidence), need.draining > 0)
+        self._lowered_for = Work(need.work, need.error) if after < now else None
         mapping = shards.spread(after)[0] if shards is not None and self._settings.balances else None
         expected = Expectation(
             min(need.work / after, 1.0),
@@ -381,16 +413,11 @@ class SteadyRun:
         return resize(observation.subquery, now, after, why, mapping=mapping, expected=expected, rejected=rejected)
 
 
-def _behind(observation: Observation) -> bool:
-    """Whether tuples wait, or that is not known."""
-    known = observation.missing(("backlog", "congestion"))
-    if len(known) == 2:
-        return True
-    return (observation.backlog or 0.0) > 0 or (observation.congestion or 0.0) > 0
-
-
-def _held_up(observation: Observation) -> float:
-    """What subqueries upstream would send if this one did not hold them up; 0 where that is not known."""
-    if not observation.missing(("offered",)) or observation.missing(("admitted", "congestion")):
-        return 0.0
-    return (observation.admitted or 0.0) / max(1 - (observation.congestion or 0.0), 0.1)
+def _why(foreseen: Ahead, waiting: Waiting, limited: Limited | None) -> str:
+    """What the need follows from, in words."""
+    why = f"{foreseen.rate:.4g}/s due"
+    if limited is not None:
+        why += f", but {limited.why}"
+    if waiting.draining > 0:
+        why += f" and {waiting.draining:.4g}/s to work off {waiting.tuples:.4g} that wait"
+    return f"{why}, at {1 / foreseen.cost_seconds:.4g}/s an instance"

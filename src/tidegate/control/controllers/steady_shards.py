@@ -11,7 +11,7 @@ from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.balancers.shard_use import observed_shards
 from tidegate.control.observation import Observation
 
-EVENNESS = 1.05
+EVENNESS = 1.03
 """How far above the average the hottest instance may be once shards have been spread anew."""
 
 

@@ -3,6 +3,8 @@
 The observations since the load last changed are taken together, so that noise averages out; a change is found by testing
 whether the newest one, two or three of them could belong to the line through the others. A change beyond the noise is
 thus followed at once, and noise is not followed at all. The noise itself is estimated from what was predicted wrongly.
+Many are taken together only while they lie on one line: where the newest quarter is off the line through the rest, they
+bend, and the older ones are left out.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-LONGEST = 12
-"""Observations taken together at most: enough to tell a ramp from noise, few enough for a curve to be straight."""
+LONGEST, SHORT = 48, 12
+"""Observations taken together at most, and where they bend: few enough for a curve to be straight."""
 
-CHANGED, SLOPED = 5.0, 2.0
-"""How many standard errors off an observation is another load, and how many errors from zero a slope is one."""
+CHANGED, BENT, SLOPED = 5.0, 2.5, 2.0
+"""How many standard errors off observations are another load, or a bend; how many errors from zero a slope is one."""
 
 DAMPING_SECONDS = 60.0
 """A slope is expected to lose 63 % of itself in this time: nothing rises for ever."""
@@ -29,20 +31,28 @@ BEND = math.sqrt(6.0)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A rate: its value now, its slope per second (0 where noise could explain it), and its relative standard error."""
+    """A rate: its value now, its slope per second (0 where noise could explain it), and its relative standard error.
+
+    `slope_error` is the standard error of the slope, relative to the value.
+    """
 
     value: float
     slope: float
     error: float
     count: int
+    slope_error: float = 0.0
 
     def ahead(self, seconds: float) -> float:
         """What it will be some time ahead, with the slope damped; never negative."""
-        return max(self.value + self.slope * DAMPING_SECONDS * -math.expm1(-seconds / DAMPING_SECONDS), 0.0)
+        return max(self.value + self.slope * _damped(seconds), 0.0)
+
+    def error_ahead(self, seconds: float) -> float:
+        """The relative standard error of that."""
+        return math.hypot(self.error, self.slope_error * _damped(seconds)) if self.slope else self.error
 
 
 class Trend:
-    """Follows one measured quantity. O(1) an observation.
+    """Follows one measured quantity. O(LONGEST) an observation.
 
     Of one that is not `sudden`, fewer than three observations are no change; one that is not `sloped` has no slope between
     changes.
@@ -60,23 +70,30 @@ class Trend:
         self._learn(value)
         seen = [*self._seen, (seconds, value)]
         for newest in range(self._fewest, 4):
-            if len(seen) > newest and self._apart(seen[:-newest], seen[-newest:]):
+            if len(seen) > newest and self._apart(seen[:-newest], seen[-newest:], CHANGED):
                 self._seen.clear()
                 self._seen.extend(seen[-newest:])
                 return
         self._seen.append((seconds, value))
+        if len(self._seen) > SHORT and self._apart(*_newest_quarter(self._seen), BENT):
+            self._seen = deque(list(self._seen)[-SHORT:], maxlen=LONGEST)
 
     def estimate(self) -> Estimate | None:
         """The present estimate; None if nothing was seen."""
         if not self._seen:
             return None
         value, slope, error = self._fit(list(self._seen), self._seen[-1][0])
-        return Estimate(max(value, 0.0), slope, error, len(self._seen))
+        return Estimate(max(value, 0.0), slope, error, len(self._seen), self.noise / math.sqrt(self._spread() or 1.0))
 
     @property
     def settled_error(self) -> float:
-        """The relative standard error that the level has once the load has been constant for long."""
-        return self.noise / math.sqrt(LONGEST)
+        """The relative standard error that the level has once the load has been constant for a while."""
+        return self.noise / math.sqrt(SHORT)
+
+    def _spread(self) -> float:
+        """The squared distances of the moments from their middle, in seconds squared."""
+        middle = sum(seconds for seconds, _ in self._seen) / len(self._seen)
+        return sum((seconds - middle) ** 2 for seconds, _ in self._seen)
 
     def _learn(self, value: float) -> None:
         """Take the bend of the last three for noise: their second difference, in which no slope shows."""
@@ -88,27 +105,41 @@ class Trend:
         usual = min(off, CLIPPED * self.noise)
         self.noise = max(math.sqrt((1 - LEARNING) * self.noise**2 + LEARNING * usual**2), LEAST_NOISE)
 
-    def _apart(self, before: list[tuple[float, float]], newest: list[tuple[float, float]]) -> bool:
-        """Whether the newest are off the line through those before by more than noise explains."""
+    def _apart(self, before: list[tuple[float, float]], newest: list[tuple[float, float]], errors: float) -> bool:
+        """Whether the newest are off the line through those before by more than so many standard errors."""
         moment = sum(seconds for seconds, _ in newest) / len(newest)
         mean = sum(value for _, value in newest) / len(newest)
         predicted, _, error = self._fit(before, moment)
         tolerance = math.hypot(error, self.noise / math.sqrt(len(newest)))
-        return abs(mean - predicted) > CHANGED * tolerance * max(predicted, 0.0)
+        return abs(mean - predicted) > errors * tolerance * max(predicted, 0.0)
 
     def _fit(self, seen: list[tuple[float, float]], moment: float) -> tuple[float, float, float]:
-        """The value at a moment by the line through all, or by their mean; its slope; its relative standard error."""
+        """The value at a moment by the line through all, or by their mean; its slope; its relative standard error.
+
+        A slope is believed the less the nearer it is to what noise could make; what is not believed of it is an error.
+        """
         count = len(seen)
         mean = sum(value for _, value in seen) / count
         middle = sum(seconds for seconds, _ in seen) / count
-        flat = mean, 0.0, self.noise / math.sqrt(count)
         spread = sum((seconds - middle) ** 2 for seconds, _ in seen)
+        level_error = self.noise / math.sqrt(count)
         if not self.sloped or count < 4 or mean <= 0 or spread <= 0:
-            return flat
+            return mean, 0.0, level_error
         slope = sum((seconds - middle) * (value - mean) for seconds, value in seen) / spread
-        told = SLOPED * self.noise * mean / math.sqrt(spread)
+        told, off = SLOPED * self.noise * mean / math.sqrt(spread), moment - middle
         if abs(slope) <= told:
-            return flat
-        slope *= 1 - (told / slope) ** 2
-        error = self.noise * math.sqrt(1 / count + (moment - middle) ** 2 / spread)
-        return mean + slope * (moment - middle), slope, error
+            return mean, 0.0, math.hypot(level_error, slope * off / mean)
+        believed = slope * (1 - (told / slope) ** 2)
+        line_error = self.noise * math.sqrt(1 / count + off**2 / spread)
+        return mean + believed * off, believed, max(line_error, abs(slope - believed) * off / mean)
+
+
+def _damped(seconds: float) -> float:
+    """The time for which a slope would have to hold in full to come to what it comes to."""
+    return DAMPING_SECONDS * -math.expm1(-seconds / DAMPING_SECONDS)
+
+
+def _newest_quarter(seen: deque[tuple[float, float]]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """All but the newest quarter, and that."""
+    every, newest = list(seen), len(seen) // 4
+    return every[:-newest], every[-newest:]

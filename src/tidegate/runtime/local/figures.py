@@ -39,10 +39,11 @@ class SourceFigures:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """A whole job until ``at_seconds`` of the run's clock; ``latencies`` says how often latency was measured."""
+    """A whole job until ``at_seconds`` of the run's clock; of latencies, the number of results and the sum over them."""
 
     at_seconds: float
     regions: tuple[RegionFigures, ...]
     sources: Mapping[str, SourceFigures]
     newest: int | None
-    latencies: int
+    results: int = 0
+    result_seconds: float = 0.0

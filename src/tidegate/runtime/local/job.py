@@ -20,9 +20,10 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
+from tidegate.operators.memory import keep_memory
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node, Source, sources
+from tidegate.query.nodes import Node, Source, WindowAggregate, sources
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.feeding import read_into
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
@@ -82,6 +83,7 @@ class LocalJob:
     report: Callable[[Progress], None] = lambda _: None
     latencies: Latencies = field(default_factory=Latencies)
     scaling: Scaling | None = None
+    _recent: Latencies = field(default_factory=Latencies)
     _plan: Regions = field(init=False)
     _regions: list[RunningRegion] = field(default_factory=list)
     _gates: list[Gate] = field(default_factory=list)
@@ -104,14 +106,13 @@ class LocalJob:
 
     def start(self) -> LocalJob:
         """Start all threads."""
+        keep_memory()
         plan = self._plan
         epoch = RunningRegion.first_epoch(self.settings.instances)
         gates: dict[int, Gate] = {}
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
-            # Where others wait for watermarks, every instance has to pass on every one of them.
-            eager = not self._is_alone(region) or region.operator is None or region.operator.window.lateness > 0
-            gates[region.number] = self._gate(region.inputs, epoch.instances, names, eager)
+            gates[region.number] = self._gate(region.inputs, epoch.instances, names, self._is_eager(region))
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self._gates = list(gates.values())
         for region in plan.regions:
@@ -203,7 +204,8 @@ class LocalJob:
             tuple(self._figures_of(running) for running in self._regions),
             {name: SourceFigures(rows, self._due[name], name in self._read) for name, rows in self._rows.items()},
             self._newest if self._newest > START else None,
-            self.latencies.measured,
+            self.latencies.results,
+            self.latencies.result_seconds,
         )
 
     def reconfigure(
@@ -292,6 +294,11 @@ class LocalJob:
         """Whether a region leads to the output and nowhere else, and nothing else leads there."""
         return self._plan.feeds_from(region.number) == self._plan.outputs and len(self._plan.outputs) == 1
 
+    def _is_eager(self, region: Region) -> bool:
+        """Whether every instance has to see every segment at once: where somebody waits for each of its watermarks."""
+        windows = isinstance(region.operator, WindowAggregate) and not region.operator.window.lateness
+        return not (windows and self._is_alone(region))
+
     def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str], eager: bool = True) -> Gate:
         """The gate in front of a region, or of the output, with the sources it begins with."""
         specs = []
@@ -355,13 +362,16 @@ class LocalJob:
         settles = any(running.work.settles for running in self._regions)
         due = [schedule.due(latest + settles) for schedule in self._schedules]
         if all(moment is not None for moment in due):
-            self.latencies.add(time.monotonic() - max(moment for moment in due if moment is not None), results)
+            seconds = time.monotonic() - max(moment for moment in due if moment is not None)
+            self.latencies.add(seconds, results)
+            self._recent.add(seconds, results)
 
     def _tell(self, now: float, watermark: int) -> None:
         """Report progress."""
         before, rows_before = self._reported
         rows = self.rows
         self._reported = (now, rows)
+        recent, self._recent = self._recent, Latencies()
         known = START < watermark < END
         self.report(
             Progress(
@@ -377,6 +387,9 @@ class LocalJob:
                 results_total=self._results,
                 malformed_total=self.malformed,
                 ended=watermark == END,
+                latency_p50_seconds=recent.quantile(0.5),
+                latency_p99_seconds=recent.quantile(0.99),
+                latency_max_seconds=recent.max_seconds,
             )
         )
 

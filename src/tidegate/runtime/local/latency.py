@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import bisect
+import math
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+MOST_MOMENTS = 65_536
+LEAST_SECONDS = 1e-6
+STEP = math.log(1.01)
+STEPS = 2_400
+"""Latencies are counted in steps of 1 %, from a microsecond to some hours."""
 
 
 @dataclass(slots=True, eq=False)
 class Schedule:
-    """For one source, which watermark was due when: (watermark, due) in the order of both."""
+    """For one source, which watermark was due when: (watermark, due) in the order of both.
 
+    What was handed out is forgotten. Past `most` moments every two neighbours become one, due when the first of them was:
+    where windows are long a latency may come out longer by what lies between, and memory stays bounded.
+    """
+
+    most: int = MOST_MOMENTS
     _watermarks: list[int] = field(default_factory=list)
     _due: list[float] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -23,6 +38,11 @@ class Schedule:
             if not self._watermarks or watermark > self._watermarks[-1]:
                 self._watermarks.append(watermark)
                 self._due.append(due)
+                if len(self._due) > self.most:
+                    # The last one stays as it is when their number is odd.
+                    odd = len(self._due) % 2
+                    self._watermarks = self._watermarks[1::2] + self._watermarks[-1:] * odd
+                    self._due = self._due[::2]
 
     def due(self, watermark: int) -> float | None:
         """When the watermark was due to reach a time; what lies before is forgotten."""
@@ -37,31 +57,28 @@ class Schedule:
 
 @dataclass(slots=True, eq=False)
 class Latencies:
-    """The latencies seen so far, weighted by results, in seconds."""
+    """How many results left how late, in steps of 1 %; written by one thread. Its size does not depend on how many.
 
-    _seconds: list[float] = field(default_factory=list)
-    _weights: list[int] = field(default_factory=list)
+    ``results`` and ``result_seconds`` are their number and the sum of their latencies: differences of both give a mean.
+    """
+
+    max_seconds: float | None = None
+    results: int = 0
+    result_seconds: float = 0.0
+    _counts: Array = field(default_factory=lambda: np.zeros(STEPS, np.int64))
 
     def add(self, seconds: float, results: int) -> None:
         """So many results left that late."""
-        self._seconds.append(seconds)
-        self._weights.append(results)
+        step = math.ceil(math.log(max(seconds, LEAST_SECONDS) / LEAST_SECONDS) / STEP)
+        self._counts[min(step, STEPS - 1)] += results
+        self.max_seconds = max(seconds, self.max_seconds or 0.0)
+        self.results += results
+        self.result_seconds += seconds * results
 
     def quantile(self, share: float) -> float | None:
-        """The latency that this share of results did not exceed; None if none were measured."""
-        if not self._seconds:
+        """The latency that this share of results did not exceed, to 1 %; None if none were measured."""
+        if self.max_seconds is None:
             return None
-        order = np.argsort(self._seconds)
-        passed = np.cumsum(np.asarray(self._weights)[order])
-        return float(np.asarray(self._seconds)[order][np.searchsorted(passed, share * passed[-1])])
-
-    @property
-    def measured(self) -> int:
-        """How many times results were measured so far."""
-        return len(self._weights)
-
-    def mean_since(self, measured: int) -> float | None:
-        """The mean latency of the results that left after so many measurements; None if there are none."""
-        seconds, weights = self._seconds[measured:], self._weights[measured:]
-        total = sum(weights)
-        return sum(map(float.__mul__, seconds, map(float, weights))) / total if total else None
+        passed = np.cumsum(self._counts)
+        step = int(np.searchsorted(passed, max(share * passed[-1], 1)))
+        return min(LEAST_SECONDS * math.exp(step * STEP), self.max_seconds)

@@ -55,8 +55,7 @@ class LocalObserver:
             ) and any(region.traffic.passed_rows for region in before.regions)
             if not self._warm:
                 return Look()
-        latency = self.job.latencies.mean_since(before.latencies)
-        return Look(observed(before, now, self._began, latency))
+        return Look(observed(before, now, self._began))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +75,11 @@ class LocalActuator:
         return Outcome(True, "", done.seconds, done.state_bytes_moved)
 
 
-def observed(
-    before: JobFigures, now: JobFigures, began: float, latency_seconds: float | None = None
-) -> tuple[Observation, ...]:
+def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
     """The observations of all regions over the time between two readings, with the demand on each of them."""
     regions = {region.name: region for region in before.regions}
+    results = now.results - before.results
+    latency_seconds = (now.result_seconds - before.result_seconds) / results if results > 0 else None
     seen = [
         _observation(regions[region.name], region, before, now, began, latency_seconds)
         for region in now.regions

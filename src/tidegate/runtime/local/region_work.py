@@ -12,7 +12,7 @@ from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
 from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import WindowAggregate
+from tidegate.query.nodes import OPlus, WindowAggregate
 from tidegate.query.schema import conform
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Feed, Region
@@ -78,6 +78,11 @@ def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
             return StatelessWork(region)
         case WindowAggregate():
             return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
+        case OPlus():
+            # Imported here: it needs this file.
+            from tidegate.runtime.local.o_plus_work import OPlusWork
+
+            return OPlusWork.fresh(region, region.operator)
         case _:
             raise InternalError(f"no work is known for {type(region.operator).__name__}")
 

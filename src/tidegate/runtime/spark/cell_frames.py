@@ -1,6 +1,7 @@
 """A cell behind the exchange: frames of deltas in, frames of results and metrics out, state in Spark's store.
 
-The cell's directory is one value; its chunks are entries of a map; nothing is ever iterated.
+The cell's directory is one value; its chunks are entries of a map; nothing is ever iterated. Instances are threads that
+live as long as a call; Spark's state is touched by the thread that Spark calls on, and no other.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, TimerValues, ValueState
 
-from tidegate.operators.cell import Cell
+from tidegate.operators.cell import Cell, Delta
+from tidegate.operators.instances import Instances
+from tidegate.operators.spread_panes import SpreadPanes
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.runtime.spark.combine_stage import COLUMNS, decode_delta
+from tidegate.runtime.spark.control import for_cells
 from tidegate.runtime.spark.fingerprint import check
 from tidegate.runtime.spark.outward import Metrics, Outward
 from tidegate.state.cache import ChunkCache
-from tidegate.state.directory import Directory
+from tidegate.state.directory import Asked, Directory
 from tidegate.state.slice_log import SliceLog
 
 
@@ -42,8 +46,9 @@ class MapBlobs:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What Spark keeps for the cell at hand."""
+    """The cell at hand, by its group key, and what Spark keeps for it."""
 
+    key: int
     handle: StatefulProcessorHandle
     directory: ValueState
     chunks: MapState
@@ -51,42 +56,79 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class CellFrames:
-    """Runs a cell for Spark; results and metrics leave as `Outward` says, and each call adds one row of metrics."""
+    """Runs a cell for Spark; results and metrics leave as `Outward` says, and each call adds one row of metrics.
+
+    A cell runs ``instances`` until the control stream asks for another number. That holds for the ``run`` in which it was
+    asked for: it is kept with the state only because a batch may be run by any worker.
+    """
 
     panes: Panes
     fingerprint: str
     cache: ChunkCache | None
+    keys: tuple[int, ...]
+    instances: int
+    run: str
 
     def receive(self, store: Store, rows: Iterator[Any], timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Take the rows of a batch."""
-        deltas = [decode_delta(*row) for frame in rows for row in zip(*(frame[name] for name in COLUMNS), strict=True)]
-        cell = self._cell(store)
-        yield from self._results(store, cell, cell.receive(deltas, watermark_us(timer_values)))
+        deltas: list[Delta] = []
+        messages: list[str] = []
+        for frame in rows:
+            for *delta, message in zip(*(frame[name] for name in COLUMNS), strict=True):
+                if isinstance(message, str):
+                    messages.append(message)
+                else:
+                    deltas.append(decode_delta(*delta))
+        directory = self._directory(store)
+        wanted = for_cells(messages)
+        if wanted is not None:
+            directory.asked = Asked(self.run, wanted.number)
+        with self._instances(directory) as instances:
+            cell = self._cell(store, directory, instances)
+            yield from self._results(store, cell, cell.receive(deltas, watermark_us(timer_values)))
 
     def advance(self, store: Store, timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Do what the timer was set for."""
-        cell = self._cell(store)
-        cell.log.directory.timer_ms = None
-        yield from self._results(store, cell, cell.advance(watermark_us(timer_values)))
+        directory = self._directory(store)
+        directory.timer_ms = None
+        with self._instances(directory) as instances:
+            cell = self._cell(store, directory, instances)
+            yield from self._results(store, cell, cell.advance(watermark_us(timer_values)))
 
-    def _cell(self, store: Store) -> Cell:
+    def _directory(self, store: Store) -> Directory:
         stored = store.directory.get()
         if stored is None:
-            directory = Directory(self.fingerprint)
-        else:
-            directory = Directory.decode(bytes(stored[0]))
-            check(directory.fingerprint, self.fingerprint, "the checkpoint")
-        log = SliceLog(directory, MapBlobs(store.chunks), self.cache, self.panes.merge_pieces, self.panes.decode)
-        return Cell(self.panes, log)
+            return Directory(self.fingerprint)
+        directory = Directory.decode(bytes(stored[0]))
+        check(directory.fingerprint, self.fingerprint, "the checkpoint")
+        return directory
+
+    def _instances(self, directory: Directory) -> Instances:
+        asked = directory.asked
+        return Instances(asked.instances if asked is not None and asked.run == self.run else self.instances)
+
+    def _cell(self, store: Store, directory: Directory, instances: Instances) -> Cell:
+        spread = SpreadPanes(self.panes, instances)
+        log = SliceLog(directory, MapBlobs(store.chunks), self.cache, spread.merge_pieces, spread.decode)
+        return Cell(spread, log)
 
     def _results(self, store: Store, cell: Cell, results: Iterator[pa.Table]) -> Iterator[pd.DataFrame]:
         way = Outward(self.panes.node.schema, self.panes.node.time)
         for table in results:
             yield from way.results(table)
-        directory = cell.log.directory
+        directory, instances = cell.log.directory, cell.spread.instances
         _set_timer(store, directory, cell.next_due())
         store.directory.update((directory.encode(),))
-        yield way.metrics(Metrics(cell.late, directory.state_rows(), directory.state_bytes()))
+        yield way.metrics(
+            Metrics(
+                cell=self.keys.index(store.key),
+                late=cell.late,
+                state_rows=directory.state_rows(),
+                state_bytes=directory.state_bytes(),
+                instances=instances.number,
+                busy_ms=round(1000 * instances.busy_seconds),
+            )
+        )
 
 
 def _set_timer(store: Store, directory: Directory, due_us: int | None) -> None:

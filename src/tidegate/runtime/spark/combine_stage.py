@@ -19,15 +19,15 @@ from tidegate.query.schema import conform
 from tidegate.runtime.spark.control import COLUMN
 from tidegate.state.slice_log import Piece
 
-SCHEMA = "cell int, low long, high long, rows long, data binary, tuples binary, made boolean"
+SCHEMA = "cell int, low long, high long, rows long, data binary, tuples binary, made boolean, control string"
 _ARROW = pa.schema(
     [("cell", pa.int32())]
     + [(name, pa.int64()) for name in ("low", "high", "rows")]
     + [(name, pa.binary()) for name in ("data", "tuples")]
-    + [("made", pa.bool_())]
+    + [("made", pa.bool_()), ("control", pa.string())]
 )
 COLUMNS = tuple(_ARROW.names[1:])
-"""The columns of an encoded delta."""
+"""The columns of an encoded delta, and in the last one what the control stream says instead."""
 
 
 def encode_delta(delta: Delta) -> tuple[Any, ...]:
@@ -64,7 +64,7 @@ class CombineStage:
         keep_memory()
         combiner = Combiner(self.panes, len(self.keys), self._tuples)
         for cell, delta in combiner.deltas(pa.Table.from_batches([batch]) for batch in batches):
-            row = (self.keys[cell], *encode_delta(replace(delta, made=self.made)))
+            row = (self.keys[cell], *encode_delta(replace(delta, made=self.made)), None)
             columns = [pa.array([value], kind) for value, kind in zip(row, _ARROW.types, strict=True)]
             yield pa.record_batch(columns, schema=_ARROW)
 

@@ -31,7 +31,8 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import combine_stage
-from tidegate.runtime.spark.control import with_control
+from tidegate.runtime.spark.cells import cell_keys
+from tidegate.runtime.spark.control import to_cells, with_control
 from tidegate.runtime.spark.outward import Outward
 from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor
 from tidegate.runtime.spark.types import spark_schema
@@ -41,13 +42,14 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def to_dataframe(query: Node, *, control: str | None = None) -> DataFrame:
+def to_dataframe(query: Node, *, control: str | None = None, instances: int = 1) -> DataFrame:
     """The streaming DataFrame of a query whose sources are streaming DataFrames.
 
-    ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never.
+    ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never. ``instances`` is
+    how many each cell runs to begin with.
     """
     plan = compile_query(query, "spark")
-    builder = _Builder(plan, control)
+    builder = _Builder(plan, control, instances)
     return builder.build(plan.query)
 
 
@@ -60,6 +62,7 @@ def shuffle_partitions(spark: SparkSession) -> int:
 class _Builder:
     plan: Plan
     control: str | None
+    instances: int
 
     def build(self, node: Node) -> DataFrame:
         match node:
@@ -79,7 +82,10 @@ class _Builder:
         _check_session(spark, node)
         cells = shuffle_partitions(spark)
         packed = _union([self._combined(feed) for feed in feeds(self.plan, node, cells)])
-        cell = processor(node, cells, ChunkCache(default_folder(uuid.uuid4().hex)))
+        if self.control is not None:
+            packed = packed.unionByName(to_cells(spark, self.control, cell_keys(cells)), allowMissingColumns=True)
+        run = uuid.uuid4().hex
+        cell = processor(node, cells, ChunkCache(default_folder(run)), self.instances, run)
         way = Outward(node.schema, node.time)
         out = packed.groupBy("cell").transformWithStateInPandas(
             cell, spark_schema(way.columns), "append", "eventTime", eventTimeColumnName=self._event_time(node)

@@ -19,7 +19,7 @@ from tidegate.compile.rewrite import rewrite
 from tidegate.errors import UnsupportedError
 from tidegate.java import require_java
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node, Source, is_stateful, sources, walk
+from tidegate.query.nodes import Node, Source, WindowAggregate, is_stateful, sources, walk
 from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.failure import translated
@@ -44,6 +44,7 @@ class Job:
     spark: SparkSession | str | None
     files_per_batch: int | None
     bounded: bool
+    instances: int
     report: Callable[[Progress], None]
     say: Callable[[str], None]
     beside: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext
@@ -113,7 +114,7 @@ def _has_begun(head: Head, sink: Sink, checkpoint: Checkpoint) -> bool:
 
 
 def _fingerprint(plan: Plan, cells: int) -> str:
-    marks = [step_fingerprint(node, cells) for node in walk(plan.query) if is_stateful(node)]
+    marks = [step_fingerprint(node, cells) for node in walk(plan.query) if isinstance(node, WindowAggregate)]
     return " | ".join(marks) or STATELESS
 
 
@@ -131,7 +132,7 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
     for note in notes:
         job.say(note)
     query = _on_streams(job.query, checkpoint, session.spark, paces)
-    df = _dataframe(query, checkpoint).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+    df = _dataframe(query, checkpoint, job.instances).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
     stateful = any(map(is_stateful, walk(query)))
     tally = Tally(checkpoint.control)
     with stop_signals() as stop_requested, ExitStack() as beside:
@@ -171,10 +172,10 @@ def _on_streams(query: Node, checkpoint: Checkpoint, spark: SparkSession, paces:
     return rewrite(query, lambda node: streams.get(id(node), node))
 
 
-def _dataframe(query: Node, checkpoint: Checkpoint) -> DataFrame:
+def _dataframe(query: Node, checkpoint: Checkpoint, instances: int) -> DataFrame:
     checkpoint.control.mkdir(exist_ok=True)
     try:
-        return to_dataframe(query, control=str(checkpoint.control))
+        return to_dataframe(query, control=str(checkpoint.control), instances=instances)
     except NotImplementedError as error:
         raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.errors import DataError, QueryError, UnsupportedError
+from tidegate.errors import DataError, QueryError, UnsupportedError, choices
 from tidegate.files import Files, files_of
 from tidegate.files.csv_lines import first_header
 from tidegate.query.nodes import Source
@@ -85,6 +85,11 @@ def stage(source: Source, folder: Path, files_per_batch: int | None) -> Pace:
                 pq.write_table(_fitting(table, source), draft)
                 draft.rename(part)
             return Pace(None)
+        case origin if origin is not None:
+            raise UnsupportedError(
+                f"stream '{source.name}' reads a {type(origin).__name__}, which lives in this process; run it on='local', "
+                "or make it with tg.stream(...) from files, an Arrow table or a streaming DataFrame"
+            )
         case _:
             raise UnsupportedError(
                 f"stream '{source.name}' is only a schema, so there is nothing to read; make it with tg.stream(...) from "
@@ -132,7 +137,7 @@ def read_stream(spark: SparkSession, source: Source, folder: Path, pace: Pace) -
 
 def _csv_columns(source: Source, files: Files) -> pa.Schema:
     """All columns of CSV files in the order of their headers; those that the stream does not have are text."""
-    header = next((names for names in map(first_header, files.paths) if names), tuple(source.schema.names))
+    header = next(iter(_headers(files).values()), tuple(source.schema.names))
     kinds = {field.name: field.type for field in source.schema}
     return pa.schema([(name, kinds.get(name, pa.string())) for name in header])
 
@@ -144,7 +149,28 @@ def _fitting(table: pa.Table, source: Source) -> pa.Table:
         raise DataError(f"the table of stream '{source.name}' does not fit its types: {error}") from error
 
 
+def _headers(files: Files) -> dict[str, tuple[str, ...]]:
+    """The names of the columns in each CSV file that is not empty."""
+    return {path: header for path in files.paths if (header := first_header(path))}
+
+
+def _check_headers(source: Source, headers: dict[str, tuple[str, ...]]) -> None:
+    first = next(iter(headers), "")
+    for path, header in headers.items():
+        missing = [name for name in source.schema.names if name not in header]
+        if missing:
+            raise DataError(f"{path}, line 1: the column {choices(missing)} is not there; it has {choices(header)}")
+        if header != headers[first]:
+            raise UnsupportedError(
+                f"stream '{source.name}': {path} has the columns {choices(header)}, and {first} has "
+                f"{choices(headers[first])}; Spark takes columns of CSV files by their position. Give them one order, or "
+                "run it on='local'"
+            )
+
+
 def _check_readable(source: Source, files: Files) -> None:
+    if files.format == "csv":
+        _check_headers(source, _headers(files))
     for field in files.schema:
         if files.format == "parquet" and pa.types.is_timestamp(field.type) and field.type.unit == "ns":
             raise UnsupportedError(

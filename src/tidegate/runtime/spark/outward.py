@@ -24,17 +24,21 @@ METRICS = "__tg_metrics"
 PACKED = "__tg_packed"
 OBSERVED = "tidegate:"
 """What the names of observed metrics begin with; the number and the name of the stateful step follow."""
+_OF_EACH_CELL = ("cell", "instances", "busy_ms")
 ROWS_PER_PACK = 65_536
 ROWS_PER_FRAME = 262_144  # Spark writes one frame while the next is made
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a cell tells about a batch."""
+    """What a cell tells about a batch; ``busy_ms`` is how long its instances worked, added up."""
 
+    cell: int
     late: int
     state_rows: int
     state_bytes: int
+    instances: int
+    busy_ms: int
     cells: int = 1
 
 
@@ -76,7 +80,7 @@ class Outward:
 
     def arrived(self, df: DataFrame, step: str) -> DataFrame:
         """The results alone; the metrics go to the query's progress on the way."""
-        results = df.observe(f"{OBSERVED}{step}", *_sums()).where(F.col(METRICS).isNull()).drop(METRICS)
+        results = df.observe(f"{OBSERVED}{step}", *_observed()).where(F.col(METRICS).isNull()).drop(METRICS)
         return results.mapInArrow(unpack, spark_schema(self.schema)) if self.packs else results
 
 
@@ -87,10 +91,12 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from chunks.decode(pack.as_buffer()).to_batches()
 
 
-def _sums() -> list[Column]:
-    return [
-        F.sum(F.get_json_object(METRICS, f"$.{field.name}").cast("long")).alias(field.name) for field in fields(Metrics)
-    ]
+def _observed() -> list[Column]:
+    """What progress shows: sums over the cells that had something to do, and what each of them did."""
+    told = {field.name: F.get_json_object(METRICS, f"$.{field.name}").cast("long") for field in fields(Metrics)}
+    sums = [F.sum(told[name]).alias(name) for name in told if name != "cell"]
+    each = F.struct(*(told[name].alias(name) for name in _OF_EACH_CELL))
+    return [*sums, F.sort_array(F.collect_list(F.when(F.col(METRICS).isNotNull(), each))).alias("by_cell")]
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

@@ -35,23 +35,23 @@ class CellProcessor(StatefulProcessor):
         self._frames: CellFrames | None = None
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:
-        frames, store = self._at_work()
+        frames, store = self._at_work(key)
         yield from frames.receive(store, rows, timerValues)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Any]:
-        frames, store = self._at_work()
+        frames, store = self._at_work(key)
         yield from frames.advance(store, timerValues)
 
     def close(self) -> None:
         pass
 
-    def _at_work(self) -> tuple[CellFrames, Store]:
+    def _at_work(self, key: Any) -> tuple[CellFrames, Store]:
         from tidegate.operators.memory import keep_memory
         from tidegate.runtime.spark.cell_frames import Store
 
         if self._frames is None:
             keep_memory()
             self._frames = pickle.loads(self.shipped)
-        return self._frames, Store(self.handle, self.directory, self.chunks)
+        return self._frames, Store(int(key[0]), self.handle, self.directory, self.chunks)

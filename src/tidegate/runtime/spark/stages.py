@@ -53,14 +53,16 @@ def feeds(plan: Plan, node: WindowAggregate, cells: int) -> tuple[Feed, ...]:
     return tuple(_feed(plan, node, branch, cells) for branch in branches)
 
 
-def processor(node: WindowAggregate, cells: int, cache: ChunkCache | None) -> light.CellProcessor:
-    """The stateful step behind the exchange.
+def processor(
+    node: WindowAggregate, cells: int, cache: ChunkCache | None, instances: int, run: str
+) -> light.CellProcessor:
+    """The stateful step behind the exchange, with so many instances in each cell; ``run`` names the run.
 
     Its class travels by value, so that the process Spark starts on the driver need not import tidegate.
     """
     cloudpickle.register_pickle_by_value(light)  # type: ignore[no-untyped-call] # pyspark has no types for it
     shipped = _shipped(node)
-    cell = CellFrames(Panes(shipped), fingerprint(shipped, cells), cache)
+    cell = CellFrames(Panes(shipped), fingerprint(shipped, cells), cache, cell_keys(cells), instances, run)
     return light.CellProcessor(cloudpickle.dumps(cell))  # type: ignore[no-untyped-call] # pyspark has no types for it
 
 

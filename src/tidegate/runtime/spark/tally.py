@@ -43,6 +43,7 @@ class Tally:
     _newest: datetime | None = None
     _watermark: datetime | None = None
     _states: dict[str, _State] = field(default_factory=dict)
+    _instances: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def poll(self, query: StreamingQuery) -> list[Progress]:
         """The batches that were completed since the last time."""
@@ -79,6 +80,7 @@ class Tally:
             late_total=self.late,
             results_total=self.results,
             ended=self.ended,
+            instances=tuple(self._instances[place] for place in sorted(self._instances)),
         )
         return self.last
 
@@ -89,6 +91,8 @@ class Tally:
 
     def _take_state(self, step: str, observed: Any) -> None:
         """Cells without anything to do report nothing, so only a step's fullest reports stand for all of them."""
+        for cell in (None if observed is None else observed["by_cell"]) or ():
+            self._instances[step, cell["cell"]] = cell["instances"]
         cells = _figure(observed, "cells")
         known = self._states.get(step)
         if cells and (known is None or cells >= known.cells):

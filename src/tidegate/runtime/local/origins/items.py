@@ -100,6 +100,8 @@ class Items:
                     f"stream '{self._stream}': an item of its iterable is {type(item).__name__}; give record batches, "
                     "tables or dicts"
                 )
+        if table.schema.equals(self._schema):
+            return table
         try:
             return conform(table, self._schema)
         except KeyError as error:

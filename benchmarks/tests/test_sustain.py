@@ -1,0 +1,59 @@
+"""The search for the highest sustainable rate, and what a load offers."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pyarrow as pa
+import pytest
+
+from benchmarks.inputs import START_US
+from benchmarks.loads import STEP_US, Load, Pool
+from benchmarks.sustain import PRECISION, Probe, growth, highest, next_rate
+from benchmarks.workloads import KEYED
+
+
+@pytest.mark.parametrize("limit", [30.0, 100.0, 777.0])
+def test_the_search_ends_just_below_the_limit(limit: float) -> None:
+    tried: list[tuple[float, bool]] = []
+    while (rate := next_rate(tried, start=100.0)) is not None:
+        tried.append((rate, rate <= limit))
+    found = highest(tried)
+    assert found is not None and found <= limit <= found * (1 + PRECISION)
+
+
+def test_a_search_that_never_fails_or_never_holds_ends() -> None:
+    for sustained in (True, False):
+        tried: list[tuple[float, bool]] = []
+        while (rate := next_rate(tried, start=1.0)) is not None:
+            tried.append((rate, sustained))
+        assert (highest(tried) is not None) is sustained
+
+
+def test_a_rate_above_one_that_failed_does_not_count() -> None:
+    assert highest([(100.0, False), (120.0, True), (80.0, True)]) == 80.0
+
+
+def test_a_probe_is_judged_by_backlog_and_latency() -> None:
+    steady = Probe(1_000.0, 1_000.0, 0.0, 10.0, 1.0, 5.0, 9.0)
+    assert steady.sustained(limit_ms=5.0) and not steady.sustained(limit_ms=4.9)
+    assert not Probe(1_000.0, 900.0, 0.1, 10.0, 1.0, 5.0, 9.0).sustained(limit_ms=1_000)
+    assert not Probe(1_000.0, 1_000.0, 0.0, 10.0, None, None, None).sustained(limit_ms=1_000)
+
+
+def test_growth_is_the_slope_of_the_backlog() -> None:
+    assert growth([(10.0, 0.0), (11.0, 50.0), (12.0, 100.0)]) == pytest.approx(50.0)
+    assert growth([(0.0, 7.0), (1.0, 7.0)]) == pytest.approx(0.0)
+
+
+def test_a_load_offers_its_rate_in_order_of_time_beyond_the_end_of_its_pool() -> None:
+    rows = pa.record_batch(
+        {"ts": pa.array([0] * 7, pa.timestamp("us", tz="UTC")), "key": list(range(7)), "value": [0.5] * 7}
+    )
+    load = Load(Pool(KEYED, rows), tuples_per_second=2_500.0, ticks_per_second=1_000)
+    due, batches = zip(*islice(load.origin(), 8), strict=True)
+    assert sorted(due) == list(due) and due[0] == 0.0
+    offered = pa.Table.from_batches(batches)
+    assert offered["ts"].cast(pa.int64()).to_pylist() == [START_US + at * STEP_US for at in range(offered.num_rows)]
+    assert offered["key"].to_pylist() == [at % 7 for at in range(offered.num_rows)]
+    assert load.began is not None and load.due(load.began + 2.0) == 5_000

@@ -1,0 +1,116 @@
+"""The instances of a cell: threads that share its memory, each with the shards that are mapped to it.
+
+A cell's operator gives work in two forms: items that any instance may take (`spread`), and one task per instance over
+the shards mapped to it (`run`). Whoever calls stays on its own thread and is the only one to touch what must not be
+shared, such as the handle of a state store. Which instance computes a shard cannot change a result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tidegate.errors import QueryError
+
+Array = np.ndarray[Any, Any]
+MOST_INSTANCES = 256  # as many as a cell has shards
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(slots=True)
+class Instances:
+    """So many instances; threads live inside the ``with`` block, and one instance is the caller's own thread.
+
+    ``busy_seconds`` is how long instances have worked, added up.
+
+    >>> with Instances(2) as instances:
+    ...     print(instances.spread(abs, [-1, 2]), list(instances.run([iter("ac"), iter("b")])))
+    [1, 2] ['a', 'b', 'c']
+    """
+
+    number: int
+    busy_seconds: float = 0.0
+    _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Instances:
+        if self.number > 1:
+            # Threads are started when there is work for them, and not before.
+            self._pool = ThreadPoolExecutor(self.number, "tidegate-instance")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def owners(self, shards: Array) -> Array:
+        """The instance of each shard: shards are dealt out in turn."""
+        made: Array = shards % self.number
+        return made
+
+    def spread(self, work: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
+        """Do some work on each item, on whichever instance is free; what comes out is in the order of the items."""
+        pool = self._pool
+        if pool is None or len(items) == 1:
+            return [self._take(self._timed(work, item)) for item in items]
+        return [self._take(future.result()) for future in [pool.submit(self._timed, work, item) for item in items]]
+
+    def run(self, tasks: Sequence[Iterator[Made]]) -> Iterator[Made]:
+        """What the tasks give, in turn, as long as they last; task ``i`` is that of instance ``i``.
+
+        A task is one step ahead: it makes its next while its last one is being taken. So no more waits in memory than
+        one step of each, and the order is the same at every run.
+        """
+        if self._pool is None:
+            for task in tasks:
+                while (made := self._take(self._timed(_step, task))) is not _END:
+                    yield made
+            return
+        ahead = [(task, self._submit(self._pool, task)) for task in tasks]
+        while ahead:
+            going = []
+            for task, future in ahead:
+                made = self._take(future.result())
+                if made is not _END:
+                    going.append((task, self._submit(self._pool, task)))
+                    yield made
+            ahead = going
+
+    def _submit(self, pool: ThreadPoolExecutor, task: Iterator[Any]) -> Future[tuple[Any, float]]:
+        return pool.submit(self._timed, _step, task)
+
+    def _timed(self, work: Callable[[Any], Any], item: Any) -> tuple[Any, float]:
+        began = time.perf_counter()
+        made = work(item)
+        return made, time.perf_counter() - began
+
+    def _take(self, timed: tuple[Any, float]) -> Any:
+        """What was made; the time it took is added on the caller's thread alone."""
+        made, seconds = timed
+        self.busy_seconds += seconds
+        return made
+
+
+_END = object()
+
+
+def _step(task: Iterator[Any]) -> Any:
+    return next(task, _END)
+
+
+def checked_number(instances: Any) -> int:
+    """A number of instances of a cell; refused unless every one of them can have a shard."""
+    if not isinstance(instances, int) or isinstance(instances, bool) or not 1 <= instances <= MOST_INSTANCES:
+        raise QueryError(
+            f"the instances of a cell are a number from 1 to {MOST_INSTANCES}, its shards; got {instances!r}"
+        )
+    return instances
