@@ -24,7 +24,8 @@ from tidegate.errors import TidegateError
 from tidegate.telemetry.export import Chosen, decisions
 
 HIGH = 520.0
-PATIENCE_SECONDS = 80.0
+MOST_WAITING = 1_500
+PATIENCE_SECONDS = 75.0
 
 
 def refusal(query: Any) -> str:
@@ -59,12 +60,14 @@ def story(root: Path) -> dict[str, Any]:
     spark = session("plain")
     ids = spark.sparkContext._jsc.sc().getExecutorIds
     rate = [HIGH]
-    answers, load = Answers(), Load(folder, lambda _: rate[0])
+    answers = Answers()
+    # No more than some seconds of work wait, however slow the machine is.
+    load = Load(folder, lambda _: rate[0] if load.rows - sum(answers.counts.values()) < MOST_WAITING else 0.0)
     query = plain_query(spark, folder, root / "checkpoint", answers)
     load.write(999_999, 40)
     query.processAllAvailable()
     refused = refusal(query)
-    controller = Steady(patience_seconds=1.0, drain_seconds=5.0, horizon_seconds=5.0)
+    controller = Steady(target_seconds=5.0, patience_seconds=1.0, drain_seconds=5.0, horizon_seconds=5.0)
     load.start()
     went: list[bool] = []
     with autoscale(query, controller, most=2, ledger=ledger, period_seconds=1.0) as scaling:
