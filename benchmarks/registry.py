@@ -68,6 +68,20 @@ def _cell_instances(options: Options) -> int:
     return cell_instances.run(options)
 
 
+def _joins(name: str, options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import joins
+
+    run: Callable[[Options], int] = getattr(joins, name)
+    return run(options)
+
+
+_JOINS = (
+    Benchmark("scalejoin", "all pairs near in time, in process, against the bare loop", partial(_joins, "scalejoin")),
+    Benchmark("bandjoin", "the same pairs found by sorting, against trying all", partial(_joins, "bandjoin")),
+    Benchmark("skew", "joins in process under Zipf keys, by key and over all pairs", partial(_joins, "skew")),
+)
+
 _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())
 
 _STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x and 10x", _state_growth)
@@ -86,5 +100,15 @@ _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and 
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark
-    for benchmark in (*_WINDOWED, _FIRST_RESULT, _SWEEP, _STATE, _RECONFIGURE, _SOAK, _SCHEDULING, _CELL_INSTANCES)
+    for benchmark in (
+        *_WINDOWED,
+        *_JOINS,
+        _FIRST_RESULT,
+        _SWEEP,
+        _STATE,
+        _RECONFIGURE,
+        _SOAK,
+        _SCHEDULING,
+        _CELL_INSTANCES,
+    )
 }

@@ -49,6 +49,10 @@ class InternalError(TidegateError):
     """A bug of tidegate: an invariant that does not hold."""
 
 
+class SlowWarning(UserWarning):
+    """The answer is right, but part of the query runs much slower than it could; the message says which and why."""
+
+
 def choices(names: Iterable[str]) -> str:
     """Render valid choices for a message, in their own order."""
     listed = [f"'{name}'" for name in names]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,14 +151,16 @@ def region(
     return RegionFigures("q", tuple(busy), (0, 1), busy, traffic, BlockedTimes(at, sources), (), ("s",), 1_000_000)
 
 
-def figures(at: float, of: RegionFigures, rows: int, due: float | None = None) -> JobFigures:
-    return JobFigures(at, (of,), {"s": SourceFigures(rows, due, False)}, 3_000_000)
+def figures(
+    at: float, of: RegionFigures, rows: int, due: float | None = None, timed: tuple[int, float] = (0, 0.0)
+) -> JobFigures:
+    return JobFigures(at, (of,), {"s": SourceFigures(rows, due, False)}, 3_000_000, *timed)
 
 
 def test_an_observation_is_the_difference_of_two_readings() -> None:
-    before = figures(10.0, region(1_000, 900, {0: 1.0}, 0.5, 10.0), 1_000)
-    after = figures(12.0, region(3_000, 2_500, {0: 2.5, 3: 0.5}, 1.5, 12.0), 3_000)
-    (made,) = observed(before, replace(after, results=40, result_seconds=10.0), 8.0)
+    before = figures(10.0, region(1_000, 900, {0: 1.0}, 0.5, 10.0), 1_000, timed=(4, 100.0))
+    after = figures(12.0, region(3_000, 2_500, {0: 2.5, 3: 0.5}, 1.5, 12.0), 3_000, timed=(8, 101.0))
+    (made,) = observed(before, after, 8.0)
     assert (made.time_seconds, made.period_seconds, made.instances) == (4.0, 2.0, 2)
     assert (made.admitted, made.processed, made.backlog) == (1_000.0, 800.0, 500)
     assert made.congestion == 0.5

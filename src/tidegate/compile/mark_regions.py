@@ -9,12 +9,12 @@ from tidegate.errors import InternalError
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import (
     Filter,
+    Join,
     MapBatches,
     Node,
     OPlus,
     Select,
     Source,
-    Stateful,
     Union,
     WindowAggregate,
     WithColumns,
@@ -51,13 +51,15 @@ def _region(subquery: Subquery, query: Node) -> Region:
     selectivity, loosest = _selectivity(subquery)
     ordered = _read_in_order(subquery, query)
     dealt = "any instance may take any tuple"
-    if subquery.stateful is not None:
+    if isinstance(subquery.stateful, Join):
+        dealt = "every instance sees every tuple and tries its share of the pairs, whatever their keys"
+    elif subquery.stateful is not None:
         dealt = f"tuples that share a key ({_keys(subquery.stateful)}) meet in one instance"
     why = "; ".join(filter(None, (dealt, loosest, "what reads it needs its results in order" if ordered else "")))
     return Region("stateless" if subquery.stateful is None else "partitioned", ordered, selectivity, why)
 
 
-def _keys(node: Stateful) -> str:
+def _keys(node: WindowAggregate | OPlus) -> str:
     """The keys of each input, those that are alike once."""
     each = node.keys if isinstance(node, OPlus) else (node.keys,)
     return " and ".join(dict.fromkeys(map(str, each)))
@@ -98,5 +100,7 @@ def _of_step(node: Node) -> tuple[Selectivity, str]:
             return "any", "counts a tuple for many keys, or for none"
         case OPlus():
             return "any", "hands out what the user's functions return"
+        case Join():
+            return "any", "pairs a tuple with any number of others"
         case _:
             raise InternalError(f"no selectivity is known for {type(node).__name__}")

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidegate.compile.expression_shape import columns_made
+from tidegate.compile.place_join import place_join
 from tidegate.compile.plan import Place, Plan, Stage
 from tidegate.errors import InternalError
 from tidegate.query.keys import Each, KeyFunction
 from tidegate.query.nodes import (
     Filter,
+    Join,
     MapBatches,
     Node,
     OPlus,
@@ -92,6 +94,8 @@ def _in_process(node: Node) -> Stage:
             return Stage(
                 node, Place.PYTHON, "the user's functions on columns of settled tuples, by their shards' owners"
             )
+        case Join():
+            return Stage(node, *place_join(node))
         case Union():
             return Stage(node, Place.KERNEL, "the gate merges its branches")
         case _:

@@ -6,12 +6,24 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from tidegate.compile.join_columns import cut_join, read_by_join
 from tidegate.compile.plan import Plan
 from tidegate.compile.prune_columns import read_by
 from tidegate.compile.rewrite import rewrite
 from tidegate.errors import InternalError
 from tidegate.query import expressions
-from tidegate.query.nodes import Filter, MapBatches, Node, OPlus, Select, Union, WindowAggregate, WithColumns, walk
+from tidegate.query.nodes import (
+    Filter,
+    Join,
+    MapBatches,
+    Node,
+    OPlus,
+    Select,
+    Union,
+    WindowAggregate,
+    WithColumns,
+    walk,
+)
 
 
 def read_used_columns(plan: Plan) -> Plan:
@@ -52,7 +64,7 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
         schema = kept[id(next(originals))]
         if isinstance(node, MapBatches | WindowAggregate | OPlus) or schema.equals(node.schema):
             return node
-        return replace(node, schema=schema)
+        return cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
 
     return rewrite(query, cut)
 
@@ -74,6 +86,8 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
             return set(before.names)
         case WindowAggregate():
             return read_by(node)
+        case Join():
+            return read_by_join(node, upstream, wanted)
         case _:
             raise InternalError(f"what {type(node).__name__} reads is not known")
 

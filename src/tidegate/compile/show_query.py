@@ -12,6 +12,7 @@ from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean,
 from tidegate.query.durations import format_duration
 from tidegate.query.nodes import (
     Filter,
+    Join,
     MapBatches,
     Node,
     OPlus,
@@ -88,8 +89,17 @@ def _show(node: Node) -> tuple[str, str]:
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
         case OPlus():
             return "apply", show_o_plus(node)
+        case Join():
+            return "join", _join(node)
         case _:
             raise InternalError(f"no text is known for {type(node).__name__}")
+
+
+def _join(node: Join) -> str:
+    on = _listed(name if name == other else f"{name} = {other}" for name, other in node.on)
+    near = f"window {node.window}" if node.within_us is None else f"within {format_duration(node.within_us)}"
+    where = f"where {node.where}" if node.where is not None else ""
+    return "; ".join(filter(None, (on and f"on {on}", near, where)))
 
 
 def _columns(node: Node) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
-from tidegate.query.nodes import Node, OPlus, WindowAggregate, walk
+from tidegate.query.nodes import OPlus, refuse_refined, walk
 from tidegate.query.records import Misfit, Record
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
@@ -150,7 +150,7 @@ class Applies(Generic[B]):
 
     def _check(self, step: str, output: object, slide: object, windows: str) -> None:
         for part in self.parts:
-            check_not_refined(part.stream.node, step)
+            refuse_refined(step, part.stream.node)
         if windows not in ("multi", "single"):
             raise QueryError(f"step '{step}': windows is 'multi' or 'single'; got {windows!r}")
         if self.window is None:
@@ -232,16 +232,6 @@ class GatheredWindows(Applies[B]):
 
     parts: tuple[Keyed[B], ...]
     window: Window
-
-
-def check_not_refined(query: Node, step: str) -> None:
-    """Refuse to read a stateful step whose results may be refined."""
-    for upstream in walk(query):
-        if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
-            raise QueryError(
-                f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
-                "stateful step of a query may"
-            )
 
 
 def _initial(step: str, schema: pa.Schema, given: Mapping[str, Any]) -> Record:

@@ -12,8 +12,9 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
-from tidegate.query.apply import Applies, Unbounded, check_not_refined
+from tidegate.query.apply import Applies, Unbounded
 from tidegate.query.durations import Duration, parse_duration
+from tidegate.query.joins import SUFFIXES, On, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import (
     Filter,
@@ -25,6 +26,7 @@ from tidegate.query.nodes import (
     WindowAggregate,
     WithColumns,
     apply_stateless,
+    refuse_refined,
     walk,
 )
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema
@@ -119,6 +121,49 @@ class Builder:
                 )
         return type(self)(Union(step, (self.node, *(other.node for other in others)), self.schema, self.time))
 
+    def join(
+        self,
+        right: Builder,
+        *,
+        on: On | None = None,
+        within: Duration | None = None,
+        window: Duration | None = None,
+        every: Duration | None = None,
+        where: Callable[[Any, Any], Any] | nw.Expr | None = None,
+        suffixes: tuple[str, str] = SUFFIXES,
+        bands: bool = True,
+        name: str | None = None,
+    ) -> Self:
+        """Pair each tuple with those of another stream, or of this one, that are near in time and fit.
+
+        ``within`` pairs tuples at most so far apart, at the later of the two times. ``window`` (and ``every``) pairs
+        tuples once for each window they share, at its end − 1 µs, with ``window_start`` and ``window_end``.
+
+        ``on`` names columns that must be equal: one, a list, and in it pairs for columns of different names. Null equals
+        nothing. ``where`` is a function of two tuples, as in ``lambda l, r: (l.id != r.id) & (r.price < l.price)``, or a
+        Narwhals expression over the columns of a pair; it is asked for tuples that are near and equal in their keys. With
+        ``bands=False`` conditions on differences are not served by sorting.
+
+        The result has the event time under its name on the left, each tuple's own time with a suffix, and the columns of
+        both; of two that are called alike the right one gets its suffix, and a key of one name is there once.
+        """
+        step = self._step("join", name)
+        if not isinstance(right, Builder):
+            raise QueryError(f"step '{step}': join takes another stream; got {type(right).__name__}")
+        node = join_nodes(
+            self.node,
+            right.node,
+            step=step,
+            on=on,
+            within=within,
+            window=window,
+            every=every,
+            where=where,
+            suffixes=suffixes,
+            bands=bands,
+        )
+        return type(self)(node)
+
     def key_by(self, *keys: str | Each | KeyFunction) -> Keyed[Self]:
         """Group tuples by one or more columns, by `each` element of a list, or by `keys` of a function."""
         step = self._step("key_by", None)
@@ -182,7 +227,7 @@ class Windowed(Applies[B]):
             raise QueryError(
                 f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {_AGGREGATES}"
             )
-        check_not_refined(stream.node, step)
+        refuse_refined(step, stream.node)
         kinds = []
         for column, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):

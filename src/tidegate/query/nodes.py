@@ -18,6 +18,8 @@ from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.column_form import ColumnForm
 from tidegate.query.keys import Keys
+from tidegate.query.predicates.predicate import Predicate
+from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform
 from tidegate.query.tuple_form import TupleForm
 from tidegate.query.windows import Window
@@ -154,8 +156,42 @@ class OPlus:
     time: str
 
 
+@dataclass(frozen=True, slots=True)
+class JoinColumn:
+    """A column of a join's result: its name, and the side and column it comes from."""
+
+    name: str
+    side: Side
+    column: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """Pairs of tuples that are near in time, equal in their keys, and for which a predicate is true.
+
+    Near is at most ``within_us`` apart, and a pair's event time the later of the two; or in a ``window`` together: then the
+    pair is there once for each, at its end − 1 µs. ``bands`` lets conditions on differences be served by sorting.
+    """
+
+    name: str
+    left: Node
+    right: Node
+    on: tuple[tuple[str, str], ...]
+    within_us: int | None
+    window: Window | None
+    where: Predicate | None
+    columns: tuple[JoinColumn, ...]
+    schema: pa.Schema
+    time: str
+    bands: bool = True
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate | OPlus
+Stateful = WindowAggregate | OPlus | Join
 Node = Source | Stateless | Union | Stateful
 
 
@@ -202,6 +238,16 @@ def is_stateful(node: Node) -> TypeIs[Stateful]:
 def reads_sources(node: Stateful) -> bool:
     """Whether what a stateful node reads comes from sources alone: there lateness is decided, and nowhere else."""
     return not any(is_stateful(upstream) for upstream in walk(node) if upstream is not node)
+
+
+def refuse_refined(step: str, *inputs: Node) -> None:
+    """Refuse to read results that may be refined later."""
+    for upstream in (found for node in inputs for found in walk(node)):
+        if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
+            raise QueryError(
+                f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
+                "stateful step of a query may"
+            )
 
 
 def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:

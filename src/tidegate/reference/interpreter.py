@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, InternalError, QueryError, choices
 from tidegate.query.nodes import (
+    Join,
     Node,
     OPlus,
     Source,
@@ -26,6 +27,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import conform
 from tidegate.reference.aggregates import Tuple
+from tidegate.reference.joins import JoinLaw
 from tidegate.reference.o_plus import OPlusLaw
 from tidegate.reference.rows import NEVER
 from tidegate.reference.windows import WindowLaw
@@ -82,6 +84,8 @@ def law_of(node: Stateful) -> Law:
             return WindowLaw(node)
         case OPlus():
             return OPlusLaw(node)
+        case Join():
+            return JoinLaw(node)
         case _:
             raise InternalError(f"no law is known for {type(node).__name__}")
 

@@ -39,11 +39,13 @@ class SourceFigures:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """A whole job until ``at_seconds`` of the run's clock; of latencies, the number of results and the sum over them."""
+    """A whole job until ``at_seconds`` of the run's clock; ``latency_seconds`` is the sum of that of
+    all ``timed_results``.
+    """
 
     at_seconds: float
     regions: tuple[RegionFigures, ...]
     sources: Mapping[str, SourceFigures]
     newest: int | None
-    results: int = 0
-    result_seconds: float = 0.0
+    timed_results: int
+    latency_seconds: float

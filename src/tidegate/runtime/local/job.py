@@ -82,8 +82,8 @@ class LocalJob:
     settings: Settings = field(default_factory=Settings)
     report: Callable[[Progress], None] = lambda _: None
     latencies: Latencies = field(default_factory=Latencies)
-    scaling: Scaling | None = None
     _recent: Latencies = field(default_factory=Latencies)
+    scaling: Scaling | None = None
     _plan: Regions = field(init=False)
     _regions: list[RunningRegion] = field(default_factory=list)
     _gates: list[Gate] = field(default_factory=list)
@@ -205,7 +205,7 @@ class LocalJob:
             {name: SourceFigures(rows, self._due[name], name in self._read) for name, rows in self._rows.items()},
             self._newest if self._newest > START else None,
             self.latencies.results,
-            self.latencies.result_seconds,
+            self.latencies.total_seconds,
         )
 
     def reconfigure(

@@ -57,23 +57,20 @@ class Schedule:
 
 @dataclass(slots=True, eq=False)
 class Latencies:
-    """How many results left how late, in steps of 1 %; written by one thread. Its size does not depend on how many.
-
-    ``results`` and ``result_seconds`` are their number and the sum of their latencies: differences of both give a mean.
-    """
+    """How many results left how late, in steps of 1 %; written by one thread. Its size does not depend on how many."""
 
     max_seconds: float | None = None
     results: int = 0
-    result_seconds: float = 0.0
+    total_seconds: float = 0.0
     _counts: Array = field(default_factory=lambda: np.zeros(STEPS, np.int64))
 
     def add(self, seconds: float, results: int) -> None:
         """So many results left that late."""
         step = math.ceil(math.log(max(seconds, LEAST_SECONDS) / LEAST_SECONDS) / STEP)
         self._counts[min(step, STEPS - 1)] += results
-        self.max_seconds = max(seconds, self.max_seconds or 0.0)
         self.results += results
-        self.result_seconds += seconds * results
+        self.total_seconds += results * seconds
+        self.max_seconds = max(seconds, self.max_seconds or 0.0)
 
     def quantile(self, share: float) -> float | None:
         """The latency that this share of results did not exceed, to 1 %; None if none were measured."""

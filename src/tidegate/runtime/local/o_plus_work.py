@@ -20,8 +20,7 @@ from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
 from tidegate.runtime.local.claims import Claims
-from tidegate.runtime.local.region_work import tuples_of
-from tidegate.runtime.local.regions import Region
+from tidegate.runtime.local.regions import Region, tuples_of
 
 Array = np.ndarray[Any, Any]
 

@@ -78,10 +78,10 @@ class LocalActuator:
 def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
     """The observations of all regions over the time between two readings, with the demand on each of them."""
     regions = {region.name: region for region in before.regions}
-    results = now.results - before.results
-    latency_seconds = (now.result_seconds - before.result_seconds) / results if results > 0 else None
+    timed = now.timed_results - before.timed_results
+    latency = (now.latency_seconds - before.latency_seconds) / timed if timed else None
     seen = [
-        _observation(regions[region.name], region, before, now, began, latency_seconds)
+        _observation(regions[region.name], region, before, now, began, latency)
         for region in now.regions
         if region.name in regions
     ]

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
+from tidegate.operators.joins.shared_join import SharedJoin
 from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import OPlus, WindowAggregate
-from tidegate.query.schema import conform
+from tidegate.query.nodes import Join, OPlus, WindowAggregate
 from tidegate.runtime.local.claims import Claims
-from tidegate.runtime.local.regions import Feed, Region
+from tidegate.runtime.local.join_work import JoinWork
+from tidegate.runtime.local.o_plus_work import OPlusWork
+from tidegate.runtime.local.regions import Region, tuples_of
 
 
 class Work(Protocol):
@@ -79,22 +81,11 @@ def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
         case WindowAggregate():
             return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
         case OPlus():
-            # Imported here: it needs this file.
-            from tidegate.runtime.local.o_plus_work import OPlusWork
-
             return OPlusWork.fresh(region, region.operator)
+        case Join():
+            return JoinWork(region, SharedJoin(region.operator))
         case _:
             raise InternalError(f"no work is known for {type(region.operator).__name__}")
-
-
-def tuples_of(region: Region, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
-    """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
-    for feed in region.inputs:
-        for batch in (segment.late[feed.input], segment.batches[feed.input]):
-            if batch is not None and batch.num_rows:
-                table = pa.Table.from_batches([batch])
-                # A region applies the steps to what it makes itself; a source hands out what it reads.
-                yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)
 
 
 @dataclass(slots=True, eq=False)

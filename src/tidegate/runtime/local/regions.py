@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.errors import InternalError
+from tidegate.gate.segment import Segment
 from tidegate.query.nodes import Node, Source, Stateful, Stateless, Union, apply_stateless, is_stateful, walk
+from tidegate.query.schema import conform
 
 OUTPUT = -1
 """The target of feeds whose tuples leave the query."""
@@ -58,6 +60,16 @@ class Regions:
         """The feeds that begin at a source or a region."""
         every = [feed for region in self.regions for feed in region.inputs] + list(self.outputs)
         return tuple(feed for feed in every if feed.origin is origin or feed.origin == origin)
+
+
+def tuples_of(region: Region, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
+    """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
+    for feed in region.inputs:
+        for batch in (segment.late[feed.input], segment.batches[feed.input]):
+            if batch is not None and batch.num_rows:
+                table = pa.Table.from_batches([batch])
+                # A region applies the steps to what it makes itself; a source hands out what it reads.
+                yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)
 
 
 def regions_of(query: Node) -> Regions:

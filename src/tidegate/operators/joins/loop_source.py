@@ -1,0 +1,296 @@
+"""The loop that tries pairs, as Python source for Numba.
+
+The *new* tuples are those of one side that have come, the *stored* ones those of the other side that they meet. For each
+stretch of stored tuples and each new tuple, the loop first counts the stored ones that fit, without branches, so that the
+processor tries several at once; only where some fit it goes over them again to note them. Most pairs of most joins do not.
+
+A condition is written as two conditions, when it is *true* and when it is *false*: null is neither. Where no column holds a
+null the second is the first's opposite, which makes a second, faster loop.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tidegate.errors import InternalError
+from tidegate.query.predicates.tree import (
+    Absolute,
+    Arithmetic,
+    Both,
+    Branch,
+    Column,
+    Compare,
+    Constant,
+    Either,
+    Function,
+    IsNull,
+    Negative,
+    Opposite,
+    Side,
+    Tree,
+    can_fail,
+    columns_of,
+    walk_tree,
+)
+
+_YES, _NO = "True", "False"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopShape:
+    """What a loop is made from: the predicate, which side is new, how many keys to compare, and what to look out for."""
+
+    tree: Tree
+    new_side: Side
+    keys: int
+    checks_time: bool
+    nullable: bool
+
+    @property
+    def new_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.tree, self.new_side)
+
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        return columns_of(self.tree, 0 if self.new_side else 1)
+
+    @property
+    def texts(self) -> tuple[str | bytes, ...]:
+        """The texts that the predicate compares with, which the loop takes as codes."""
+        found = [part.value for part in walk_tree(self.tree) if isinstance(part, Constant)]
+        return tuple(dict.fromkeys(value for value in found if isinstance(value, str | bytes)))
+
+
+def loop_source(shape: LoopShape) -> str:
+    """The source of a function ``loop``; see `compiled` for what it takes and returns."""
+    writer = _Writer(shape)
+    near = ["(new_low <= stored_time[j]) & (stored_time[j] <= new_high)"] if shape.checks_time else []
+    equal = [f"(new_key{k} == stored_key{k}[j])" for k in range(shape.keys)]
+    fits = _all(*near, *equal, writer.true(shape.tree))
+    fails = _all(*near, *equal, writer.fails(shape.tree)) if can_fail(shape.tree) else _NO
+    news, stored = _arrays(shape)
+    texts = [f"text{place}" for place in range(len(shape.texts))]
+    arguments = ["lows", "highs", "starts", "stops", "at", "out_new", "out_stored"]
+    arguments += [f"all_{name}" for name in (*news, *stored)] + texts
+    failing = (
+        [
+            "            wrong = 0",
+            "            for j in range(stop - start):",
+            f"                wrong += {fails}",
+            "            if wrong:",
+            "                for j in range(stop - start):",
+            f"                    if {fails}:",
+            "                        at[0], at[1], at[2] = i, start + j, 1",
+            "                        return n",
+        ]
+        if fails != _NO
+        else []
+    )
+    lines = [
+        f"def loop({', '.join(arguments)}):",
+        "    n = 0",
+        "    for b in range(at[0], starts.size):",
+        "        for i in range(at[1], lows.size):",
+        "            start, stop = max(lows[i], starts[b]), min(highs[i], stops[b])",
+        "            if start >= stop:",
+        "                continue",
+        *(f"            {name} = all_{name}[i]" for name in news),
+        *(f"            {name} = all_{name}[start:stop]" for name in stored),
+        *failing,
+        "            hits = 0",
+        "            for j in range(stop - start):",
+        f"                hits += {fits}",
+        "            if hits:",
+        "                if n + hits > out_new.size:",
+        "                    at[0], at[1] = b, i",
+        "                    return n",
+        "                for j in range(stop - start):",
+        f"                    if {fits}:",
+        "                        out_new[n], out_stored[n] = i, start + j",
+        "                        n += 1",
+        "        at[1] = 0",
+        "    at[0] = starts.size",
+        "    return n",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _arrays(shape: LoopShape) -> tuple[list[str], list[str]]:
+    """The arrays of new and of stored tuples, in the order in which the loop takes them."""
+    news = ["new_low", "new_high"] if shape.checks_time else []
+    stored = ["stored_time"] if shape.checks_time else []
+    for names, side, columns in ((news, "new", shape.new_columns), (stored, "stored", shape.stored_columns)):
+        names += [f"{side}_key{k}" for k in range(shape.keys)]
+        for place in range(len(columns)):
+            names += [f"{side}{place}"] + ([f"{side}{place}_valid"] if shape.nullable else [])
+    return news, stored
+
+
+class _Writer:
+    """Writes the parts of a predicate as source."""
+
+    def __init__(self, shape: LoopShape) -> None:
+        self._shape = shape
+        self._names = {column: f"new{place}" for place, column in enumerate(shape.new_columns)}
+        self._names |= {column: f"stored{place}" for place, column in enumerate(shape.stored_columns)}
+
+    def true(self, tree: Tree) -> str:
+        """When a condition is true."""
+        match tree:
+            case Constant():
+                return _YES if tree.value else _NO
+            case Column():
+                return _all(self._column(tree, "_valid"), self._column(tree))
+            case Compare() if tree.left.kind == "bool":
+                same = self._same(tree)
+                return same if tree.operator == "==" else self._different(tree)
+            case Compare():
+                return _all(self.valid(tree), self._compared(tree))
+            case Both():
+                return _all(self.true(tree.left), self.true(tree.right))
+            case Either():
+                return _any(self.true(tree.left), self.true(tree.right))
+            case Opposite():
+                return self.false(tree.of)
+            case IsNull():
+                return _not(self.valid(tree.of))
+            case Branch():
+                then, otherwise = self.true(tree.then), self.true(tree.otherwise)
+                agree = _all(then, otherwise) if self._shape.nullable else _NO
+                return _any(_all(self.true(tree.condition), then), _all(self.false(tree.condition), otherwise), agree)
+            case _:
+                raise InternalError(f"no condition is known for {tree!r}")
+
+    def false(self, tree: Tree) -> str:
+        """When a condition is false."""
+        if not self._shape.nullable:
+            return _not(self.true(tree))
+        match tree:
+            case Constant():
+                return _NO if tree.value else _YES
+            case Column():
+                return _all(self._column(tree, "_valid"), _not(self._column(tree)))
+            case Compare() if tree.left.kind == "bool":
+                return self._different(tree) if tree.operator == "==" else self._same(tree)
+            case Compare():
+                return _all(self.valid(tree), _not(self._compared(tree)))
+            case Both():
+                return _any(self.false(tree.left), self.false(tree.right))
+            case Either():
+                return _all(self.false(tree.left), self.false(tree.right))
+            case Opposite():
+                return self.true(tree.of)
+            case IsNull():
+                return self.valid(tree.of)
+            case Branch():
+                then, otherwise = self.false(tree.then), self.false(tree.otherwise)
+                return _any(
+                    _all(self.true(tree.condition), then),
+                    _all(self.false(tree.condition), otherwise),
+                    _all(then, otherwise),
+                )
+            case _:
+                raise InternalError(f"no condition is known for {tree!r}")
+
+    def valid(self, tree: Tree) -> str:
+        """When a value is not null."""
+        if not self._shape.nullable:
+            return _YES
+        match tree:
+            case Column():
+                return self._column(tree, "_valid")
+            case Constant() | IsNull():
+                return _YES
+            case Arithmetic() | Compare() if tree.left.kind != "bool":
+                return _all(self.valid(tree.left), self.valid(tree.right))
+            case Negative() | Absolute():
+                return self.valid(tree.of)
+            case Function():
+                return _all(*map(self.valid, tree.arguments))
+            case _:
+                return _any(self.true(tree), self.false(tree))
+
+    def fails(self, tree: Tree) -> str:
+        """When a value cannot be computed."""
+        match tree:
+            case Column() | Constant():
+                return _NO
+            case Branch():
+                then, otherwise = self.fails(tree.then), self.fails(tree.otherwise)
+                asked = self.true(tree.condition), self.false(tree.condition)
+                return _any(
+                    self.fails(tree.condition),
+                    _all(_not(asked[1]), then),
+                    _all(_not(asked[0]), otherwise),
+                )
+            case Arithmetic(operator="//" | "%"):
+                zero = _all(self.valid(tree), f"({self._number(tree.right)} == 0)")
+                return _any(self.fails(tree.left), self.fails(tree.right), zero)
+            case Arithmetic() | Compare() | Both() | Either():
+                return _any(self.fails(tree.left), self.fails(tree.right))
+            case Function():
+                return _any(*map(self.fails, tree.arguments))
+            case _:
+                return self.fails(tree.of)
+
+    def _same(self, tree: Compare) -> str:
+        left, right = tree.left, tree.right
+        return _any(_all(self.true(left), self.true(right)), _all(self.false(left), self.false(right)))
+
+    def _different(self, tree: Compare) -> str:
+        left, right = tree.left, tree.right
+        return _any(_all(self.true(left), self.false(right)), _all(self.false(left), self.true(right)))
+
+    def _compared(self, tree: Compare) -> str:
+        wide = "float" in (tree.left.kind, tree.right.kind)
+        return f"({self._number(tree.left, wide)} {tree.operator} {self._number(tree.right, wide)})"
+
+    def _number(self, tree: Tree, wide: bool = False) -> str:
+        """A number, or the code of a text; ``wide`` asks for a float."""
+        if wide and tree.kind == "int":
+            return f"float({self._number(tree)})" if not isinstance(tree, Constant) else repr(float(tree.value))
+        match tree:
+            case Constant(value=str() | bytes() as text):
+                return f"text{self._shape.texts.index(text)}"
+            case Constant(value=float() as value) if not math.isfinite(value):
+                return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
+            case Constant():
+                return f"({tree.value!r})"
+            case Column():
+                return self._column(tree)
+            case Negative():
+                return f"(-{self._number(tree.of)})"
+            case Absolute():
+                return f"abs({self._number(tree.of)})"
+            case Function():
+                return f"np.{tree.name}({', '.join(self._number(each, wide=True) for each in tree.arguments)})"
+            case Arithmetic():
+                wide = tree.kind == "float"
+                return f"({self._number(tree.left, wide)} {tree.operator} {self._number(tree.right, wide)})"
+            case _:
+                raise InternalError(f"{tree!r} is no number")
+
+    def _column(self, column: Column, what: str = "") -> str:
+        if what == "_valid" and not self._shape.nullable:
+            return _YES
+        name = self._names[column]
+        return f"{name}{what}" + ("" if column.side == self._shape.new_side else "[j]")
+
+
+def _all(*conditions: str) -> str:
+    kept = [condition for condition in dict.fromkeys(conditions) if condition != _YES]
+    if _NO in kept:
+        return _NO
+    return kept[0] if len(kept) == 1 else f"({' & '.join(kept)})" if kept else _YES
+
+
+def _any(*conditions: str) -> str:
+    kept = [condition for condition in dict.fromkeys(conditions) if condition != _NO]
+    if _YES in kept:
+        return _YES
+    return kept[0] if len(kept) == 1 else f"({' | '.join(kept)})" if kept else _NO
+
+
+def _not(condition: str) -> str:
+    return {_YES: _NO, _NO: _YES}.get(condition, f"(not {condition})")

@@ -1,0 +1,85 @@
+"""Which event times a tuple may be paired with, and how long it is needed for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tidegate.query.windows import Window
+
+Array = np.ndarray[Any, Any]
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+class Near(Protocol):
+    """When two tuples are near."""
+
+    @property
+    def span(self) -> int:
+        """How far apart two tuples can be."""
+        ...
+
+    def least_time(self, watermark: int | None) -> int:
+        """The earliest time at which a tuple may still be part of a result."""
+        ...
+
+    def least_arriving(self, watermark: int | None) -> int:
+        """The earliest time at which a tuple that arrives may still be part of a result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """At most some microseconds apart."""
+
+    distance: int
+
+    @property
+    def span(self) -> int:
+        return self.distance
+
+    def least_time(self, watermark: int | None) -> int:
+        return _LEAST if watermark is None else max(watermark - self.distance, _LEAST)
+
+    def least_arriving(self, watermark: int | None) -> int:
+        return _LEAST if watermark is None else watermark
+
+    def times(self, times: Array) -> tuple[Array, Array]:
+        """The first and last time that each may be paired with."""
+        distance = min(self.distance, _MOST)
+        with np.errstate(over="ignore"):
+            low = np.where(times < _LEAST + distance, _LEAST, times - distance)
+            high = np.where(times > _MOST - distance, _MOST, times + distance)
+        return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """In a window together."""
+
+    window: Window
+
+    @property
+    def span(self) -> int:
+        return self.window.size
+
+    def least_time(self, watermark: int | None) -> int:
+        return _LEAST if watermark is None else max(self.window.first_open(watermark) * self.window.every, _LEAST)
+
+    def least_arriving(self, watermark: int | None) -> int:
+        return self.least_time(watermark)
+
+    def windows(self, times: Array, first: int, last: int) -> tuple[Array, Array]:
+        """The first and last window of each time, of those from ``first`` to ``last``."""
+        return (
+            np.maximum((times - self.window.size) // self.window.every + 1, first),
+            np.minimum(times // self.window.every, last),
+        )
+
+    def times(self, times: Array, first: int, last: int) -> tuple[Array, Array]:
+        """The first and last time with which each shares one of the windows from ``first`` to ``last``."""
+        begin, end = self.windows(times, first, last)
+        return begin * self.window.every, end * self.window.every + (self.window.size - 1)

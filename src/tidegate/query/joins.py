@@ -1,0 +1,159 @@
+"""Building a join: its keys, what its results are called, and the checks that name the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.errors import QueryError, choices
+from tidegate.query.durations import Duration, parse_duration
+from tidegate.query.nodes import Join, JoinColumn, Node, refuse_refined
+from tidegate.query.predicates.predicate import predicate_of
+from tidegate.query.predicates.tree import LEFT, RIGHT, Column, kind_of
+from tidegate.query.schema import check_unique, column_type, is_integer, is_scalar, normal_schema
+from tidegate.query.windows import Window
+
+On = str | Sequence[str | tuple[str, str]]
+SUFFIXES = ("_left", "_right")
+
+
+def join_nodes(
+    left: Node,
+    right: Node,
+    *,
+    step: str,
+    on: On | None,
+    within: Duration | None,
+    window: Duration | None,
+    every: Duration | None,
+    where: Any,
+    suffixes: tuple[str, str],
+    bands: bool,
+) -> Join:
+    """A checked join."""
+    refuse_refined(step, left, right)
+    if left.schema.field(left.time).type != right.schema.field(right.time).type:
+        raise QueryError(
+            f"step '{step}': the event times have different types, {left.schema.field(left.time).type} on the left and "
+            f"{right.schema.field(right.time).type} on the right; cast one"
+        )
+    within_us, windows = _extent(step, within, window, every)
+    keys = _keys(step, on, left.schema, right.schema)
+    columns = _columns(left, right, keys, suffixes, step)
+    pair = pa.schema([(column.name, _type(column, left, right)) for column in columns])
+    predicate = None
+    if where is not None:
+        named = {
+            column.name: Column(column.side, column.column, kind)
+            for column in columns
+            if (kind := kind_of(_type(column, left, right))) is not None
+        }
+        predicate = predicate_of(where, left.schema, right.schema, pair, named, step)
+    moment = left.schema.field(left.time).type
+    fields = [(left.time, moment)]
+    if windows is not None:
+        fields += [("window_start", moment), ("window_end", moment)]
+    fields += [(field.name, field.type) for field in pair]
+    check_unique((name for name, _ in fields), step)
+    return Join(
+        step,
+        left,
+        right,
+        keys,
+        within_us,
+        windows,
+        predicate,
+        columns,
+        normal_schema(pa.schema(fields), step),
+        left.time,
+        bands,
+    )
+
+
+def _extent(
+    step: str, within: Duration | None, window: Duration | None, every: Duration | None
+) -> tuple[int | None, Window | None]:
+    """How far apart in time tuples may be: a distance, or windows."""
+    if (within is None) == (window is None):
+        raise QueryError(
+            f"step '{step}': say how far apart in time a pair may be, either within='30 seconds' or, for pairs that "
+            "share windows, window='1 minute', every='30 seconds'"
+        )
+    if window is None:
+        if every is not None:
+            raise QueryError(f"step '{step}': every={every!r} goes with window=..., not with within=...")
+        distance = parse_duration(within or 0, f"step '{step}': within")
+        if distance < 0:
+            raise QueryError(f"step '{step}': within must not be negative; got {within!r}")
+        return distance, None
+    size = parse_duration(window, f"step '{step}': window")
+    shape = Window(size, parse_duration(every, f"step '{step}': every") if every is not None else size)
+    shape.check(step)
+    return None, shape
+
+
+def _keys(step: str, on: On | None, left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str], ...]:
+    """The pairs of columns that must be equal."""
+    given = () if on is None else (on,) if isinstance(on, str) else tuple(on)
+    if on is not None and not given:
+        raise QueryError(f"step '{step}': on=[] names no column; leave it out to join by the predicate alone")
+    keys = []
+    for key in given:
+        pair = (key, key) if isinstance(key, str) else key
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise QueryError(
+                f"step '{step}': on takes a column, or a list of columns and of pairs of them, as in "
+                f"on=['city', ('src', 'caller')]; got {key!r}"
+            )
+        kinds = column_type(left, pair[0], f"{step}, left"), column_type(right, pair[1], f"{step}, right")
+        if not _comparable(*kinds):
+            raise QueryError(
+                f"step '{step}': '{pair[0]}' ({kinds[0]}) on the left and '{pair[1]}' ({kinds[1]}) on the right cannot be "
+                "compared as keys; cast one so that both are integers, floats, or of one type"
+            )
+        keys.append((pair[0], pair[1]))
+    return tuple(keys)
+
+
+def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
+    if not (is_scalar(left) and is_scalar(right)):
+        return False
+    integers, floats = (
+        is_integer(left) and is_integer(right),
+        pa.types.is_floating(left) and pa.types.is_floating(right),
+    )
+    return left == right or integers or floats
+
+
+def _columns(
+    left: Node, right: Node, keys: tuple[tuple[str, str], ...], suffixes: tuple[str, str], step: str
+) -> tuple[JoinColumn, ...]:
+    """What a pair's columns are called.
+
+    Each side's own event time gets that side's suffix. A key of one name on both sides is there once, as the left tuple
+    has it. Of other columns of one name the right one gets its suffix.
+    """
+    if not (isinstance(suffixes, tuple) and len(suffixes) == 2 and all(isinstance(each, str) for each in suffixes)):
+        raise QueryError(f"step '{step}': suffixes are two texts, as in {SUFFIXES}; got {suffixes!r}")
+    shared = {name for name, other in keys if name == other}
+    made = [JoinColumn(left.time + suffixes[0], LEFT, left.time)]
+    made += [JoinColumn(name, LEFT, name) for name in left.schema.names if name != left.time]
+    taken = {left.time, *(column.name for column in made)}
+    made.append(JoinColumn(right.time + suffixes[1], RIGHT, right.time))
+    for name in right.schema.names:
+        if name != right.time and name not in shared:
+            made.append(JoinColumn(name + suffixes[1] if name in taken else name, RIGHT, name))
+    names = [column.name for column in made]
+    twice = {name for name in [left.time, *names] if [left.time, *names].count(name) > 1}
+    if twice:
+        raise QueryError(
+            f"step '{step}': the result would have two columns called {choices(sorted(twice))}; choose other suffixes than "
+            f"{suffixes} or rename a column before the join"
+        )
+    return tuple(made)
+
+
+def _type(column: JoinColumn, left: Node, right: Node) -> pa.DataType:
+    return (left, right)[column.side].schema.field(column.column).type

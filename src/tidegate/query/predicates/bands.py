@@ -1,0 +1,141 @@
+"""Band conditions: a column of one tuple lies within constants of a column of the other, so sorting finds the pairs.
+
+``abs(l.x - r.a) <= 10``, ``r.a - 10 <= l.x <= r.a + 10``, ``-5 < l.x - r.a`` and the like are read as bounds of the
+difference ``l.x - r.a``. The bounds may be a little too wide, never too narrow: whoever uses them still asks the predicate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.query.predicates.tree import (
+    Absolute,
+    Arithmetic,
+    Column,
+    Compare,
+    Constant,
+    Negative,
+    Tree,
+    can_fail,
+    conjuncts,
+)
+
+_SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """``low ≤ left − right ≤ high``; ``scale`` is the sum of the constants' sizes, from which rounding is bounded."""
+
+    left: Column
+    right: Column
+    low: float
+    high: float
+    scale: float = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether both columns are whole numbers."""
+        return self.left.kind == self.right.kind == "int"
+
+    def __str__(self) -> str:
+        return f"{self.left} - {self.right} from {_plain(self.low)} to {_plain(self.high)}"
+
+
+def band_of(tree: Tree) -> Band | None:
+    """The narrowest band with two ends that a predicate demands; None if there is none.
+
+    A predicate that may fail has no band: pairs outside it would not be tried, and their failure not be seen.
+
+    >>> l, r = Column(0, "x", "int"), Column(1, "a", "int")
+    >>> str(band_of(Compare("<=", Absolute(Arithmetic("-", l, r, "int"), "int"), Constant(10, "int"))))
+    'l.x - r.a from -10 to 10'
+    """
+    if can_fail(tree):
+        return None
+    found: dict[tuple[str, str], Band] = {}
+    for bounds in (bound for condition in conjuncts(tree) for bound in _bounds(condition)):
+        key = bounds.left.name, bounds.right.name
+        held = found.get(key, bounds)
+        found[key] = Band(
+            held.left,
+            held.right,
+            max(held.low, bounds.low),
+            min(held.high, bounds.high),
+            max(held.scale, bounds.scale),
+        )
+    closed = [band for band in found.values() if math.isfinite(band.low) and math.isfinite(band.high)]
+    return min(closed, key=lambda band: band.high - band.low, default=None)
+
+
+def _bounds(condition: Tree) -> Iterator[Band]:
+    """The bounds that one comparison puts on the difference of a left and a right column."""
+    if not isinstance(condition, Compare) or condition.operator not in _SWAPPED:
+        return
+    for operator, one, other in (
+        (condition.operator, condition.left, condition.right),
+        (_SWAPPED[condition.operator], condition.right, condition.left),
+    ):
+        if isinstance(one, Absolute):
+            limit = _linear(other)
+            if limit is not None and not limit.terms and operator in ("<", "<=", "=="):
+                yield from _between(_linear(one.of), -limit.constant, limit.constant, limit.scale)
+            return
+    left, right = _linear(condition.left), _linear(condition.right)
+    if left is None or right is None:
+        return
+    low = 0.0 if condition.operator in (">", ">=", "==") else -math.inf
+    high = 0.0 if condition.operator in ("<", "<=", "==") else math.inf
+    yield from _between(left.plus(right, -1), low, high, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """A sum of columns, each times a whole number, and a constant."""
+
+    terms: dict[Column, int]
+    constant: float
+    scale: float
+
+    def plus(self, other: _Linear, sign: int) -> _Linear:
+        terms = dict(self.terms)
+        for column, factor in other.terms.items():
+            terms[column] = terms.get(column, 0) + sign * factor
+        kept = {column: factor for column, factor in terms.items() if factor}
+        return _Linear(kept, self.constant + sign * other.constant, self.scale + other.scale)
+
+
+def _linear(tree: Tree) -> _Linear | None:
+    match tree:
+        case Column(kind="int" | "float"):
+            return _Linear({tree: 1}, 0.0, 0.0)
+        case Constant(kind="int" | "float") if not isinstance(tree.value, str | bytes):
+            return _Linear({}, float(tree.value), abs(float(tree.value)))
+        case Negative():
+            of = _linear(tree.of)
+            return None if of is None else _Linear({}, 0.0, 0.0).plus(of, -1)
+        case Arithmetic(operator="+" | "-"):
+            left, right = _linear(tree.left), _linear(tree.right)
+            if left is None or right is None:
+                return None
+            return left.plus(right, 1 if tree.operator == "+" else -1)
+        case _:
+            return None
+
+
+def _between(sum_: _Linear | None, low: float, high: float, scale: float) -> Iterator[Band]:
+    """The band of ``low ≤ sum ≤ high``, if the sum is a left column less a right one, or the reverse."""
+    if sum_ is None or sorted(sum_.terms.values()) != [-1, 1] or {column.side for column in sum_.terms} != {0, 1}:
+        return
+    left, right = sorted(sum_.terms, key=lambda column: column.side)
+    low, high = low - sum_.constant, high - sum_.constant
+    if sum_.terms[left] < 0:
+        low, high = 0.0 - high, 0.0 - low
+    if not (math.isnan(low) or math.isnan(high)):
+        yield Band(left, right, low, high, scale + sum_.scale)
+
+
+def _plain(value: float) -> str:
+    return f"{value + 0.0:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:g}"

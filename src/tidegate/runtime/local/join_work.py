@@ -1,0 +1,76 @@
+"""What the instances of a region that joins do with a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidegate.gate.ready import END, START
+from tidegate.gate.segment import Segment
+from tidegate.operators.joins.shared_join import Lifted, SharedJoin
+from tidegate.operators.shared_windows import Array
+from tidegate.runtime.local.claims import Claims
+from tidegate.runtime.local.regions import Region, tuples_of
+
+
+@dataclass(slots=True, eq=False)
+class JoinWork:
+    """A join: each segment is read once; its pairs are tried by all instances, each its share."""
+
+    region: Region
+    state: SharedJoin
+    _reading: Claims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reading = Claims("read", self._read)
+
+    @property
+    def held(self) -> SharedJoin:
+        return self.state
+
+    @property
+    def settles(self) -> bool:
+        return self.state.node.window is not None
+
+    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+        if segment.rows:
+            self._reading.take_up(segment)
+        if not self.may_hand_out(segment):
+            return
+        self._reading.finish(segment.index)
+        if self.settles:
+            yield from self.state.pairs_expired(segment.index, _known(segment.since), _known(segment.watermark), owned)
+        elif segment.rows:
+            yield from self.state.pairs_within(segment.index, self._reading.result(segment), owned)
+
+    def may_hand_out(self, segment: Segment) -> bool:
+        window = self.state.node.window
+        if window is None:
+            return segment.rows > 0 or segment.watermark == END
+        return window.first_open(segment.since) != window.first_open(segment.watermark)
+
+    def join(self, instance: int, number: int, watermark: int) -> None:
+        self.state.join(instance, number, _known(watermark))
+
+    def leave(self, instance: int) -> None:
+        self.state.leave(instance)
+
+    def passed(self, instance: int, number: int, watermark: int) -> None:
+        self.state.passed(instance, number, _known(watermark))
+        self.state.compact()
+
+    def abort(self) -> None:
+        """Nobody waits but for reading a segment, which ends."""
+
+    def _read(self, segment: Segment) -> Lifted:
+        sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        for feed, table in tuples_of(self.region, segment):
+            sides[feed.side].append(table)
+        return self.state.lift(segment.index, sides, _known(segment.since))
+
+
+def _known(watermark: int) -> int | None:
+    """A watermark, or None before anything is known."""
+    return None if watermark == START else watermark

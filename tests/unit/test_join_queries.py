@@ -1,0 +1,95 @@
+"""Building joins: what results are called, and what is refused with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.errors import QueryError, UnsupportedError
+
+TIME = pa.timestamp("us")
+LEFT = {"ts": TIME, "id": pa.int64(), "k": pa.string(), "x": pa.float64()}
+RIGHT = {"at": TIME, "id": pa.int64(), "k": pa.string(), "tags": pa.list_(pa.string())}
+
+
+def streams() -> tuple[tg.Stream, tg.Stream]:
+    return tg.stream(LEFT, time="ts", name="left"), tg.stream(RIGHT, time="at", name="right")
+
+
+def test_results_have_both_tuples_columns() -> None:
+    left, right = streams()
+    assert left.join(right, on="k", within=5).schema.names == [
+        "ts", "ts_left", "id", "k", "x", "at_right", "id_right", "tags",
+    ]  # fmt: skip
+    shared = left.join(left, on=["k", ("id", "id")], window=5, every=2, suffixes=("_a", "_b"))
+    assert shared.schema.names == ["ts", "window_start", "window_end", "ts_a", "id", "k", "x", "ts_b", "x_b"]
+    assert shared.time == "ts"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "either within='30 seconds' or"),
+        ({"within": 5, "window": 5}, "either within='30 seconds' or"),
+        ({"within": -1}, "must not be negative"),
+        ({"within": 5, "every": 2}, "goes with window"),
+        ({"window": 5, "every": 7}, "tuples between windows would be lost"),
+        ({"within": 5, "on": "z"}, "left': unknown column 'z'; the stream has 'ts', 'id', 'k', 'x'"),
+        ({"within": 5, "on": []}, "names no column"),
+        ({"within": 5, "on": [("k", "id")]}, "cannot be compared as keys"),
+        ({"within": 5, "on": [("k", "tags")]}, "cannot be compared as keys"),
+        ({"within": 5, "on": [("k", "k", "k")]}, "a list of columns and of pairs"),
+        ({"within": 5, "where": "l.x < r.x"}, "where is a function of two tuples"),
+        ({"within": 5, "where": nw.col("id").sum() > 3}, "looks at other rows"),
+        ({"within": 5, "where": nw.col("id") + 1}, "true or false"),
+        ({"within": 5, "where": nw.col("nope") > 1}, "unknown column 'nope'"),
+        ({"within": 5, "suffixes": ("", "_right")}, "two columns called 'ts'"),
+        ({"within": 5, "suffixes": "_right"}, "suffixes are two texts"),
+    ],
+)
+def test_mistakes_are_found_when_a_join_is_built(options: dict[str, Any], message: str) -> None:
+    left, right = streams()
+    with pytest.raises(QueryError, match=message):
+        left.join(right, **options)
+
+
+def test_times_of_different_types_and_refined_results_are_refused() -> None:
+    left, _ = streams()
+    zoned = tg.stream({"ts": pa.timestamp("us", tz="UTC")}, time="ts")
+    with pytest.raises(QueryError, match="the event times have different types"):
+        left.join(zoned, within=5)
+    refined = left.key_by("k").window(5, lateness=5).aggregate(n=tg.count())
+    with pytest.raises(QueryError, match="only the last stateful step"):
+        left.join(refined, within=5)
+    with pytest.raises(QueryError, match="join takes another stream"):
+        left.join(left.key_by("k"), within=5)  # type: ignore[arg-type]
+
+
+def test_a_join_is_refused_on_spark_for_now() -> None:
+    left, right = streams()
+    with pytest.raises(UnsupportedError, match="joins on Spark are not supported yet; it has 'pairs'"):
+        left.join(right, within=5, name="pairs").to_spark()
+
+
+def test_explain_shows_a_join() -> None:
+    left, right = streams()
+    query = left.join(right, on=["k", ("id", "id")], within="3 seconds", where=lambda l, r: l.x > 2, name="pairs")
+    shown = " ".join(query.explain(runtime="local").split())
+    assert "reads 1, 2; on k, id; within 3 seconds; where l.x > 2" in shown
+    assert "pairs found by key; the predicate is compiled" in shown
+
+
+def test_columns_that_nobody_wants_are_not_read() -> None:
+    from tidegate.compile.compiler import compile_query
+    from tidegate.query.nodes import Join, sources, walk
+
+    left, right = streams()
+    query = left.join(right, within=5, where=lambda l, r: l.x > r.id).key_by("k").window(9).aggregate(n=tg.count())
+    plan = compile_query(query.node, "local")
+    assert [source.schema.names for source in sources(plan.query)] == [["ts", "k", "x"], ["at", "id"]]
+    join = next(node for node in walk(plan.query) if isinstance(node, Join))
+    assert join.schema.names == ["ts", "k"]

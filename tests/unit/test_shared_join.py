@@ -1,0 +1,97 @@
+"""The state of a join: bounded by the window, forgotten in time, and the same whoever looks at it when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.operators.joins import text_codes
+from tidegate.operators.joins.adjacent import alike
+from tidegate.operators.joins.row_store import RowStore
+from tidegate.operators.joins.shared_join import SharedJoin
+from tidegate.operators.joins.text_codes import TextCodes
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
+SEGMENT = 100
+JOINS: dict[str, dict[str, Any]] = {
+    "all pairs": {"within": 300, "where": lambda l, r: l.n > r.n + 10**9},
+    "by band": {"within": 300, "where": lambda l, r: abs(l.n - r.n) <= 3},
+    "by key": {"within": 300, "on": "k"},
+    "windows by key": {"window": 300, "every": 100, "on": "k"},
+    "windows": {"window": 300, "every": 100, "where": lambda l, r: l.n > r.n + 10**9},
+}
+
+
+def segment(number: int) -> pa.Table:
+    times = number * SEGMENT + np.arange(SEGMENT)
+    names = [f"{number}-{place % 10}" for place in range(SEGMENT)]
+    return pa.table(
+        [pa.array(times).cast(SCHEMA.field("ts").type), pa.array(times * 7 % 1000), pa.array(names)], schema=SCHEMA
+    )
+
+
+@pytest.mark.parametrize("kind", JOINS)
+def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_codes, "LEAST", 50)
+    stream = tg.stream(SCHEMA, time="ts")
+    node = stream.join(stream, **JOINS[kind]).node
+    state = SharedJoin(node)  # type: ignore[arg-type]  # it is a join
+    state._codes._limit = 50
+    state.join(0, -1, None)
+    held, taken, texts = [], [], []
+    for number in range(120):
+        before, after = (number * SEGMENT if number else None), (number + 1) * SEGMENT
+        lifted = state.lift(number, ([segment(number)], [segment(number)]), before)
+        if node.window is None:  # type: ignore[union-attr]
+            list(state.pairs_within(number, lifted, None))
+        else:
+            list(state.pairs_expired(number, before, after, None))
+        state.passed(0, number, after)
+        state.compact()
+        held.append(state.rows)
+        taken.append(state.bytes)
+        texts.append(len(state._codes._codes))
+    assert max(held) <= 2 * (300 + 2 * SEGMENT)
+    assert max(taken[60:]) <= 1.05 * max(taken[20:60]), "memory grows"
+    assert max(texts) <= 250
+    state.passed(0, 120, 2**63 - 1)
+    assert state.rows == 0
+
+
+def test_rows_are_found_by_number_across_batches() -> None:
+    rows = RowStore(pa.schema([("n", pa.int64())]))
+    for first in range(0, 90, 10):
+        rows = rows.with_rows(first, pa.record_batch({"n": np.arange(first, first + 10)}))
+    wanted = np.array([85, 3, 44, 3, 0, 89])
+    assert rows.take(wanted).column("n").to_pylist() == wanted.tolist()
+    chosen = rows.mergeable()
+    assert chosen == range(9)
+    merged = rows.replaced(rows.firsts[0], rows.firsts[-1], rows.merged(chosen))
+    assert (len(merged.batches), merged.take(wanted).column("n").to_pylist()) == (1, wanted.tolist())
+    later = rows.from_number(35)
+    assert later.firsts[0] == 30
+    assert later.take(wanted[:1]).column("n").to_pylist() == [85]
+
+
+def test_neighbours_are_merged_a_few_at_a_time() -> None:
+    assert alike([100] * 7, 10_000) is None
+    assert alike([5000, *[100] * 9, 3], 10_000) == range(1, 10)
+    assert alike([5000, *[100] * 9], 850) == range(1, 9)
+
+
+def test_codes_of_texts_in_use_are_kept() -> None:
+    codes = TextCodes(["a"])
+    first = codes.encode(pa.array(["a", "b", None, "c"]))
+    codes._limit = 0
+    with codes.in_use():
+        codes.forget_unused(list)
+    assert codes.encode(pa.array(["c"]))[0] == first[3]
+    codes._limit = 0
+    codes.forget_unused(lambda: [first[:2]])
+    again = codes.encode(pa.array(["a", "b", "c"]))
+    assert again[:2].tolist() == first[:2].tolist()
+    assert again[2] > first[3]
