@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,12 @@ def lost(scaling: Scaling) -> list[str]:
     return [each.text for each in scaling.notices if each.notice is Notice.INSTANCES_LOST]
 
 
-def kill_an_executor() -> None:
-    """Kill the process of an executor of ours."""
+def kill_executors() -> None:
+    """Kill the processes of our executors; one that was released may still be on its way out."""
     for child in psutil.Process().children(recursive=True):
-        if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
-            child.kill()
-            return
+        with suppress(psutil.NoSuchProcess):
+            if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+                child.kill()
 
 
 def story(root: Path) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def story(root: Path) -> dict[str, Any]:
         for executors, following in ((1, 0.0), (2, HIGH), (1, 0.0)):
             rate[0] = following
             went.append(wait_for(lambda count=executors: ids().size() == count, PATIENCE_SECONDS))  # type: ignore[misc]
-        kill_an_executor()
+        kill_executors()
         went.append(wait_for(lambda: bool(lost(scaling)), PATIENCE_SECONDS))
         rate[0] = HIGH / 4
         rows = load.rows
