@@ -43,6 +43,7 @@ class Row:
     tuples: int
     comparisons: int
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     output_rows: int = -1
     state_bytes: int = 0
 
@@ -53,6 +54,7 @@ class Row:
             "tuples_per_second": round(self.tuples / statistics.median(self.seconds)),
             "comparisons_per_second": round(statistics.median(rates)),
             "spread": [round(rates[0]), round(rates[-1])],
+            "comparisons_per_cpu_second": round(self.comparisons / statistics.median(self.cpu_seconds)),
             "output_rows": self.output_rows,
             "state_bytes": self.state_bytes,
         }
@@ -181,13 +183,16 @@ def _report(
         run(Row(engine, sides.tuples, comparisons))
     for _ in range(options.runs):
         for engine, run in engines.items():
+            began = time.process_time()
             run(made[engine])
+            made[engine].cpu_seconds.append(time.process_time() - began)
     rows = [row.as_json() for row in made.values()]
     print(f"{name}: {sides.tuples:,} tuples, {sides.window:,} a side in the window, {comparisons:,} pairs near in time")
     for row in rows:
         spread = " – ".join(f"{each / 1e9:.2f}" for each in row["spread"])
         print(
             f"{row['engine']:>28}  {row['comparisons_per_second'] / 1e9:8.2f} G comparisons/s  ({spread})  "
+            f"{row['comparisons_per_cpu_second'] / 1e9:6.2f} G per CPU second  "
             f"{row['tuples_per_second']:>10,} tuples/s  {row['output_rows']:>9,} pairs  {row['state_bytes'] / 1e6:6.1f} MB"
         )
     rates = {row["engine"]: row["comparisons_per_second"] for row in rows}

@@ -13,6 +13,8 @@ from tidegate.operators.joins.adjacent import alike
 Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 65_536
+FAN_IN = 4
+"""So many batches are merged: fewer than of arrays, since taking rows from many batches costs more than copying them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +42,7 @@ class RowStore:
 
     def mergeable(self) -> range | None:
         """Which batches are worth merging."""
-        return alike([batch.num_rows for batch in self.batches], MOST_ROWS)
+        return alike([batch.num_rows for batch in self.batches], MOST_ROWS, FAN_IN)
 
     def merged(self, chosen: range) -> pa.RecordBatch:
         """Some neighbours as one batch."""
