@@ -35,6 +35,10 @@ class Sides:
     def tuples(self) -> int:
         return self.left.num_rows + self.right.num_rows
 
+    def few(self, rows: int) -> Sides:
+        """The first tuples of both, to warm up with."""
+        return Sides(self.left.slice(0, rows), self.right.slice(0, rows), self.window)
+
     @property
     def near_pairs(self) -> int:
         """How many pairs are at most the window apart: what a join of all pairs has to compare."""

@@ -42,6 +42,7 @@ class Row:
     engine: str
     tuples: int
     comparisons: int
+    seed: int
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     output_rows: int = -1
@@ -70,9 +71,9 @@ def scalejoin(options: Options) -> int:
     tuples = options.tuples or 3 * WINDOW
     sides = scalejoin_sides(tuples, min(WINDOW, tuples // 3), options.seed)
     engines = {
-        "bare-loop": lambda row: _bare_loop(sides, row),
-        "tidegate-local-1": lambda row: _local(_near_query(sides, bands=False), row, 1),
-        "tidegate-local": lambda row: _local(_near_query(sides, bands=False), row, 2),
+        "bare-loop": _bare_loop,
+        "tidegate-local-1": partial(_near, bands=False, instances=1),
+        "tidegate-local": partial(_near, bands=False, instances=2),
     }
     return _report("scalejoin", sides, engines, options, ["tidegate-local/bare-loop", "tidegate-local-1/bare-loop"])
 
@@ -82,9 +83,9 @@ def bandjoin(options: Options) -> int:
     tuples = options.tuples or 2 * BAND_WINDOW
     sides = scalejoin_sides(tuples, min(BAND_WINDOW, tuples // 2), options.seed)
     engines = {
-        "tidegate-local (all pairs)": lambda row: _local(_near_query(sides, bands=False), row, 2),
-        "tidegate-local-1": lambda row: _local(_near_query(sides, bands=True), row, 1),
-        "tidegate-local": lambda row: _local(_near_query(sides, bands=True), row, 2),
+        "tidegate-local (all pairs)": partial(_near, bands=False, instances=2),
+        "tidegate-local-1": partial(_near, bands=True, instances=1),
+        "tidegate-local": partial(_near, bands=True, instances=2),
     }
     return _report("bandjoin", sides, engines, options, ["tidegate-local/tidegate-local (all pairs)"])
 
@@ -93,13 +94,14 @@ def skew(options: Options) -> int:
     """Keys by Zipf's distribution: by key with a selective predicate, and all pairs."""
     tuples = options.tuples or 3 * SKEW_WINDOW
     worst = 0
-    sides = {each: keyed_sides(tuples, tuples // 3, SKEW_KEYS, each, options.seed) for each in EXPONENTS}
+    sides = keyed_sides(tuples, tuples // 3, SKEW_KEYS, 0.0, options.seed)
     for kind in ("on", "theta"):
         engines = {
-            f"tidegate-local {kind} {exponent:g}": partial(_keyed, sides[exponent], kind) for exponent in EXPONENTS
+            f"tidegate-local {kind} {exponent:g}": partial(_keyed, exponent=exponent, kind=kind)
+            for exponent in EXPONENTS
         }
         names = list(engines)
-        worst |= _report(f"skew-{kind}", sides[0.0], engines, options, [f"{names[-1]}/{names[0]}"], same=False)
+        worst |= _report(f"skew-{kind}", sides, engines, options, [f"{names[-1]}/{names[0]}"], same=False)
     return worst
 
 
@@ -119,8 +121,13 @@ def _keyed_query(sides: Sides, kind: str) -> tg.Stream:
     )
 
 
-def _keyed(sides: Sides, kind: str, row: Row) -> None:
-    _local(_keyed_query(sides, kind), row, 2)
+def _near(sides: Sides, row: Row, bands: bool, instances: int) -> None:
+    _local(_near_query(sides, bands), row, instances)
+
+
+def _keyed(sides: Sides, row: Row, exponent: float, kind: str) -> None:
+    made = keyed_sides(sides.left.num_rows, sides.window, SKEW_KEYS, exponent, row.seed)
+    _local(_keyed_query(made, kind), row, 2)
 
 
 def _local(query: tg.Stream, row: Row, instances: int) -> None:
@@ -171,20 +178,21 @@ def _bare_loop(sides: Sides, row: Row) -> None:
 def _report(
     name: str,
     sides: Sides,
-    engines: dict[str, Callable[[Row], None]],
+    engines: dict[str, Callable[[Sides, Row], None]],
     options: Options,
     ratios: list[str],
     same: bool = True,
 ) -> int:
     """Warm up, run the engines in turns, print and write what they did; 1 if they found different pairs."""
     comparisons = sides.near_pairs
-    made = {engine: Row(engine, sides.tuples, comparisons) for engine in engines}
+    made = {engine: Row(engine, sides.tuples, comparisons, options.seed) for engine in engines}
+    few = sides.few(4 * BATCH_ROWS)
     for engine, run in engines.items():
-        run(Row(engine, sides.tuples, comparisons))
+        run(few, Row(engine, few.tuples, 1, options.seed))
     for _ in range(options.runs):
         for engine, run in engines.items():
             began = time.process_time()
-            run(made[engine])
+            run(sides, made[engine])
             made[engine].cpu_seconds.append(time.process_time() - began)
     rows = [row.as_json() for row in made.values()]
     print(f"{name}: {sides.tuples:,} tuples, {sides.window:,} a side in the window, {comparisons:,} pairs near in time")

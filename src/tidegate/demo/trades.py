@@ -66,7 +66,8 @@ def _quotes(rows: int, seed: int, files: int) -> Iterator[pa.Table]:
     )
 
 
-def _market(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]  # of numbers
+def _market(rows: int, seed: int) -> tuple[Array, Array, Array, Array]:
+    """Times, companies, their averages and their prices."""
     random = np.random.default_rng(seed)
     # Most trades come in bursts: a few pauses are long.
     times = FIRST_US + np.cumsum(random.pareto(1.5, rows) * 10_000).astype(np.int64)
