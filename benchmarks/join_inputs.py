@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ def scalejoin_sides(tuples: int, window: int, seed: int) -> Sides:
     return Sides(side(LEFT, 0), side(RIGHT, STEP_US // 2), window)
 
 
+@cache
 def keyed_sides(tuples: int, window: int, keys: int, exponent: float, seed: int) -> Sides:
     """Keys with Zipf's distribution of an exponent, 0 being uniform."""
     random = np.random.default_rng(seed)

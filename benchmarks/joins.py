@@ -28,8 +28,7 @@ from tidegate.operators.kernels.pairs import compiled
 from tidegate.query.nodes import Join
 
 BATCH_ROWS = 1_000
-WINDOW = 50_000
-BAND_WINDOW = 100_000
+WINDOW = 100_000
 SKEW_WINDOW = 20_000
 SKEW_KEYS = 10_000
 EXPONENTS = (0.0, 1.0, 2.0)
@@ -68,8 +67,8 @@ def near(l: Any, r: Any) -> Any:
 
 def scalejoin(options: Options) -> int:
     """All pairs, with one and two instances, against the bare loop."""
-    tuples = options.tuples or 3 * WINDOW
-    sides = scalejoin_sides(tuples, min(WINDOW, tuples // 3), options.seed)
+    tuples = options.tuples or 2 * WINDOW
+    sides = scalejoin_sides(tuples, min(WINDOW, tuples // 2), options.seed)
     engines = {
         "bare-loop": _bare_loop,
         "tidegate-local-1": partial(_near, bands=False, instances=1),
@@ -80,8 +79,8 @@ def scalejoin(options: Options) -> int:
 
 def bandjoin(options: Options) -> int:
     """The same with and without sorting, a window of 100,000 tuples a side."""
-    tuples = options.tuples or 2 * BAND_WINDOW
-    sides = scalejoin_sides(tuples, min(BAND_WINDOW, tuples // 2), options.seed)
+    tuples = options.tuples or 2 * WINDOW
+    sides = scalejoin_sides(tuples, min(WINDOW, tuples // 2), options.seed)
     engines = {
         "tidegate-local (all pairs)": partial(_near, bands=False, instances=2),
         "tidegate-local-1": partial(_near, bands=True, instances=1),
@@ -138,12 +137,13 @@ def _local(query: tg.Stream, row: Row, instances: int) -> None:
         nonlocal rows
         rows += table.num_rows
 
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     job = tg.start(query, to=note, instances=instances, segment_rows=2 * BATCH_ROWS)
     held = 0
     while not job.wait(0.05):
         held = max(held, job.state_bytes)
     row.seconds.append(time.perf_counter() - began)
+    row.cpu_seconds.append(time.process_time() - began_cpu)
     row.output_rows, row.state_bytes = rows, held
 
 
@@ -159,7 +159,7 @@ def _bare_loop(sides: Sides, row: Row) -> None:
     ]
     out = np.empty(BUFFER, np.int64), np.empty(BUFFER, np.int64)
     found = 0
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     for first in range(0, len(times[0]), BATCH_ROWS):
         stop = min(first + BATCH_ROWS, len(times[0]))
         for side, end in ((0, stop), (1, first)):
@@ -172,6 +172,7 @@ def _bare_loop(sides: Sides, row: Row) -> None:
                 mine = [column[new] for column in columns[side]]
                 found += loops[side](lows, highs, starts, starts + BLOCK, at, *out, *mine, *columns[1 - side])
     row.seconds.append(time.perf_counter() - began)
+    row.cpu_seconds.append(time.process_time() - began_cpu)
     row.output_rows = found
 
 
@@ -191,9 +192,7 @@ def _report(
         run(few, Row(engine, few.tuples, 1, options.seed))
     for _ in range(options.runs):
         for engine, run in engines.items():
-            began = time.process_time()
             run(sides, made[engine])
-            made[engine].cpu_seconds.append(time.process_time() - began)
     rows = [row.as_json() for row in made.values()]
     print(f"{name}: {sides.tuples:,} tuples, {sides.window:,} a side in the window, {comparisons:,} pairs near in time")
     for row in rows:
