@@ -23,6 +23,7 @@ from benchmarks.engines.tidegate_query import query_of
 from benchmarks.engines.tidegate_spark import SETTINGS
 from benchmarks.inputs import Input, InputSpec, prepare
 from benchmarks.machine import describe
+from benchmarks.measure import say
 from benchmarks.options import CACHE, Options
 from benchmarks.report import write_json
 from benchmarks.workloads import WINDOWED, Batching, Workload
@@ -62,7 +63,10 @@ def _rows(workload: Workload, options: Options) -> list[dict[str, Any]]:
             with tempfile.TemporaryDirectory(prefix="run-", dir=CACHE) as scratch:
                 timing = engine.run(data, Path(scratch))
                 written[shape] = sum(pq.read_metadata(file).num_rows for file in Path(scratch).glob("sink/*.parquet"))
-            if turn > 0:  # the first is for warming up
+            say(
+                f"{workload.name}, {shape[0]} × {shape[1]}: {timing.seconds:.2f} s{' (warming up)' if turn == 0 else ''}"
+            )
+            if turn > 0:
                 taken[shape].append((timing.seconds, timing.batch_ms))
     next(iter(engines.values())).close()
     base = statistics.median(seconds for seconds, _ in taken[SHAPES[0]])

@@ -59,6 +59,7 @@ class Picture:
     dividers: Sequence[tuple[float, str]] = ()
     width: float = 11.0
     ticks: Sequence[float] = field(default=())
+    tick_names: Sequence[str] = field(default=())
 
 
 def save(picture: Picture, path: Path) -> Path:
@@ -83,7 +84,8 @@ def save(picture: Picture, path: Path) -> Path:
     if picture.x_log:
         last.set_xscale("log")
     if len(picture.ticks):
-        last.set_xticks(list(picture.ticks), [f"{tick:g}" for tick in picture.ticks])
+        names = picture.tick_names or [f"{tick:g}" for tick in picture.ticks]
+        last.set_xticks(list(picture.ticks), names)
     last.set_xlabel(picture.x_label)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -175,8 +175,10 @@ def _by_omega(found: dict[str, list[Outcome]], path: Path) -> Path:
         ),
     )
     ticks = tuple(each.omega for each in found["static"] if each.omega > 0)
-    title = "Paradigms under ω key shuffles a minute (figure 6); ω = 0 is drawn at 0.5"
-    return save(Picture(title, panels, "key shuffles a minute, ω", x_log=True, ticks=(0.5, *ticks)), path)
+    title = "Paradigms under ω key shuffles a minute (figure 6)"
+    names = ("0", *(f"{tick:g}" for tick in ticks))
+    axis = "key shuffles a minute, ω"
+    return save(Picture(title, panels, axis, x_log=True, ticks=(0.5, *ticks), tick_names=names), path)
 
 
 def _over_time(found: dict[str, list[Outcome]], path: Path) -> Path:

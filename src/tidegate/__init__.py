@@ -1,5 +1,7 @@
 """Elastic, deterministic stream processing for Python, on Spark."""
 
+from tidegate.autoscale import autoscale
+from tidegate.elastic.given import Elastic
 from tidegate.errors import (
     CheckpointError,
     DataError,
@@ -25,13 +27,16 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
+from tidegate.query.gather import gather
 from tidegate.query.keys import each, keys
+from tidegate.query.tuple_form import updated
 from tidegate.run import RunResult, end_input, run, set_instances, start
 from tidegate.stream import Stream, stream
 
 __all__ = [
     "CheckpointError",
     "DataError",
+    "Elastic",
     "EnvironmentFault",
     "InternalError",
     "Progress",
@@ -41,12 +46,14 @@ __all__ = [
     "TidegateError",
     "UnsupportedError",
     "UserError",
+    "autoscale",
     "collect",
     "count",
     "distinct",
     "each",
     "end_input",
     "first",
+    "gather",
     "heartbeat",
     "keys",
     "last",
@@ -62,5 +69,6 @@ __all__ = [
     "stream",
     "sum",
     "top_k",
+    "updated",
 ]
 __version__ = "0.1.0"

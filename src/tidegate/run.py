@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,17 @@ from tidegate.results import format_of, local_folder, read_results, require_writ
 from tidegate.stream import Stream
 
 if TYPE_CHECKING:
+    from tidegate.control.controller import Controller
+    from tidegate.control.rules import Rule, Rules
+    from tidegate.elastic.given import Elastic
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.spark.types import SparkSession
 
 # On Spark, where a cell for each core is the usual case and leaves none for a second instance.
 DEFAULT_INSTANCES = 1
 RUNTIMES = ("spark", "local", "reference")
+LOOK_SECONDS = 0.2
+"""How often an elastic query in this process is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ def run(
     progress: Callable[[Progress], None] | bool = True,
     bounded: bool | None = None,
     instances: int | tuple[int, int] | None = None,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
     show: int = 20,
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
@@ -86,6 +93,9 @@ def run(
     local one is started and stopped afterwards. ``files_per_batch`` is how many files make a batch, given files that
     were written in the order of their names; otherwise all of them make one. ``progress`` is called after every batch;
     True prints to standard error.
+
+    With ``elastic`` the query follows its load, in process by its instances, on Spark by its executors: True, a controller
+    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md).
     """
     if not isinstance(query, Stream):
         raise QueryError(
@@ -106,10 +116,14 @@ def run(
     if instances is not None and on == "reference":
         raise QueryError(f"instances={instances} is for on='local' and on='spark'; on {on!r} leave it out")
     if on == "reference":
+        if elastic:
+            raise QueryError("elastic=... is for on='local' and on='spark'; the reference runs alone")
         return _on_reference(query, folder, kind, show)
     if on == "local":
-        return _on_local(query, folder, taker, kind, instances, progress, show)
-    return _on_spark(query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, instances, show)
+        return _on_local(query, folder, taker, kind, instances, progress, show, elastic)
+    return _on_spark(
+        query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, instances, show, elastic
+    )
 
 
 def start(
@@ -122,6 +136,7 @@ def start(
     segment_rows: int | None = None,
     linger_seconds: float = 0.001,
     progress: Callable[[Progress], None] | None = None,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
@@ -129,7 +144,7 @@ def start(
     ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
     them. Results come in the order of event time, whatever the instances are and whenever they change. What an iterable
     gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
-    ``segment_rows``.
+    ``segment_rows``. With ``elastic``, as in `run`, instances follow the load; ``job.scaling`` tells what was decided.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -141,7 +156,11 @@ def start(
     True
     """
     from tidegate.compile.compiler import compile_query
+    from tidegate.elastic.faults import Patience
+    from tidegate.elastic.given import elastic_of, most_of
+    from tidegate.elastic.prepare import prepare_scaling
     from tidegate.runtime.local.job import SEGMENT_ROWS, LocalJob, Settings
+    from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
     from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
 
     if on != "local":
@@ -157,9 +176,28 @@ def start(
         case _:
             output = ToFunction(to)
     first, most = instances if isinstance(instances, tuple) else (instances, max(instances, 32))
+    wanted = elastic_of(elastic)
+    limit = most if isinstance(instances, tuple) else max(cores(), first)
+    rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
+    most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
     settings = Settings(first, most, segment_rows=rows, linger_seconds=linger_seconds)
-    return LocalJob(plan.query, output, settings, progress or (lambda _: None)).start()
+    job = LocalJob(plan.query, output, settings, progress or (lambda _: None))
+    if wanted is not None and rules is not None:
+        rules.check(job.subqueries)
+        job.scaling = prepare_scaling(
+            wanted,
+            rules,
+            LocalObserver(job),
+            LocalActuator(job),
+            name=query.node.name,
+            period_seconds=wanted.period_seconds or LOOK_SECONDS,
+            patience=Patience(overdue_seconds=5.0, silent_seconds=5.0),
+        )
+    job.start()
+    if job.scaling is not None:
+        job.scaling.start()
+    return job
 
 
 def end_input(control: str | Path) -> None:
@@ -196,6 +234,7 @@ def _on_spark(
     bounded: bool | None,
     instances: int | tuple[int, int] | None,
     show: int,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
 ) -> RunResult:
     from tidegate.operators.instances import checked_number
 
@@ -208,6 +247,9 @@ def _on_spark(
             f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
         ) from error
 
+    from tidegate.autoscale import prepare_autoscale
+    from tidegate.elastic.given import elastic_of
+
     if bounded is None:
         bounded = all(isinstance(source.origin, Files | pa.Table | None) for source in sources(query.node))
     sink: Sink = Screen(query.time, show, live=not bounded)
@@ -219,7 +261,11 @@ def _on_spark(
     say = line.say if line is not None else lambda _: None
     began = time.monotonic()
     try:
-        outcome = execute(Job(query.node, sink, where, spark, files_per_batch, bounded, number, report, say))
+        job = Job(query.node, sink, where, spark, files_per_batch, bounded, number, report, say)
+        wanted = elastic_of(elastic)
+        if wanted is not None:
+            job = replace(job, beside=lambda running: prepare_autoscale(running, wanted).start())
+        outcome = execute(job)
     finally:
         if line is not None:
             line.close()
@@ -245,6 +291,7 @@ def _on_local(
     instances: int | tuple[int, int] | None,
     progress: Callable[[Progress], None] | bool,
     show: int,
+    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
 ) -> RunResult:
     from tidegate.runtime.local.outputs import ToScreen
 
@@ -252,7 +299,14 @@ def _on_local(
     line = ProgressLine() if progress is True else None
     report: Callable[[Progress], None] | None = line or (progress if callable(progress) else None)
     began = time.monotonic()
-    job = start(query, to=folder or taker or screen.write, format=kind, instances=instances or 2, progress=report)
+    job = start(
+        query,
+        to=folder or taker or screen.write,
+        format=kind,
+        instances=instances or (1 if elastic else 2),
+        progress=report,
+        elastic=elastic,
+    )
     try:
         job.wait()
     except BaseException:
@@ -275,6 +329,11 @@ def _on_local(
         seconds=time.monotonic() - began,
         malformed=job.malformed,
     )
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _empty(folder: Path) -> Path:

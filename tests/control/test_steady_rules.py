@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.steady import Steady
-from tidegate.control.controllers.steady_ahead import Ahead, Waiting, behind
+from tidegate.control.controllers.steady_ahead import Ahead, Waiting
 from tidegate.control.controllers.steady_limit import SLACK, Limited, LimitWatch
 from tidegate.control.controllers.steady_trend import LONGEST, SHORT, Estimate, Trend
 from tidegate.control.controllers.steady_work import Raised, Work
@@ -125,10 +125,22 @@ def test_what_waits_longer_than_half_the_target_is_late_and_grows_until_a_change
     assert not Waiting.of(seen(1, 2, 1_500.0, congestion=0.5), demand, cost, ahead, **given).quiet
 
 
-def test_tuples_wait_where_that_is_seen_or_not_known() -> None:
-    assert not behind(seen(1, 2, 500.0))
-    assert behind(seen(1, 2, 500.0, backlog=1.0))
-    assert behind(seen(1, 2, 500.0, backlog=None, congestion=None))
+@pytest.mark.parametrize(
+    ("more", "goes"),
+    [
+        ({"backlog": 0.0, "congestion": 0.003}, False),
+        ({"backlog": 100.0, "congestion": None}, False),
+        ({"backlog": 3_000.0, "congestion": None}, True),
+        ({"backlog": None, "congestion": 0.4}, True),
+        ({"backlog": None, "congestion": None}, True),
+    ],
+    ids=["blocked by noise", "a queue as always", "late", "blocked", "not known"],
+)
+def test_one_high_measurement_is_followed_only_where_lateness_bears_it_out(more: dict[str, Any], goes: bool) -> None:
+    run = Steady().start(Limits(1, 64))
+    for step in range(1, 30):
+        assert not run.decide(seen(step, 10, 4_700.0)).changes
+    assert run.decide(seen(30, 10, 6_500.0, **more)).changes == goes
 
 
 def level(trend: Trend, periods: int, value: float, start: int = 0, slope: float = 0.0) -> Estimate:
@@ -197,8 +209,8 @@ def test_an_order_that_has_come_in_part_is_still_under_way_and_the_rest_is_not_a
 
 def test_an_order_that_never_comes_is_asked_for_again() -> None:
     run = Steady().start(Limits(1, 64))
-    assert run.decide(seen(1, 5, 6_000.0, backlog=1_000.0)).changes
-    again = [step for step in range(2, 40) if run.decide(seen(step, 5, 6_000.0, backlog=1_000.0)).changes]
+    assert run.decide(seen(1, 5, 6_000.0, backlog=17_500.0)).changes
+    again = [step for step in range(2, 40) if run.decide(seen(step, 5, 6_000.0, backlog=17_500.0)).changes]
     assert again[0] == 26  # the first period that ends more than 120 s after
 
 

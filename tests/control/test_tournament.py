@@ -37,7 +37,10 @@ def test_the_recommended_controller_is_late_for_less_than_half_as_long_as_ds2_an
     assert ours.instance_seconds < 1.03 * peer.instance_seconds
 
 
-@pytest.mark.xfail(strict=True, reason="could: it pays 1.5 % more on these loads; why is not known")
+@pytest.mark.xfail(
+    strict=True,
+    reason="could: 2 % dearer; Ds2 leaves work undone in 16 of 40 matches",
+)
 def test_the_recommended_controller_is_less_dear_than_ds2(results: list[Result]) -> None:
     ours, peer = Total.of(OURS, results), Total.of(PUBLISHED, results)
     assert ours.instance_seconds < peer.instance_seconds

@@ -74,7 +74,7 @@ def test_a_query_runs_on_spark_and_is_not_run_twice(
 @pytest.mark.spark
 def test_the_demo_leaves_earlier_results_alone(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "heavy-customers-1").mkdir()
-    assert main(["demo", "--rows", "1500", "--to", str(tmp_path)]) == 0
+    assert main(["demo", "--rows", "1500", "--to", str(tmp_path), "--spark-only"]) == 0
     told = capsys.readouterr().out
     assert "heavy-customers-2, as parquet" in told
     assert "Heavy customers of the last whole hour" in told

@@ -29,8 +29,21 @@ ALLOWED: dict[str, set[str]] = {
     "progress": set(),
     "results": {"errors", "files"},
     "screen": set(),
-    "runtime.local": {"errors", "query", "operators", "gate", "files", "origins", "progress", "results", "screen"},
+    "elastic": {"errors", "control", "telemetry"},
+    "runtime.local": {
+        "control",
+        "errors",
+        "query",
+        "operators",
+        "gate",
+        "files",
+        "origins",
+        "progress",
+        "results",
+        "screen",
+    },
     "runtime.spark": {
+        "control",
         "errors",
         "query",
         "compile",
@@ -43,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "screen",
     },
 }
-WIRING = {"", "cli", "demo", "run", "stream", "testing"}
+WIRING = {"", "autoscale", "cli", "demo", "run", "stream", "testing"}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

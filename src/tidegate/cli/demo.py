@@ -12,7 +12,8 @@ from tidegate.errors import InternalError
 
 DESCRIPTION = """\
 Make some hours of phone calls, find the customers whose calls are long on average (StreamCloud's running example: one
-hour of calls, every minute) on local Spark, and show who they are. Takes about a minute.
+hour of calls, every minute) on local Spark, and show who they are. Then let the load of a query in process rise and fall,
+and show what was decided and why. Takes about a minute.
 """
 ROWS = 200_000
 SHOWN = 10
@@ -32,6 +33,7 @@ def add_to(commands: Any) -> None:
         "--to", metavar="DIR", default="demo-out", help="folder for calls and results (default: demo-out)"
     )
     made.add_argument("--seed", metavar="N", type=int, default=1, help="another seed makes other calls (default: 1)")
+    made.add_argument("--spark-only", action="store_true", help="leave out the rising load")
     made.set_defaults(command=command)
 
 
@@ -68,6 +70,20 @@ def command(chosen: argparse.Namespace) -> None:
         shown = hour.select(["src", "window_start", "window_end", "calls", "avg_duration"]).slice(0, SHOWN)
         print(f"Heavy customers of the last whole hour:\n\n{textwrap.indent(show_rows(shown), '  ')}\n")
     print(f"All results are in {result.to}, as parquet. Another run of the demo makes another folder.")
+    if not chosen.spark_only:
+        _show_rising_load(_fresh(root / "rising-load.ledger"))
+
+
+def _show_rising_load(ledger: Path) -> None:
+    from tidegate.demo.rising_load import PHASES, follow_rising_load
+
+    rates = ", then ".join(f"{rate:,} calls/s for {seconds:.0f} s" for seconds, rate in PHASES)
+    print(f"\nNow in this process, without Spark, on instances that follow the load: {rates}.", flush=True)
+    done = follow_rising_load(ledger)
+    print(f"{done.sent:,} calls were sent and {done.counted:,} counted. What was decided, and why:\n")
+    for at, before, after, why in done.decisions:
+        print(textwrap.fill(f"{at:5.1f} s  {before} → {after} instances: {why}", 110, subsequent_indent=" " * 9))
+    print(f"\ntidegate ledger {ledger} has all of it; --explain N tells one decision in full.")
 
 
 def _fresh(folder: Path) -> Path:

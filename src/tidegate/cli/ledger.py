@@ -22,6 +22,7 @@ examples:
   tidegate ledger run.ledger --subquery speed --since 600   one subquery, from 600 s on
   tidegate ledger run.ledger --explain 17                   decision 17 in sentences
   tidegate ledger run.ledger --controller ds2               what ds2 decided, driving or in the shadow
+  tidegate ledger run.ledger --notices                      instances lost, requests overdue, failures
   tidegate ledger run.ledger --export run.parquet           everything, for pandas or polars; also .csv and .jsonl
 """
 SHOWN = 40
@@ -47,6 +48,7 @@ def add_to(commands: Any) -> None:
     made.add_argument("--last", metavar="N", type=positive, default=SHOWN, help=f"how many to list (default: {SHOWN})")
     instead = made.add_mutually_exclusive_group()
     instead.add_argument("--explain", metavar="N", type=int, help="explain decision N in sentences")
+    instead.add_argument("--notices", action="store_true", help="list what happened that nobody decided")
     instead.add_argument("--export", metavar="PATH", help="write to PATH: .parquet, .csv or .jsonl")
     made.set_defaults(command=command)
 
@@ -56,10 +58,15 @@ def command(chosen: argparse.Namespace) -> None:
     # Arrow takes a while to load, and the other commands do without these parts.
     from tidegate.telemetry.explain import explain
     from tidegate.telemetry.export import Chosen, decisions, export
+    from tidegate.telemetry.notices import notices
 
     if chosen.explain is not None:
         for paragraph in explain(chosen.file, chosen.explain).splitlines():
             print(textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False))
+        return
+    if chosen.notices:
+        for each in notices(chosen.file):
+            print(f"run {each.run}  {each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}")
         return
     table = decisions(
         chosen.file,

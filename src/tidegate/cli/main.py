@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from tidegate import __version__
-from tidegate.cli import demo, explain, ledger, run, simulate
+from tidegate.cli import demo, explain, ledger, plan, run, simulate, top
 from tidegate.errors import DataError, EnvironmentFault, InternalError, UserError
 
 OK, FAILED, MISTAKE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"tidegate {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for part in (run, explain, demo, ledger, simulate):
+    for part in (run, explain, plan, demo, ledger, simulate, top):
         part.add_to(commands)
     return made
 

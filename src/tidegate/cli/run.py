@@ -7,6 +7,8 @@ import sys
 from typing import Any
 
 from tidegate.cli.load import load_query
+from tidegate.elastic.given import Elastic
+from tidegate.errors import UserError
 from tidegate.results import SUFFIXES
 from tidegate.run import RUNTIMES, RunResult, run
 
@@ -38,6 +40,15 @@ def add_to(commands: Any) -> None:
         type=positive,
         help="threads per subquery with --on local (default: 2), per cell on Spark (1)",
     )
+    made.add_argument(
+        "--elastic",
+        metavar="RULES",
+        help="follow the load: the name of a controller or a rules file, such as simulate --print-rules prints",
+    )
+    made.add_argument("--ledger", metavar="FILE", help="with --elastic, keep what was decided, and why")
+    made.add_argument(
+        "--metrics-port", metavar="N", type=int, help="with --elastic, figures for Prometheus on loopback"
+    )
     made.add_argument("--master", metavar="URL", help="Spark master, such as local[4] (default: local, all cores)")
     made.add_argument("--quiet", action="store_true", help="say nothing but results and errors")
     made.set_defaults(command=command)
@@ -55,10 +66,19 @@ def command(chosen: argparse.Namespace) -> None:
         spark=chosen.master,
         files_per_batch=chosen.files_per_batch,
         instances=chosen.instances,
+        elastic=_elastic(chosen),
         progress=not chosen.quiet,
     )
     if not chosen.quiet:
         print(show_result(result), file=sys.stderr)
+
+
+def _elastic(chosen: argparse.Namespace) -> Elastic | None:
+    if chosen.elastic is not None:
+        return Elastic(chosen.elastic, ledger=chosen.ledger, metrics_port=chosen.metrics_port)
+    if chosen.ledger is not None or chosen.metrics_port is not None:
+        raise UserError("--ledger and --metrics-port go with --elastic, such as --elastic steady")
+    return None
 
 
 def show_result(result: RunResult) -> str:

@@ -12,6 +12,7 @@ from tidegate.query.nodes import (
     Join,
     MapBatches,
     Node,
+    OPlus,
     Select,
     Source,
     Union,
@@ -20,8 +21,8 @@ from tidegate.query.nodes import (
     walk,
 )
 
-# Operators that need their input in order. All aggregates are commutative, so there is none yet.
-_ORDER_BOUND: tuple[type, ...] = ()
+# Operators that need their input in order. All aggregates are commutative; the functions of a user need not be.
+_ORDER_BOUND: tuple[type, ...] = (OPlus,)
 
 _LOOSENESS: dict[Selectivity, int] = {"exactly one": 0, "at most one": 1, "any": 2}
 
@@ -53,9 +54,15 @@ def _region(subquery: Subquery, query: Node) -> Region:
     if isinstance(subquery.stateful, Join):
         dealt = "every instance sees every tuple and tries its share of the pairs, whatever their keys"
     elif subquery.stateful is not None:
-        dealt = f"tuples that share a key ({subquery.stateful.keys}) meet in one instance"
+        dealt = f"tuples that share a key ({_keys(subquery.stateful)}) meet in one instance"
     why = "; ".join(filter(None, (dealt, loosest, "what reads it needs its results in order" if ordered else "")))
     return Region("stateless" if subquery.stateful is None else "partitioned", ordered, selectivity, why)
+
+
+def _keys(node: WindowAggregate | OPlus) -> str:
+    """The keys of each input, those that are alike once."""
+    each = node.keys if isinstance(node, OPlus) else (node.keys,)
+    return " and ".join(dict.fromkeys(map(str, each)))
 
 
 def _read_in_order(subquery: Subquery, query: Node) -> bool:
@@ -91,6 +98,8 @@ def _of_step(node: Node) -> tuple[Selectivity, str]:
             return "any", "counts a tuple in several windows"
         case WindowAggregate():
             return "any", "counts a tuple for many keys, or for none"
+        case OPlus():
+            return "any", "hands out what the user's functions return"
         case Join():
             return "any", "pairs a tuple with any number of others"
         case _:

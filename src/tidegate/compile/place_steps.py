@@ -15,6 +15,7 @@ from tidegate.query.nodes import (
     Join,
     MapBatches,
     Node,
+    OPlus,
     Select,
     Source,
     Stateless,
@@ -23,6 +24,7 @@ from tidegate.query.nodes import (
     WithColumns,
     walk,
 )
+from tidegate.query.tuple_form import TupleForm
 
 # Why a step joins the kernel of the aggregate it feeds.
 _BATCHES = "the user's function runs in the worker that combines, so batches are shipped to Python once"
@@ -83,6 +85,14 @@ def _in_process(node: Node) -> Stage:
         case WindowAggregate():
             return Stage(
                 node, Place.KERNEL, _aggregate_why(node, "each segment lifted once, windows by their shards' owners")
+            )
+        case OPlus(form=TupleForm()):
+            return Stage(
+                node, Place.PYTHON, "the user's functions, one settled tuple at a time, by their shards' owners"
+            )
+        case OPlus():
+            return Stage(
+                node, Place.PYTHON, "the user's functions on columns of settled tuples, by their shards' owners"
             )
         case Join():
             return Stage(node, *place_join(node))

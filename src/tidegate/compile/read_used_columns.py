@@ -12,7 +12,18 @@ from tidegate.compile.prune_columns import read_by
 from tidegate.compile.rewrite import rewrite
 from tidegate.errors import InternalError
 from tidegate.query import expressions
-from tidegate.query.nodes import Filter, Join, MapBatches, Node, Select, Union, WindowAggregate, WithColumns, walk
+from tidegate.query.nodes import (
+    Filter,
+    Join,
+    MapBatches,
+    Node,
+    OPlus,
+    Select,
+    Union,
+    WindowAggregate,
+    WithColumns,
+    walk,
+)
 
 
 def read_used_columns(plan: Plan) -> Plan:
@@ -23,8 +34,8 @@ def read_used_columns(plan: Plan) -> Plan:
         before   tweets (ts, user, lang, text) | with words = split(text) | count by each(words)
         after    tweets (ts, text) | with words = split(text) | count by each(words)
 
-    What is not read is not decoded from a parquet file, and not copied where a gate merges. A user's own function over
-    batches, and an aggregate that orders whole tuples, read every column. On Spark, Spark does this itself.
+    What is not read is not decoded from a parquet file, and not copied where a gate merges. A user's own function, and
+    an aggregate that orders whole tuples, read every column. On Spark, Spark does this itself.
 
     >>> import pyarrow as pa
     >>> from tidegate.query.aggregates import count
@@ -51,7 +62,7 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
-        if isinstance(node, MapBatches | WindowAggregate) or schema.equals(node.schema):
+        if isinstance(node, MapBatches | WindowAggregate | OPlus) or schema.equals(node.schema):
             return node
         return cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
 
@@ -71,7 +82,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches():
+        case MapBatches() | OPlus():
             return set(before.names)
         case WindowAggregate():
             return read_by(node)

@@ -3,13 +3,14 @@
 One step of a loop records `Observed`, then what became of earlier changes (`EffectSeen`, `EffectMissed`), then `Decided`,
 then at most one of `Acted`, `Refused` and `Advised`, preceded by `Withheld` where the loop cut the decision down, then
 what the shadows would have done, and at last `Stepped`. Whoever writes events down may treat everything up to `Stepped` as
-one transaction.
+one transaction. `Noticed` stands outside of steps: it comes when something happens that nobody decided.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tidegate.control.controller import Outcome
 from tidegate.control.decision import Decision, Expectation
@@ -135,3 +136,25 @@ class Stepped(Event):
     """The step is over, and this is what the loop settled on."""
 
     decision: Decision
+
+
+class Notice(StrEnum):
+    """What can happen to a query that nobody decided."""
+
+    REQUEST_OVERDUE = "request overdue"
+    REQUEST_FULFILLED = "request fulfilled late"
+    INSTANCES_LOST = "instances lost"
+    INSTANCES_CAME = "instances came"
+    SILENT = "no observations"
+    HEARD = "observations again"
+    CONTROLLER_FAILED = "controller failed"
+    QUERY_ENDED = "query ended"
+    QUERY_FAILED = "query failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed(Event):
+    """Something happened that nobody decided; `step` is the last one before it, -1 before the first."""
+
+    notice: Notice
+    text: str

@@ -17,6 +17,7 @@ from tidegate.gate.merger import Merger
 from tidegate.gate.reader import Reader
 from tidegate.gate.ready import START
 from tidegate.gate.source import Source, SourceSpec
+from tidegate.gate.traffic import Traffic
 
 
 class Gate:
@@ -191,6 +192,14 @@ class Gate:
         with self._core.lock:
             now = self._core.clock()
             return BlockedTimes(now, {name: source.blocked.seconds(now) for name, source in self._core.sources.items()})
+
+    def traffic(self) -> Traffic:
+        """How many rows have come in, become ready, and been passed by a reader until now."""
+        with self._core.lock:
+            ready = self._core.log.tail.rows_through
+            unready = sum(source.intake.rows for source in self._core.sources.values())
+            passed = max((reader.passed_rows for reader in self._core.readers.values()), default=ready)
+            return Traffic(ready + unready, ready, passed)
 
     @staticmethod
     def _spec(source: str | SourceSpec, time: str) -> SourceSpec:

@@ -30,6 +30,8 @@ def valid_mask(array: pa.Array) -> Array:
 
 def numbers(array: pa.Array, kind: pa.DataType) -> Array:
     """The values of a column as one NumPy type; what stands where it is null is not defined."""
+    if pa.types.is_date32(array.type):
+        array = array.cast(pa.int32())  # Arrow casts dates to no other number
     cast = array if array.type == kind else array.cast(kind)
     return np.asarray(cast.fill_null(0) if cast.null_count else cast)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.operators.columns import whole
-from tidegate.query.keys import Columns, Each, KeyFunction
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import WindowAggregate
 
 Array = np.ndarray[Any, Any]
@@ -39,8 +39,13 @@ class KeySets:
 
 
 def key_sets(node: WindowAggregate, rows: pa.Table) -> KeySets:
+    """The keys of each row of an aggregate's input."""
+    return key_sets_of(node.keys, rows)
+
+
+def key_sets_of(keys: Keys, rows: pa.Table) -> KeySets:
     """The keys of each row (STRETCH's f_MK)."""
-    match node.keys:
+    match keys:
         case Columns(names):
             return KeySets(tuple(whole(rows.column(name)) for name in names), None, None, True)
         case Each(column, _, distinct):
@@ -49,9 +54,9 @@ def key_sets(node: WindowAggregate, rows: pa.Table) -> KeySets:
             seen = rows if reads is None else rows.select(list(reads))
             batches = seen.combine_chunks().to_batches()
             batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=seen.schema)
-            return _from_lists(node.keys.key_lists(batch), tuple(columns.names), not distinct)
+            return _from_lists(keys.key_lists(batch), tuple(columns.names), not distinct)
         case _:
-            raise InternalError(f"unknown keys {node.keys!r}")
+            raise InternalError(f"unknown keys {keys!r}")
 
 
 def _from_lists(lists: pa.ListArray, names: tuple[str, ...], repeats: bool) -> KeySets:

@@ -12,8 +12,9 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
+from tidegate.query.apply import Applies, Unbounded
 from tidegate.query.durations import Duration, parse_duration
-from tidegate.query.joins import SUFFIXES, On, join_nodes, refuse_refined
+from tidegate.query.joins import SUFFIXES, On, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import (
     Filter,
@@ -25,6 +26,7 @@ from tidegate.query.nodes import (
     WindowAggregate,
     WithColumns,
     apply_stateless,
+    refuse_refined,
     walk,
 )
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema
@@ -195,20 +197,23 @@ class Keyed(Generic[B]):
         With ``lateness``, a window stays open to late tuples that long after the watermark passed its end, and each
         refinement is emitted with a higher ``revision``.
         """
-        step = self.stream._step("window", name)
-        size_us = parse_duration(size, f"step '{step}': size")
-        every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
-        window = Window(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
-        window.check(step)
-        return Windowed(self, window)
+        return Windowed(self, window_of(self.stream._step("window", name), size, every, lateness))
+
+    def unbounded(self) -> Unbounded[B]:
+        """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
+        return Unbounded((self,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Windowed(Generic[B]):
+class Windowed(Applies[B]):
     """A stream with keys and windows: what is left to choose is what to compute."""
 
     keyed: Keyed[B]
     window: Window
+
+    @property
+    def parts(self) -> tuple[Keyed[B], ...]:
+        return (self.keyed,)
 
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> B:
         """Compute aggregates per key and window.
@@ -282,6 +287,19 @@ def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) ->
     return made
 
 
+def window_of(step: str, size: Duration, every: Duration | None, lateness: Duration) -> Window:
+    """A checked window."""
+    size_us = parse_duration(size, f"step '{step}': size")
+    every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
+    window = Window(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
+    window.check(step)
+    return window
+
+
 def _describe(stream: Builder) -> str:
-    columns = ", ".join(f"{field.name}: {field.type}" for field in stream.schema)
-    return f"{columns}; time {stream.time}"
+    return f"{show_columns(stream.schema)}; time {stream.time}"
+
+
+def show_columns(schema: pa.Schema) -> str:
+    """Columns and their types, for messages."""
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError, choices
 from tidegate.query.durations import Duration, parse_duration
-from tidegate.query.nodes import Join, JoinColumn, Node, WindowAggregate, walk
+from tidegate.query.nodes import Join, JoinColumn, Node, refuse_refined
 from tidegate.query.predicates.predicate import predicate_of
 from tidegate.query.predicates.tree import LEFT, RIGHT, Column, kind_of
 from tidegate.query.schema import check_unique, column_type, is_integer, is_scalar, normal_schema
@@ -70,16 +70,6 @@ def join_nodes(
         left.time,
         bands,
     )
-
-
-def refuse_refined(step: str, *inputs: Node) -> None:
-    """Refuse to read results that may be refined later."""
-    for upstream in (found for node in inputs for found in walk(node)):
-        if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
-            raise QueryError(
-                f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
-                "stateful step of a query may"
-            )
 
 
 def _extent(

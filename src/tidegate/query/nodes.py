@@ -16,10 +16,12 @@ import pyarrow as pa
 from tidegate.errors import InternalError, QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
+from tidegate.query.column_form import ColumnForm
 from tidegate.query.keys import Keys
 from tidegate.query.predicates.predicate import Predicate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform
+from tidegate.query.tuple_form import TupleForm
 from tidegate.query.windows import Window
 
 if TYPE_CHECKING:
@@ -135,6 +137,25 @@ class WindowAggregate:
         return (self.input,)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OPlus:
+    """The generalized stateful operator (STRETCH §4): the user's functions on the windows of each key.
+
+    Every input has its own schema and keys; the keys of all have the columns ``key_schema``. Without ``window`` a key
+    has one window that never ends. ``single`` keeps one window per key, which slides; else there is one for each place.
+    """
+
+    name: str
+    inputs: tuple[Node, ...]
+    keys: tuple[Keys, ...]
+    key_schema: pa.Schema
+    window: Window | None
+    single: bool
+    form: TupleForm | ColumnForm
+    schema: pa.Schema
+    time: str
+
+
 @dataclass(frozen=True, slots=True)
 class JoinColumn:
     """A column of a join's result: its name, and the side and column it comes from."""
@@ -170,7 +191,7 @@ class Join:
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate | Join
+Stateful = WindowAggregate | OPlus | Join
 Node = Source | Stateless | Union | Stateful
 
 
@@ -217,6 +238,16 @@ def is_stateful(node: Node) -> TypeIs[Stateful]:
 def reads_sources(node: Stateful) -> bool:
     """Whether what a stateful node reads comes from sources alone: there lateness is decided, and nowhere else."""
     return not any(is_stateful(upstream) for upstream in walk(node) if upstream is not node)
+
+
+def refuse_refined(step: str, *inputs: Node) -> None:
+    """Refuse to read results that may be refined later."""
+    for upstream in (found for node in inputs for found in walk(node)):
+        if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
+            raise QueryError(
+                f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
+                "stateful step of a query may"
+            )
 
 
 def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:

@@ -16,6 +16,7 @@ from tidegate.errors import DataError, InternalError, QueryError, choices
 from tidegate.query.nodes import (
     Join,
     Node,
+    OPlus,
     Source,
     Stateful,
     Union,
@@ -27,6 +28,7 @@ from tidegate.query.nodes import (
 from tidegate.query.schema import conform
 from tidegate.reference.aggregates import Tuple
 from tidegate.reference.joins import JoinLaw
+from tidegate.reference.o_plus import OPlusLaw
 from tidegate.reference.rows import NEVER
 from tidegate.reference.windows import WindowLaw
 
@@ -80,6 +82,8 @@ def law_of(node: Stateful) -> Law:
     match node:
         case WindowAggregate():
             return WindowLaw(node)
+        case OPlus():
+            return OPlusLaw(node)
         case Join():
             return JoinLaw(node)
         case _:

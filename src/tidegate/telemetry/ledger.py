@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-from tidegate.control.events import Event, Observed, Stepped
+from tidegate.control.events import Event, Noticed, Observed, Stepped
 from tidegate.errors import EnvironmentFault
 from tidegate.telemetry.rows import Row, StepRows, step_rows
 from tidegate.telemetry.schema import open_to_write
@@ -42,8 +42,11 @@ class Ledger:
         return cls(connection, Path(path), run or 0)
 
     def __call__(self, event: Event) -> None:
-        """Take an event; with the last one of a step, write the step."""
+        """Take an event; with the last one of a step, write the step. A notice is written at once."""
         with self._lock:
+            if isinstance(event, Noticed):
+                self._write_notice(event)
+                return
             if isinstance(event, Observed):
                 # Also forgets what is left of a step in which a controller raised an error.
                 self._gathered[event.subquery] = []
@@ -65,6 +68,13 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _write_notice(self, event: Noticed) -> None:
+        row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
+        try:
+            self._insert("notices", {"run": self.run, **row, "kind": event.notice.value, "text": event.text})
+        except sqlite3.Error as error:
+            raise EnvironmentFault(f"ledger {self._path} cannot be written: {error}") from error
 
     def _write(self, step: StepRows) -> None:
         try:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from tidegate.errors import EnvironmentFault, UserError
 
 APPLICATION = 0x74696465  # "tide"
-VERSION = 1
+VERSION = 2
 BUSY_SECONDS = 10.0
 HEADER = b"SQLite format 3\0"
 
@@ -64,6 +64,16 @@ CREATE TABLE effects (
     seen_utilisation REAL, seen_latency_seconds REAL, seen_processed REAL, seen_deviation REAL
 );
 """
+NOTICES = """
+CREATE TABLE notices (
+    notice INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL REFERENCES runs,
+    subquery TEXT NOT NULL, step INTEGER NOT NULL, time_seconds REAL NOT NULL,
+    kind TEXT NOT NULL, text TEXT NOT NULL
+);
+"""
+STEPS = (TABLES, NOTICES)
+"""What each version added, in order."""
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
@@ -84,8 +94,10 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     try:
         # Two processes may come here at once; the second waits, and then finds the tables.
         made.execute("BEGIN IMMEDIATE")
-        if _pragma(made, "user_version") == 0 and not made.execute("SELECT name FROM sqlite_master").fetchone():
-            for statement in TABLES.split(";"):
+        version = _pragma(made, "user_version")
+        empty = version == 0 and not made.execute("SELECT name FROM sqlite_master").fetchone()
+        if empty or (0 < version < VERSION and _pragma(made, "application_id") == APPLICATION):
+            for statement in "".join(STEPS[version:]).split(";"):
                 made.execute(statement)
             made.execute(f"PRAGMA application_id = {APPLICATION}")
             made.execute(f"PRAGMA user_version = {VERSION}")

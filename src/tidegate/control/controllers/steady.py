@@ -3,14 +3,14 @@
 The work is a number of instances: tuples per second that must be completed, times the seconds of one instance that each
 takes. Both are followed as trends (`steady_trend.py`), with their errors, so the work is an interval and not a number:
 
-- *Up at once*, when it is too much for the instances there are: at the upper end while it rises, at its value when
-  tuples wait, and at its lower end otherwise.
+- *Up*, when it is too much for the instances there are: at its value while it rises or tuples are late, and at its lower
+  end otherwise.
 - *Down when it pays*, when the upper end would do with fewer: a surplus is kept until it has cost as much as a change
   there and back would (the break-even rule of renting or buying, at most twice as dear as knowing the future). A large
   surplus is gone in seconds, a small one is given time to be needed again.
 - In between nothing happens, so measurements that differ by noise alone do not move anything.
-- *Not back at the same work* (`steady_work.py`): while the work now and that of the last change could be one and the same,
-  measured twice, an increase is given back only when that pays many times over, and a decrease only when tuples wait.
+- *Not back at the same work* (`steady_work.py`): what the work asked for is kept until the work has surely fallen, and what
+  was given back is taken again at the same work only when tuples are late.
 
 What has to be completed is the demand (DS2's propagation from the sources) as it will be when a change is in force; how
 long that takes is learnt from the changes before. To it comes what waits, spread over `drain_seconds`. Enough is what
@@ -27,7 +27,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tidegate.control.controller import Limits, require
-from tidegate.control.controllers.steady_ahead import Ahead, Waiting, behind
+from tidegate.control.controllers.steady_ahead import Ahead, Waiting
 from tidegate.control.controllers.steady_limit import Limited, LimitWatch
 from tidegate.control.controllers.steady_shards import Shards
 from tidegate.control.controllers.steady_size import enough, latency
@@ -60,7 +60,7 @@ OVERDUE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Follows the work ahead, up at once and down when it pays, and does not follow noise.
+    """Follows the work ahead, up when it must and down when it pays, and does not follow noise.
 
     target_seconds
         the mean latency to keep, as the M/M/k model has it.
@@ -115,7 +115,7 @@ class Steady:
 class _Need:
     """The instances needed: surely (`low`), with room (`target`), and at most (`high`); and what that follows from.
 
-    `steady` is what is surely needed for what is due, without what waits.
+    `steady` is what is surely needed for what is due, without what waits. It is `quiet` where nothing is seen to be late.
     """
 
     low: int
@@ -127,6 +127,7 @@ class _Need:
     cost_seconds: float
     error: float
     waits: bool
+    quiet: bool
     why: str
 
     @property
@@ -218,7 +219,10 @@ class SteadyRun:
         waiting = waiting.within(limited, ahead)
         error = math.hypot(demand.error, cost.error)
         soon = self._soon_seconds(observation)
-        low, steady = self._surely(ahead, waiting, math.hypot(demand.error_ahead(soon), cost.error_ahead(soon)), shards)
+        # What rises will be more; and where tuples are late, that bears the measurements out.
+        doubtful = waiting.quiet and demand.slope <= 0
+        doubt = math.hypot(demand.error_ahead(soon), cost.error_ahead(soon)) if doubtful else 0.0
+        low, steady = self._surely(ahead, waiting, self._settings.confidence * doubt, shards)
         return _Need(
             low,
             self._with_room(ahead, waiting, error, shards),
@@ -229,6 +233,7 @@ class SteadyRun:
             ahead.cost_seconds,
             error,
             waiting.late > 0 and limited is None,
+            waiting.quiet and waiting.known,
             _why(foreseen, waiting, limited),
         )
 
@@ -254,13 +259,9 @@ class SteadyRun:
         )
         return waiting.below(self._watch.ceiling if settings.heeds_limits else None, foreseen)
 
-    def _surely(self, ahead: Ahead, waiting: Waiting, error: float, shards: Shards | None) -> tuple[int, int]:
-        """The instances needed even if rates are overrated by chance, with what waits and without.
-
-        Where tuples wait, that bears the measurements out.
-        """
+    def _surely(self, ahead: Ahead, waiting: Waiting, doubt: float, shards: Shards | None) -> tuple[int, int]:
+        """The instances needed even if what is due is overrated by `doubt`, with what waits and without."""
         settings = self._settings
-        doubt = settings.confidence * error if waiting.quiet else 0.0
         steady = self._size(ahead.rate * max(1 - doubt, 0.0), ahead.cost_seconds, shards)
         if waiting.late == 0:
             return steady, steady
@@ -307,7 +308,7 @@ class SteadyRun:
         below = now < self._limits.least
         # What waits in the period of a change may have come to wait by the change itself.
         rested = observation.time_seconds - self._changed_seconds > observation.period_seconds
-        if demand.count == 1 and not (below or behind(observation)):
+        if demand.count == 1 and need.quiet and not below:
             why = f"{need.why}: {need.low} instances needed, but nothing waits, so that may be one wrong measurement"
             return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
         if (

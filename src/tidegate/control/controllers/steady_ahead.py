@@ -53,7 +53,8 @@ class Ahead:
 class Waiting:
     """What waits: all of it, what of it is late, and the rates at which to work it off, now and until a change is in force.
 
-    `late` is what waits beyond half of the latency target; tuples wait that long in any queue.
+    `late` is what waits beyond half of the latency target; tuples wait that long in any queue. It is `quiet` where none is
+    late and sources are not blocked, which is `known` where either is observed.
     """
 
     tuples: float
@@ -61,6 +62,7 @@ class Waiting:
     draining: float
     drained: float
     quiet: bool
+    known: bool = True
 
     @classmethod
     def of(
@@ -85,7 +87,8 @@ class Waiting:
         draining = min(max(late / drain_seconds, held_up), CATCH_UP * ahead.rate)
         drained = min(max((late + growing) / drain_seconds, held_up), CATCH_UP * ahead.most)
         quiet = late == 0 and (observation.congestion or 0.0) <= CONGESTED
-        return cls(tuples, late, draining, drained, quiet)
+        known = len(observation.missing(("backlog", "congestion"))) < 2
+        return cls(tuples, late, draining, drained, quiet, known)
 
     def below(self, ceiling: float | None, ahead: Ahead) -> Waiting:
         """The same, without trying again for the sake of what waits what could not pass before."""
@@ -103,13 +106,6 @@ class Waiting:
         return replace(
             self, draining=min(self.draining, max(draining, 0.0)), drained=min(self.drained, max(drained, 0.0))
         )
-
-
-def behind(observation: Observation) -> bool:
-    """Whether tuples wait, or that is not known."""
-    if len(observation.missing(("backlog", "congestion"))) == 2:
-        return True
-    return (observation.backlog or 0.0) > 0 or (observation.congestion or 0.0) > 0
 
 
 def _held_up(observation: Observation) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +26,9 @@ from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, WindowAggregate, sources
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.feeding import read_into
+from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
 from tidegate.runtime.local.latency import Latencies, Schedule
+from tidegate.runtime.local.metered import MeteredWork
 from tidegate.runtime.local.origins import Marked, Reading
 from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
@@ -33,6 +36,9 @@ from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Held, work_of
 from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
+
+if TYPE_CHECKING:
+    from tidegate.elastic.scaling import Scaling
 
 SEGMENT_ROWS = 65_536
 SECONDS_BETWEEN_REPORTS = 1.0
@@ -66,7 +72,10 @@ class Settings:
 
 @dataclass(slots=True, eq=False)
 class LocalJob:
-    """A running query. Made by `tidegate.start`; every method may be called from any thread."""
+    """A running query. Made by `tidegate.start`; every method may be called from any thread.
+
+    ``scaling`` is what changes its instances with the load, if it was started with ``elastic``; it ends with the run.
+    """
 
     query: Node
     output: Output
@@ -74,6 +83,7 @@ class LocalJob:
     report: Callable[[Progress], None] = lambda _: None
     latencies: Latencies = field(default_factory=Latencies)
     _recent: Latencies = field(default_factory=Latencies)
+    scaling: Scaling | None = None
     _plan: Regions = field(init=False)
     _regions: list[RunningRegion] = field(default_factory=list)
     _gates: list[Gate] = field(default_factory=list)
@@ -83,6 +93,8 @@ class LocalJob:
     _stopping: bool = False
     _done: threading.Event = field(default_factory=threading.Event)
     _rows: dict[str, int] = field(default_factory=dict)
+    _due: dict[str, float | None] = field(default_factory=dict)
+    _read: set[str] = field(default_factory=set)
     _rejects: dict[str, Rejects] = field(default_factory=dict)
     _newest: int = START
     _results: int = 0
@@ -108,7 +120,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    work_of(region, self.settings.split_panes),
+                    MeteredWork(work_of(region, self.settings.split_panes)),
                     gates[region.number],
                     outlets,
                     self._pool,
@@ -123,7 +135,7 @@ class LocalJob:
             running.start()
         for source in sources(self.query):
             feeds = plan.feeds_from(source)
-            self._rows[source.name] = 0
+            self._rows[source.name], self._due[source.name] = 0, None
             self._rejects[source.name] = Rejects(source.name, source.dead_letters)
             schedule = Schedule()
             self._schedules.append(schedule)
@@ -134,6 +146,11 @@ class LocalJob:
             )
         self._pool.run(lambda: self._guard(lambda: self._collect(gates[OUTPUT], plan.outputs), last=True))
         return self
+
+    @property
+    def subqueries(self) -> tuple[str, ...]:
+        """The names of what has instances of its own."""
+        return tuple(region.name for region in self._plan.regions)
 
     @property
     def instances(self) -> Mapping[str, int]:
@@ -175,6 +192,22 @@ class LocalJob:
         """Segments of results handed out so far."""
         return self._segments
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over, well or not."""
+        return self._done.is_set()
+
+    def figures(self, now: float) -> JobFigures:
+        """What has been counted until now, the present moment of the monotonic clock."""
+        return JobFigures(
+            now,
+            tuple(self._figures_of(running) for running in self._regions),
+            {name: SourceFigures(rows, self._due[name], name in self._read) for name, rows in self._rows.items()},
+            self._newest if self._newest > START else None,
+            self.latencies.results,
+            self.latencies.total_seconds,
+        )
+
     def reconfigure(
         self,
         *,
@@ -211,7 +244,7 @@ class LocalJob:
         """Wait for the end of the run; raises what made it fail. False if it has not ended in time."""
         if not self._done.wait(timeout_seconds):
             return False
-        self._pool.close()
+        self._close()
         if self._failure is not None:
             raise self._failure
         return True
@@ -224,7 +257,28 @@ class LocalJob:
         """End the run at once; windows that are open are not handed out."""
         self._fail(_Cancelled())
         self._done.wait()
+        self._close()
+
+    def _close(self) -> None:
+        if self.scaling is not None:
+            self.scaling.stop()
         self._pool.close()
+
+    def _figures_of(self, running: RunningRegion) -> RegionFigures:
+        epoch, region = running.epoch, running.region
+        origins = [feed.origin for feed in region.inputs]
+        watermark = running.gate.watermark
+        return RegionFigures(
+            region.name,
+            epoch.instances,
+            tuple(epoch.mapping.tolist()),
+            running.work.busy_seconds if isinstance(running.work, MeteredWork) else {},
+            running.gate.traffic(),
+            running.gate.blocked_times(),
+            tuple(dict.fromkeys(self._plan.regions[each].name for each in origins if isinstance(each, int))),
+            tuple(dict.fromkeys(each.name for each in origins if isinstance(each, Source))),
+            watermark if START < watermark < END else None,
+        )
 
     def _region(self, name: str | None) -> RunningRegion:
         found = [running for running in self._regions if name in (None, running.region.name)]
@@ -279,8 +333,10 @@ class LocalJob:
                 if due is not None:
                     schedule.add(latest - source.disorder_us, due)
             self._rows[source.name] += batch.num_rows
+            self._due[source.name] = due
 
         read_into(source, reading, ways, note, lambda: self._stopping)
+        self._read.add(source.name)
 
     def _collect(self, gate: Gate, feeds: Sequence[Feed]) -> None:
         """Hand results to the output, in the order of event time."""

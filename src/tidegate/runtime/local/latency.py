@@ -60,12 +60,16 @@ class Latencies:
     """How many results left how late, in steps of 1 %; written by one thread. Its size does not depend on how many."""
 
     max_seconds: float | None = None
+    results: int = 0
+    total_seconds: float = 0.0
     _counts: Array = field(default_factory=lambda: np.zeros(STEPS, np.int64))
 
     def add(self, seconds: float, results: int) -> None:
         """So many results left that late."""
         step = math.ceil(math.log(max(seconds, LEAST_SECONDS) / LEAST_SECONDS) / STEP)
         self._counts[min(step, STEPS - 1)] += results
+        self.results += results
+        self.total_seconds += results * seconds
         self.max_seconds = max(seconds, self.max_seconds or 0.0)
 
     def quantile(self, share: float) -> float | None:

@@ -13,9 +13,10 @@ from tidegate.gate.segment import Segment
 from tidegate.operators.joins.shared_join import SharedJoin
 from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Join, WindowAggregate
+from tidegate.query.nodes import Join, OPlus, WindowAggregate
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.join_work import JoinWork
+from tidegate.runtime.local.o_plus_work import OPlusWork
 from tidegate.runtime.local.regions import Region, tuples_of
 
 
@@ -79,6 +80,8 @@ def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
             return StatelessWork(region)
         case WindowAggregate():
             return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
+        case OPlus():
+            return OPlusWork.fresh(region, region.operator)
         case Join():
             return JoinWork(region, SharedJoin(region.operator))
         case _:

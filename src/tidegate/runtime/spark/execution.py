@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
@@ -32,7 +33,10 @@ from tidegate.runtime.spark.watch import Watch, stop, stop_signals
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people."""
+    """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people.
+
+    ``beside`` is entered with the running query and left when that has ended.
+    """
 
     query: Node
     sink: Sink
@@ -43,6 +47,7 @@ class Job:
     instances: int
     report: Callable[[Progress], None]
     say: Callable[[str], None]
+    beside: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +135,11 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
     df = _dataframe(query, checkpoint, job.instances).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
     stateful = any(map(is_stateful, walk(query)))
     tally = Tally(checkpoint.control)
-    with stop_signals() as stop_requested:
+    with stop_signals() as stop_requested, ExitStack() as beside:
         running = job.sink.start(df, checkpoint.spark)
         watch = Watch(running, tally, job.report, stop_requested)
         try:
+            beside.enter_context(job.beside(running))
             if job.bounded:
                 finished = watch.until_all_is_read() and (not stateful or watch.end(checkpoint.control))
             else:

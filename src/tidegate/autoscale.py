@@ -1,0 +1,69 @@
+"""An autoscaler for any Structured Streaming query, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.elastic.given import Elastic, most_of
+from tidegate.elastic.prepare import prepare_scaling
+from tidegate.errors import EnvironmentFault, UnsupportedError
+
+if TYPE_CHECKING:
+    from tidegate.control.controller import Controller
+    from tidegate.control.rules import Rule, Rules
+    from tidegate.elastic.scaling import Scaling
+
+
+def autoscale(
+    query: object,
+    controller: Controller | Rule | Rules | str | Path | None = None,
+    *,
+    least: int = 1,
+    most: int | None = None,
+    period_seconds: float | None = None,
+    ledger: str | Path | None = None,
+    dry_run: bool = False,
+    shadows: tuple[Controller | str, ...] = (),
+    metrics_port: int | None = None,
+    backlog: Callable[[], float | None] | None = None,
+) -> Scaling:
+    """Let the executors of a running Structured Streaming query follow its load, until it ends or ``stop`` is called.
+
+    ``query`` is what ``df.writeStream.….start()`` gives, whether or not tidegate has a part in it. ``controller``
+    is one, or its name, or a rule, rules or a rules file (docs/elasticity.md); without it, the recommended one.
+    There are ``least`` to ``most`` executors; by default as many as the query's partitions can keep busy.
+    ``dry_run`` decides and changes nothing, ``shadows`` are asked what they would do, ``ledger`` is a file that
+    keeps all of it. ``backlog`` says how many rows wait, for sources that do not report that and have a limit per
+    batch. ``metrics_port`` serves Prometheus on the loopback address.
+
+    The query need not know of it, and goes on as it is if this ends, for whatever reason::
+
+        with tg.autoscale(query, most=4, ledger="run.ledger"):
+            query.awaitTermination()
+    """
+    elastic = Elastic(controller, least, most, period_seconds, ledger, dry_run, shadows, metrics_port)
+    return prepare_autoscale(query, elastic, backlog).start()
+
+
+def prepare_autoscale(query: object, elastic: Elastic, backlog: Callable[[], float | None] | None = None) -> Scaling:
+    """The autoscaler of a query, yet to be started; refused where it could be of no use."""
+    try:
+        from tidegate.runtime.spark.cluster import Cluster
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(
+            f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
+        ) from error
+
+    cluster = Cluster.of(query)
+    rules = elastic.resolved(cluster.most_useful, cluster.recommended)
+    rules.check([cluster.name])
+    advises = rules.of(cluster.name).dry_run
+    refused = None if advises else cluster.refusal(most_of(rules))
+    if refused is not None:
+        raise UnsupportedError(f"autoscale: {refused}")
+    observer = cluster.observer(elastic.period_seconds, backlog)
+    return prepare_scaling(
+        elastic, rules, observer, cluster.executors, name=cluster.name, period_seconds=cluster.poll_seconds
+    )

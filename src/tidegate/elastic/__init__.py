@@ -1,0 +1,1 @@
+"""Elasticity at work: control loops that run beside a query."""

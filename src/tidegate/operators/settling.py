@@ -1,0 +1,162 @@
+"""Tuples held back until they are settled, and then put in canonical order with their keys and shards.
+
+Operators whose functions see one tuple after the other get settled tuples only (τ before the watermark), in canonical
+order: by τ, then input, then columns from left to right. So the cut of a stream into segments cannot show.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.columns import numbers, order_codes, whole
+from tidegate.operators.grouping import key_codes, key_hashes
+from tidegate.operators.key_sets import key_sets_of
+from tidegate.query.keys import Keys
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Tuples of one input from one segment, in non-decreasing τ."""
+
+    number: int
+    side: int
+    tuples: pa.Table
+    times: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The keys of settled tuples of one input: entry i is a key of tuple ``rows[i]``; entries are in the order of tuples."""
+
+    rows: Array
+    columns: tuple[pa.Array, ...]
+    shards: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What one advance of the watermark settles.
+
+    ``tuples[i]`` and ``times[i]`` are those of input i in canonical order, ``places[i]`` where each stands among all.
+    ``turn`` counts advances from 0, ``before`` and ``watermark`` are the watermarks around this one.
+    """
+
+    turn: int
+    before: int
+    watermark: int
+    tuples: tuple[pa.Table, ...]
+    times: tuple[Array, ...]
+    places: tuple[Array, ...]
+    entries: tuple[Entries, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Settling:
+    """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order."""
+
+    keys: tuple[Keys, ...]
+    key_types: tuple[pa.DataType, ...]
+    schemas: tuple[pa.Schema, ...]
+    shards: int
+    late: int = 0
+    _parts: list[Part] = field(default_factory=list)
+    _turn: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def rows(self) -> int:
+        """How many tuples wait."""
+        return sum(len(part.times) for part in tuple(self._parts))
+
+    @property
+    def bytes(self) -> int:
+        """How much memory they take."""
+        return sum(part.tuples.nbytes for part in tuple(self._parts))
+
+    def hold(self, number: int, side: int, tuples: pa.Table, time: str, since: int) -> None:
+        """Keep the tuples of a segment, but for those before the watermark that held then: they are late."""
+        times = numbers(whole(tuples.column(time)), pa.int64())
+        if len(times) > 1 and (times[1:] < times[:-1]).any():
+            order = np.argsort(times, kind="stable")
+            tuples, times = tuples.take(pa.array(order)), times[order]
+        late = int(np.searchsorted(times, since))
+        with self._lock:
+            self.late += late
+            if late < len(times):
+                self._parts.append(Part(number, side, tuples.slice(late), times[late:]))
+
+    def settle(self, number: int, before: int, watermark: int, ended: bool) -> Settled:
+        """Take out what is settled after a segment, by a watermark; at the end of input, everything."""
+        taken: list[list[Part]] = [[] for _ in self.keys]
+        with self._lock:
+            kept = []
+            for part in self._parts:
+                if part.number > number:
+                    kept.append(part)
+                    continue
+                ready = len(part.times) if ended else int(np.searchsorted(part.times, watermark))
+                if ready:
+                    taken[part.side].append(
+                        Part(part.number, part.side, part.tuples.slice(0, ready), part.times[:ready])
+                    )
+                if ready < len(part.times):
+                    kept.append(Part(part.number, part.side, part.tuples.slice(ready), part.times[ready:]))
+            self._parts = kept
+            turn, self._turn = self._turn, self._turn + 1
+        ordered = [_ordered(parts, schema) for parts, schema in zip(taken, self.schemas, strict=True)]
+        tuples, times = tuple(one for one, _ in ordered), tuple(when for _, when in ordered)
+        entries = tuple(self._entries(side, table) for side, table in enumerate(tuples))
+        return Settled(turn, before, watermark, tuples, times, _places(times), entries)
+
+    def _entries(self, side: int, tuples: pa.Table) -> Entries:
+        if tuples.num_rows == 0:
+            empty = tuple(pa.array([], kind) for kind in self.key_types)
+            return Entries(np.empty(0, np.int64), empty, np.empty(0, np.int64))
+        found = key_sets_of(self.keys[side], tuples)
+        columns = found.columns
+        rows = np.arange(tuples.num_rows) if found.rows is None else found.rows
+        chosen = found.entries(*key_codes(columns)) if len(found) else None
+        if chosen is not None:
+            rows, columns = rows[chosen], tuple(column.take(pa.array(chosen)) for column in columns)
+        shards = (key_hashes(columns) % np.uint64(self.shards)).astype(np.int64)
+        plain = tuple(column.cast(kind) for column, kind in zip(columns, self.key_types, strict=True))
+        return Entries(rows, plain, shards)
+
+
+def _ordered(parts: Sequence[Part], schema: pa.Schema) -> tuple[pa.Table, Array]:
+    """Parts as one table in canonical order."""
+    if not parts:
+        return schema.empty_table(), np.empty(0, np.int64)
+    tuples = pa.concat_tables([part.tuples for part in parts]).combine_chunks()
+    times = np.concatenate([part.times for part in parts])
+    order = np.argsort(times, kind="stable")
+    by_time = times[order]
+    same = by_time[1:] == by_time[:-1]
+    if same.any():
+        # Only tuples that share their time need the rest of the order.
+        tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
+        among = order[tied]
+        rivals = tuples.take(pa.array(among))
+        codes = [order_codes(whole(column)) for column in rivals.columns]
+        order[tied] = among[np.lexsort((*reversed(codes), times[among]))]
+    if (order[1:] < order[:-1]).any():
+        tuples, times = tuples.take(pa.array(order)).combine_chunks(), by_time
+    return tuples, times
+
+
+def _places(times: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Where the tuples of each input stand when all are put in order by time, then input."""
+    if sum(1 for each in times if len(each)) <= 1:
+        return tuple(np.arange(len(each)) for each in times)
+    order = np.argsort(np.concatenate(times), kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return tuple(np.split(place, np.cumsum([len(each) for each in times])[:-1]))

@@ -1,0 +1,202 @@
+"""Values of declared types as Python sees them: checked once, read-only from then on.
+
+The tuple form of O+ works on Python values, and its state and results have declared Arrow types. A `Shape` is such a
+type as a check: it takes what a function returned and gives the value that is kept, or says which part does not fit.
+Structs become `Record`s and lists become `Items`; both know their shape, so a part that was checked before is not
+checked again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIXED_BYTES = 8
+
+
+class Misfit(Exception):
+    """A value that is not of the declared type; ``path`` leads to the part that is not."""
+
+    def __init__(self, path: str, value: object, kind: pa.DataType | str) -> None:
+        super().__init__(f"{path}: {value!r} is not {kind}" if path else f"{value!r} is not {kind}")
+        self.path, self.value, self.kind = path, value, kind
+
+    def below(self, name: str) -> Misfit:
+        """The same misfit, seen from the value that holds it."""
+        return Misfit(name + ("" if not self.path or self.path[0] == "[" else ".") + self.path, self.value, self.kind)
+
+
+class Record(dict[str, Any]):
+    """A struct: a dict that cannot be changed. ``{**record, "n": 1}`` makes a changed copy."""
+
+    __slots__ = ("shape", "size")
+
+    def __init__(self, values: Mapping[str, Any], shape: Shape, size: int) -> None:
+        super().__init__(values)
+        self.shape = shape
+        self.size = size
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("tuples and state cannot be changed; return {**state, 'field': value} as the new state")
+
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
+
+
+class Items(tuple[Any, ...]):
+    """A list: a tuple of values. ``[*items, value]`` makes a longer list."""
+
+    shape: Shape
+    size: int
+
+
+Check = Callable[[Any], tuple[Any, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """A type as a check: ``take`` gives the value to keep and about how many bytes it holds, or raises `Misfit`."""
+
+    kind: pa.DataType
+    check: Check
+
+    def take(self, value: Any) -> tuple[Any, int]:
+        return (None, 1) if value is None else self.check(value)
+
+
+def record_of(schema: pa.Schema) -> Shape:
+    """The shape of the rows of a schema."""
+    return shape_of(pa.struct(list(schema)))
+
+
+def in_microseconds(moment: datetime) -> int:
+    """Event time of a moment; one without a zone is UTC."""
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH) // _MICROSECOND
+
+
+@cache
+def shape_of(kind: pa.DataType) -> Shape:
+    """The shape of a type; the same one for the same type."""
+    if pa.types.is_struct(kind):
+        return _struct(kind)
+    if pa.types.is_list(kind):
+        return _list(kind)
+    return Shape(kind, _scalar(kind))
+
+
+def _scalar(kind: pa.DataType) -> Check:
+    if pa.types.is_signed_integer(kind):
+        low, high = -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
+        return lambda value: (_integer(value, low, high, kind), _FIXED_BYTES)
+    if pa.types.is_floating(kind):
+        return lambda value: (_float(value, kind), _FIXED_BYTES)
+    if pa.types.is_timestamp(kind):
+        return lambda value: (_moment(value, kind), _FIXED_BYTES)
+    if pa.types.is_boolean(kind):
+        return _of(kind, (bool, np.bool_), bool)
+    if pa.types.is_date32(kind):
+        return lambda value: (_date(value, kind), _FIXED_BYTES)
+    return _of(kind, (str,) if pa.types.is_string(kind) else (bytes,), None)
+
+
+def _of(kind: pa.DataType, classes: tuple[type[Any], ...], convert: Callable[[Any], Any] | None) -> Check:
+    def check(value: Any) -> tuple[Any, int]:
+        if not isinstance(value, classes):
+            raise Misfit("", value, kind)
+        return (value, len(value)) if convert is None else (convert(value), 1)
+
+    return check
+
+
+def _integer(value: Any, low: int, high: int, kind: pa.DataType) -> int:
+    if not isinstance(value, bool | np.bool_):
+        try:
+            whole = operator.index(value)
+        except TypeError:
+            whole = None
+        if whole is not None and low <= whole <= high:
+            return whole
+    raise Misfit("", value, kind)
+
+
+def _float(value: Any, kind: pa.DataType) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise Misfit("", value, kind)
+    return float(value) if kind == pa.float64() else float(np.float32(value))
+
+
+def _date(value: Any, kind: pa.DataType) -> date:
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise Misfit("", value, kind)
+    return value
+
+
+def _moment(value: Any, kind: pa.DataType) -> datetime:
+    """A moment, with a zone if the type has one; whole numbers are microseconds since the epoch."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        moment = EPOCH + value * _MICROSECOND
+        return moment if kind.tz else moment.replace(tzinfo=None)
+    if not isinstance(value, datetime) or (value.tzinfo is None) == bool(kind.tz):
+        raise Misfit("", value, kind)
+    return value
+
+
+def _struct(kind: pa.DataType) -> Shape:
+    parts = {field.name: shape_of(field.type) for field in kind}
+
+    def check(value: Any) -> tuple[Any, int]:
+        if isinstance(value, Record) and value.shape is shape:
+            return value, value.size
+        if not isinstance(value, dict | Mapping):
+            raise Misfit("", value, kind)
+        if value.keys() != parts.keys():
+            missing = [name for name in parts if name not in value]
+            unknown = [name for name in value if name not in parts]
+            told = [f"without {', '.join(map(repr, missing))}"] if missing else []
+            told += [f"with the unknown {', '.join(map(repr, unknown))}"] if unknown else []
+            raise Misfit(
+                "", dict(value), f"one value for each of {', '.join(map(repr, parts))}: it is {' and '.join(told)}"
+            )
+        taken, total = {}, 0
+        for name, part in parts.items():
+            try:
+                taken[name], size = part.take(value[name])
+            except Misfit as misfit:
+                raise misfit.below(name) from None
+            total += size
+        return Record(taken, shape, total), total
+
+    shape = Shape(kind, check)
+    return shape
+
+
+def _list(kind: pa.DataType) -> Shape:
+    part = shape_of(kind.value_type)
+
+    def check(value: Any) -> tuple[Any, int]:
+        if isinstance(value, Items) and value.shape is shape:
+            return value, value.size
+        if not isinstance(value, list | tuple):
+            raise Misfit("", value, kind)
+        taken, total = [], 0
+        for position, element in enumerate(value):
+            try:
+                kept, size = part.take(element)
+            except Misfit as misfit:
+                raise misfit.below(f"[{position}]") from None
+            taken.append(kept)
+            total += size
+        items = Items(taken)
+        items.shape, items.size = shape, total
+        return items, total
+
+    shape = Shape(kind, check)
+    return shape

@@ -1,0 +1,164 @@
+"""Observations of a job in this process: differences between two readings of its figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidegate.control.controller import Outcome
+from tidegate.control.controllers.steady import Steady
+from tidegate.control.demand import Feed, with_demand
+from tidegate.control.look import Look
+from tidegate.control.observation import Observation
+from tidegate.errors import UserError
+from tidegate.gate.congestion import congestion_index
+from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
+from tidegate.runtime.local.job import LocalJob
+
+MOST_BLOCKED = 0.98
+"""A source that is let in for less than this leaves of its time says little about how fast it could be."""
+
+RECOMMENDED_HERE = Steady(target_seconds=0.3, drain_seconds=1.0, patience_seconds=1.0, horizon_seconds=1.0)
+"""What drives a job in this process unless something else is asked for: changes take milliseconds, so it need not wait."""
+
+SWITCH_SECONDS = 30.0
+"""How long a reconfiguration may take before it is reported as not done; it may still come."""
+
+
+@dataclass(slots=True, eq=False)
+class LocalObserver:
+    """Looks at a job now and then; each look is a period from the last one.
+
+    Nothing is shown until each region that got tuples has completed some of them before the period: the first ones take
+    as long as compiling the loops does, and say nothing about the rest.
+    """
+
+    job: LocalJob
+    clock: Callable[[], float] = time.monotonic
+    _began: float | None = None
+    _last: JobFigures | None = None
+    _warm: bool = False
+
+    def look(self) -> Look:
+        """What happened since the last look; the first one only begins to look."""
+        if self.job.ended:
+            return Look(ended="the job has ended")
+        now = self.job.figures(self.clock())
+        before, self._last = self._last, now
+        if before is None or self._began is None:
+            self._began = now.at_seconds
+            return Look()
+        if not self._warm:
+            self._warm = all(
+                region.traffic.passed_rows or not region.traffic.admitted_rows for region in before.regions
+            ) and any(region.traffic.passed_rows for region in before.regions)
+            if not self._warm:
+                return Look()
+        return Look(observed(before, now, self._began))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalActuator:
+    """Gives the subqueries of a job more or fewer instances; returns when they have switched."""
+
+    job: LocalJob
+    timeout_seconds: float = SWITCH_SECONDS
+
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+        try:
+            done = self.job.reconfigure(
+                subquery=subquery, instances=instances, mapping=mapping, timeout_seconds=self.timeout_seconds
+            )
+        except UserError as error:
+            return Outcome(False, str(error))
+        return Outcome(True, "", done.seconds, done.state_bytes_moved)
+
+
+def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
+    """The observations of all regions over the time between two readings, with the demand on each of them."""
+    regions = {region.name: region for region in before.regions}
+    timed = now.timed_results - before.timed_results
+    latency = (now.latency_seconds - before.latency_seconds) / timed if timed else None
+    seen = [
+        _observation(regions[region.name], region, before, now, began, latency)
+        for region in now.regions
+        if region.name in regions
+    ]
+    by_name = {region.name: region for region in now.regions}
+    feeds = [
+        Feed(upstream, region.name, _selectivity(by_name[upstream], region))
+        for region in now.regions
+        for upstream in region.upstream
+    ]
+    feeds += [Feed(None, region.name) for region in now.regions if region.sources]
+    return with_demand(seen, feeds)
+
+
+def _observation(
+    before: RegionFigures, now: RegionFigures, start: JobFigures, end: JobFigures, began: float, latency: float | None
+) -> Observation:
+    period = end.at_seconds - start.at_seconds
+    admitted = (now.traffic.admitted_rows - before.traffic.admitted_rows) / period
+    congestion = congestion_index(before.blocked, now.blocked) if now.blocked.blocked_seconds else None
+    offered, held_back = None, 0.0
+    if now.sources and not now.upstream:
+        held = bool(congestion)
+        scheduled = [_scheduled(start.sources[name], end.sources[name], end.at_seconds, held) for name in now.sources]
+        due = [each for each in scheduled if each is not None]
+        if len(due) == len(scheduled):
+            offered, held_back = sum(rate for rate, _ in due), sum(rows for _, rows in due)
+        elif congestion is not None:
+            # What a source delivers while nothing holds it back; under the cap, a lower bound.
+            offered = admitted / (1 - min(congestion, MOST_BLOCKED))
+        else:
+            offered = admitted
+    lag = None
+    if now.watermark is not None and end.newest is not None:
+        lag = max(end.newest - now.watermark, 0) / 1e6
+    return Observation(
+        subquery=now.name,
+        time_seconds=end.at_seconds - began,
+        period_seconds=period,
+        instances=len(now.instances),
+        mapping=now.mapping,
+        offered=offered,
+        admitted=admitted,
+        processed=(now.traffic.passed_rows - before.traffic.passed_rows) / period,
+        backlog=now.traffic.waiting_rows + held_back,
+        congestion=congestion,
+        busy=_busy(before, now, period),
+        watermark_lag_seconds=lag,
+        latency_seconds=latency,
+    )
+
+
+def _busy(before: RegionFigures, now: RegionFigures, period: float) -> tuple[float, ...] | None:
+    """The share of the period that each instance worked; those that came in it count from when they came."""
+    if any(instance not in now.busy_seconds for instance in now.instances):
+        return None
+    worked = (now.busy_seconds[each] - before.busy_seconds.get(each, 0.0) for each in now.instances)
+    return tuple(min(max(seconds / period, 0.0), 1.0) for seconds in worked)
+
+
+def _scheduled(
+    before: SourceFigures, now: SourceFigures, at_seconds: float, held_back: bool
+) -> tuple[float, float] | None:
+    """What a source with a schedule was due to deliver per second, and how many rows it is behind; None without one."""
+    if now.ended:
+        return 0.0, 0.0
+    if now.due is None or before.due is None:
+        return None
+    advanced = now.due - before.due
+    if advanced > 0:
+        rate = (now.rows - before.rows) / advanced
+        return rate, rate * max(at_seconds - now.due, 0.0) if held_back else 0.0
+    # Nothing was delivered: nothing was due, or nobody knows what.
+    return None if held_back else (0.0, 0.0)
+
+
+def _selectivity(upstream: RegionFigures, downstream: RegionFigures) -> float | None:
+    """Rows that one row upstream becomes here, on average since the start; not known where several regions lead here."""
+    if len(downstream.upstream) != 1 or downstream.sources or not upstream.traffic.passed_rows:
+        return None
+    return downstream.traffic.admitted_rows / upstream.traffic.passed_rows

@@ -1,0 +1,64 @@
+"""A running query and the cluster it runs on, as the autoscaler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.control.controllers.steady import Steady
+from tidegate.runtime.spark.dataframe import shuffle_partitions
+from tidegate.runtime.spark.executors import Executors, context_of, refusal
+from tidegate.runtime.spark.observe import PERIOD_SECONDS, POLL_SECONDS, SparkObserver
+
+RECOMMENDED_HERE = Steady()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A query, its executors, and how many of them it could keep busy.
+
+    ``partitions`` are those of its state; as long as no batch has told of any, those that a shuffle would have.
+    """
+
+    query: StreamingQuery
+    executors: Executors
+    name: str
+    partitions: int
+    stateless: bool = False
+    recommended: Steady = RECOMMENDED_HERE
+    poll_seconds: float = POLL_SECONDS
+
+    @classmethod
+    def of(cls, query: object) -> Cluster:
+        """The cluster of a running query; refused for what is none, or runs elsewhere."""
+        executors = Executors(context_of(query))
+        assert isinstance(query, StreamingQuery)
+        stateful = [
+            operator.numShufflePartitions
+            for update in [query.lastProgress]
+            if update is not None
+            for operator in update.stateOperators
+        ]
+        partitions = min(stateful) if stateful else shuffle_partitions(SparkSession.builder.getOrCreate())
+        stateless = query.lastProgress is not None and not stateful
+        return cls(query, executors, query.name or "query", partitions, stateless)
+
+    @property
+    def most_useful(self) -> int:
+        """As many executors as have a core for each partition, and no more."""
+        cores = max((each.cores for each in self.executors.seen()), default=1)
+        return max(1, -(-self.partitions // max(cores, 1)))
+
+    def refusal(self, most: int) -> str | None:
+        """Why so many executors cannot be had with use, None if they can."""
+        context = self.executors.context
+        return refusal(
+            context.master or "", dict(context.getConf().getAll()), most, None if self.stateless else self.partitions
+        )
+
+    def observer(self, period_seconds: float | None, backlog: Callable[[], float | None] | None) -> SparkObserver:
+        """Who looks at the query."""
+        return SparkObserver(self.query, self.executors, self.name, period_seconds or PERIOD_SECONDS, backlog)

@@ -1,0 +1,207 @@
+"""The executors of a Spark application: who they are, how busy they were, and changing their number.
+
+This is the one file that reaches into Spark's Java process. Everything it calls there is either a developer API of
+`SparkContext` (`requestTotalExecutors`, `killExecutors`) or read only. Tried on local-cluster and standalone masters; on
+YARN and Kubernetes the same calls exist and are untested.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.control.controller import Outcome
+from tidegate.errors import UnsupportedError, UserError
+
+DRIVER = "driver"
+LOCALITY = (
+    "spark.locality.wait",
+    "spark.locality.wait.process",
+    "spark.locality.wait.node",
+    "spark.locality.wait.rack",
+)
+UP_SECONDS, DOWN_SECONDS = 5.0, 5.0
+"""How long a change takes as long as none was seen: about what a local-cluster master needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """One executor: its cores, and how long its tasks have run in all."""
+
+    name: str
+    cores: int
+    task_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a query is triggered: its interval, None if it has none; and whether each batch takes all there is."""
+
+    interval_seconds: float | None
+    takes_all: bool
+
+
+def refusal(master: str, conf: Mapping[str, str], most: int, partitions: int | None) -> str | None:
+    """Why executors cannot be scaled with use, and what to do instead; None if they can.
+
+    ``partitions`` is the number of partitions of the query's state, or of shuffles where that is not known yet.
+    """
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return (
+            f"the master is '{master}', where the driver is the only executor. Use a cluster, or the master "
+            "'local-cluster[2,1,1024]' to try it on one machine; in one process, tg.start(query, elastic=...) scales "
+            "threads; dry_run=True only advises"
+        )
+    if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        return (
+            "spark.dynamicAllocation.enabled is true, so Spark would undo what is decided here; set it to false, or do "
+            "without autoscale"
+        )
+    for name in LOCALITY:
+        wait = conf.get(name, "3s" if name == LOCALITY[0] else conf.get(LOCALITY[0], "3s"))
+        if wait.strip().rstrip("smh") not in ("0", "0m", "0.0"):
+            return (
+                f"{name} is {wait}, so Spark would keep stateful tasks where their state is and leave a new executor "
+                f"without work; start the session with .config('{LOCALITY[0]}', '0')"
+            )
+    if partitions is not None and most > partitions:
+        return (
+            f"up to {most} executors are allowed and the query has {partitions} partitions, so {most - partitions} of them "
+            f"would never get a stateful task; allow at most {partitions}, or start the query on a new checkpoint with a "
+            "larger spark.sql.shuffle.partitions"
+        )
+    return None
+
+
+def context_of(query: object) -> SparkContext:
+    """The Spark context that runs a query; refused for queries that run elsewhere."""
+    if type(query).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedError(
+            "autoscale: this query runs over Spark Connect, which cannot see or size executors; call tg.autoscale in the "
+            "process of the driver, on the query that was started there"
+        )
+    if not isinstance(query, StreamingQuery):
+        raise UserError(
+            f"autoscale takes a running StreamingQuery, such as df.writeStream.….start() gives; got {type(query).__name__}"
+        )
+    found: SparkContext | None = SparkContext._active_spark_context
+    if found is None:
+        raise UserError("autoscale: the Spark session of this query was stopped")
+    return found
+
+
+def pace_of(query: StreamingQuery) -> Pace:
+    """How a query is triggered. Needs its sources, which are there once the first batch has begun."""
+    execution: Any = query._jsq.streamingQuery()
+    trigger = execution.trigger()
+    interval_ms = trigger.intervalMs() if "ProcessingTime" in trigger.getClass().getSimpleName() else 0
+    limits = execution.uniqueSources().values().iterator()
+    kinds = []
+    while limits.hasNext():
+        kinds.append(limits.next().getClass().getSimpleName())
+    takes_all = bool(kinds) and all(kind == "ReadAllAvailable" for kind in kinds)
+    return Pace(interval_ms / 1000 if interval_ms else None, takes_all)
+
+
+@dataclass(slots=True)
+class Executors:
+    """The executors of an application, as an actuator: more are asked for by their total, fewer released one by one.
+
+    Where `spark.decommission.enabled` is true a released executor finishes its tasks first; otherwise it is killed, and
+    Spark runs its tasks again elsewhere. The youngest go first.
+    """
+
+    context: SparkContext
+    clock: Callable[[], float] = time.monotonic
+    _leaving: set[str] = field(default_factory=set)
+    _present: set[str] = field(default_factory=set)
+    _lost: list[str] = field(default_factory=list)
+    _asked: tuple[int, int, float] | None = None
+    _up_seconds: float = UP_SECONDS
+    _down_seconds: float = DOWN_SECONDS
+
+    def seen(self) -> tuple[Executor, ...]:
+        """The executors that take tasks now; those on their way out are not among them."""
+        listed: Any = self._scala.statusStore().executorList(True)
+        registered = {listed.apply(index).id(): listed.apply(index) for index in range(listed.size())}
+        alone = list(registered) == [DRIVER] and registered[DRIVER].totalCores() > 0
+        alive = set(self._alive()) if not alone else {DRIVER}
+        self._lost += sorted(self._present - alive - self._leaving, key=_age)
+        self._leaving &= alive
+        found = tuple(
+            # The driver of a local master counts its own tasks nowhere: what it lists is its age.
+            Executor(name, each.totalCores(), each.totalDuration() / 1000)
+            for name, each in registered.items()
+            if name in alive and name not in self._leaving
+        )
+        self._present = {each.name for each in found}
+        self._learn(len(found))
+        return found
+
+    def lost(self) -> list[str]:
+        """The executors that went by themselves since this was asked last."""
+        told, self._lost = self._lost, []
+        return told
+
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+        """Have so many executors; returns at once, and says when they should be there by what was seen before."""
+        now = sorted((each.name for each in self.seen()), key=_age)
+        if instances < 1:
+            return Outcome(False, f"there cannot be {instances} executors")
+        note = ""
+        if instances < len(now):
+            note = self._release(now[instances:])
+        if not self._request(instances):
+            return Outcome(False, "Spark's cluster manager did not take the request")
+        self._asked = (len(now), instances, self.clock())
+        return Outcome(True, note, self._up_seconds if instances > len(now) else self._down_seconds)
+
+    @property
+    def _scala(self) -> Any:
+        return self.context._jsc.sc()
+
+    @property
+    def _jvm(self) -> Any:
+        return self.context._jvm
+
+    def _alive(self) -> list[str]:
+        ids: Any = self._scala.getExecutorIds()
+        return [ids.apply(index) for index in range(ids.size())]
+
+    def _request(self, total: int) -> bool:
+        # Exact, unlike requestExecutors, which counts from a target of its own that a kill resets.
+        return bool(self._scala.requestTotalExecutors(total, 0, self._jvm.PythonUtils.toScalaMap({})))
+
+    def _release(self, names: list[str]) -> str:
+        self._leaving |= set(names)
+        if self.context.getConf().get("spark.decommission.enabled", "false") == "true":
+            # First the target, or the cluster manager would put another in the place of each that leaves.
+            self._request(len(self._alive()) - len(names))
+            jvm = self._jvm
+            why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("tidegate", jvm.scala.Option.apply(None))
+            backend = self._scala.schedulerBackend()
+            for name in names:
+                backend.decommissionExecutor(name, why, False, False)
+            return f"decommissioned {', '.join(names)}"
+        self._scala.killExecutors(self._jvm.PythonUtils.toSeq(names))
+        return f"killed {', '.join(names)}"
+
+    def _learn(self, now: int) -> None:
+        if self._asked is None or now != self._asked[1]:
+            return
+        before, wanted, since = self._asked
+        took, self._asked = self.clock() - since, None
+        if wanted > before:
+            self._up_seconds = took
+        else:
+            self._down_seconds = took
+
+
+def _age(name: str) -> tuple[int, str]:
+    """Executors are numbered in the order in which they came."""
+    return (int(name), "") if name.isdigit() else (0, name)

@@ -1,0 +1,191 @@
+"""Observations of any Structured Streaming query, ours or not, from what Spark reports of its batches and executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.control.events import Notice
+from tidegate.control.look import Look
+from tidegate.control.observation import Observation
+from tidegate.runtime.spark.batches import Batch, BatchReader
+from tidegate.runtime.spark.executors import Executor, Executors, Pace, pace_of
+
+PERIOD_SECONDS = 5.0
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The executors at one time of the driver's clock."""
+
+    at: float
+    executors: tuple[Executor, ...]
+
+
+@dataclass(slots=True, eq=False)
+class SparkObserver:
+    """Looks at a query; shows a period when it is long enough and ends with a batch, or in quiet.
+
+    ``backlog`` is for sources that do not report theirs: a function that says how many rows wait.
+    """
+
+    query: StreamingQuery
+    executors: Executors
+    name: str
+    period_seconds: float = PERIOD_SECONDS
+    backlog: Callable[[], float | None] | None = None
+    clock: Callable[[], float] = time.time
+    _batches: BatchReader = field(init=False)
+    _pace: Pace | None = None
+    _began: float = 0.0
+    _start: Reading | None = None
+    _end: float = 0.0
+    _since: float | None = None
+    _left: float | None = None
+    _gathered: list[Batch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._batches = BatchReader(self.query)
+
+    def look(self) -> Look:
+        """What happened since the last period, if a period is over."""
+        if not self.query.isActive:
+            error = self.query.exception()
+            return Look(ended=f"the query failed: {error}" if error else "the query was stopped", failed=bool(error))
+        now = Reading(self.clock(), self.executors.seen())
+        gone = tuple(
+            (Notice.INSTANCES_LOST, f"executor {each} is gone, and nobody released it")
+            for each in self.executors.lost()
+        )
+        return replace(self._look(now), noticed=gone)
+
+    def _look(self, now: Reading) -> Look:
+        new = self._batches.new()
+        quiet = not self.query.status["isTriggerActive"]
+        if self._start is None or self._pace is None:
+            return self._begin(now, new, quiet)
+        self._gathered += new
+        end = period_end(self._gathered, bool(new), quiet, self._pace, self._end, now.at)
+        if end is None or end - self._end < self.period_seconds:
+            return Look()
+        told = self.backlog() if self.backlog is not None else None
+        span = (self._end, end)
+        seen = observed(self._gathered, self._since, self._pace, self._start, now, span, told, self._left)
+        self._since = self._gathered[-1].began_at if self._gathered else end
+        self._start, self._end, self._gathered, self._left = now, end, [], seen.backlog
+        return Look((replace(seen, subquery=self.name, time_seconds=end - self._began),))
+
+    def _begin(self, now: Reading, new: list[Batch], quiet: bool) -> Look:
+        """The first batch takes as long as starting everything does: measuring begins behind it."""
+        if new:
+            self._pace, self._start = pace_of(self.query), now
+            self._began = self._end = now.at if quiet else new[-1].ended_at
+            self._since = new[-1].began_at
+        return Look()
+
+
+def period_end(batches: Sequence[Batch], new: bool, quiet: bool, pace: Pace, start: float, now: float) -> float | None:
+    """Where a period may end: behind a batch and its trigger interval, or in quiet; None if that is not now.
+
+    ``new`` says that a batch was seen to end just now, ``quiet`` that none is running.
+    """
+    interval = pace.interval_seconds or 0.0
+    # The triggers of so long a time have found nothing to do.
+    idle = max(2 * interval, 1.0)
+    if not batches:
+        return now if quiet and now - start >= idle else None
+    end = max(batches[-1].ended_at, batches[-1].began_at + interval)
+    if quiet and now - end >= idle:
+        return now
+    return end if end <= now and (new or quiet) else None
+
+
+def observed(
+    batches: Sequence[Batch],
+    since: float | None,
+    pace: Pace,
+    start: Reading,
+    end: Reading,
+    span: tuple[float, float],
+    told_left: float | None = None,
+    left_before: float | None = None,
+) -> Observation:
+    """The observation of one period, in which these batches ended; rates are over its span, busy shares between readings.
+
+    Where each batch takes all there is, what they took had come since ``since``, when the one before them began. Elsewhere
+    what was offered is known only with what is left: what the sources report, or what ``told_left`` says.
+    """
+    period = span[1] - span[0]
+    rows = sum(batch.rows for batch in batches)
+    left = told_left if told_left is not None else batches[-1].left if batches else 0.0
+    offered: float | None = None
+    if not batches:
+        offered = 0.0  # Nothing was there to be taken.
+    elif pace.takes_all and told_left is None:
+        offered = rows / max(batches[-1].began_at - since, 1e-3) if since is not None else None
+    elif left is not None and left_before is not None:
+        offered = max(rows + left - left_before, 0.0) / period
+    return Observation(
+        subquery="",
+        time_seconds=span[1],
+        period_seconds=period,
+        instances=len(end.executors),
+        offered=offered,
+        admitted=rows / period,
+        processed=rows / period,
+        demand=offered,
+        backlog=left,
+        congestion=congestion(batches, pace, period),
+        busy=busy(start, end),
+        watermark_lag_seconds=batches[-1].lag_seconds if batches else None,
+        latency_seconds=latency_seconds(batches, since, pace),
+    )
+
+
+def congestion(batches: Sequence[Batch], pace: Pace, period: float) -> float | None:
+    """The share of a period in which data that was there waited for a batch to begin.
+
+    With a trigger interval, the time that batches ran over it. Without one, the share of batches that began with more
+    input than they took: none where each takes all there is, not known where a source does not say.
+    """
+    if not batches:
+        return 0.0
+    if pace.interval_seconds is not None:
+        over = sum(max(batch.seconds - pace.interval_seconds, 0.0) for batch in batches)
+        return min(over / period, 1.0)
+    if pace.takes_all:
+        return 0.0
+    left = [batch.left for batch in batches]
+    if any(each is None for each in left):
+        return None
+    return sum(1 for each in left if each) / len(left)
+
+
+def busy(start: Reading, end: Reading) -> tuple[float, ...] | None:
+    """The share of its cores' time that each executor of now had tasks; one that came meanwhile counts from 0."""
+    if any(each.name == "driver" for each in end.executors) or end.at <= start.at or not end.executors:
+        # What Spark lists for the driver of a local master is its age, not its work.
+        return None
+    earlier = {each.name: each.task_seconds for each in start.executors}
+    seconds = end.at - start.at
+    shares = (
+        (each.task_seconds - earlier.get(each.name, 0.0)) / (max(each.cores, 1) * seconds) for each in end.executors
+    )
+    return tuple(min(max(share, 0.0), 1.0) for share in shares)
+
+
+def latency_seconds(batches: Sequence[Batch], since: float | None, pace: Pace) -> float | None:
+    """From the arrival of a row to the end of its batch, on average; known where batches take all there is.
+
+    A row that came between the beginnings of two batches waited half of that time, then its batch.
+    """
+    if not pace.takes_all or since is None:
+        return None
+    begun = [since, *(batch.began_at for batch in batches)]
+    waited = [(batch.rows, (batch.began_at - begun[at]) / 2 + batch.seconds) for at, batch in enumerate(batches)]
+    rows = sum(count for count, _ in waited)
+    return sum(count * seconds for count, seconds in waited) / rows if rows else None

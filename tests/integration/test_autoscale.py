@@ -1,0 +1,82 @@
+"""An autoscaler beside real Spark queries: on a cluster of workers, and where there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.control.events import Notice
+from tidegate.errors import UnsupportedError, UserError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.timeout(480)
+def test_one_executor_becomes_two_under_load_and_one_again_and_its_death_is_survived() -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "tests.integration.cluster_story"], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr[-3000:]
+    told = json.loads(made.stdout.splitlines()[-1])
+    assert "2 partitions, so 1 of them would never get a stateful task" in told["refused"]
+    assert told["went"] == [True] * 6, told
+    assert told["right"], "counts are not those of the input"
+    assert told["failure"] is None
+    path = [(each["instances_before"], each["instances"]) for each in told["decisions"]]
+    assert path[:3] == [(2, 1), (1, 2), (2, 1)]
+    assert any("is gone, and nobody released it" in text for _, text in told["notices"])
+    assert all("due" in each["why"] for each in told["decisions"])
+
+
+def rates(spark: Any, tmp_path: Path, name: str = "rates") -> Any:
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+    writer = rows.writeStream.format("noop").queryName(name)
+    return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+
+def test_a_local_master_is_refused_with_what_works_instead(spark: Any, tmp_path: Path) -> None:
+    query = rates(spark, tmp_path)
+    try:
+        with pytest.raises(UnsupportedError, match=r"master is 'local\[2\]'.*local-cluster\[2,1,1024\].*dry_run=True"):
+            tg.autoscale(query)
+    finally:
+        query.stop()
+
+
+def test_an_elastic_run_is_refused_where_it_could_not_scale_and_leaves_no_query_behind(
+    spark: Any, tmp_path: Path
+) -> None:
+    rows = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", tz="UTC")), "k": [1, 2]})
+    counts = tg.stream(rows, time="ts").key_by("k").window(10).aggregate(n=tg.count())
+    with pytest.raises(UnsupportedError, match="driver is the only executor"):
+        tg.run(counts, to=tmp_path / "out", spark=spark, elastic=True, progress=False)
+    assert not spark.streams.active
+
+
+def test_a_dry_run_observes_any_query_and_notices_its_end(spark: Any, tmp_path: Path) -> None:
+    query = rates(spark, tmp_path)
+    path = tmp_path / "run.ledger"
+    with tg.autoscale(query, "saso", dry_run=True, ledger=path, period_seconds=0.5) as scaling:
+        while len(scaling.latest) == 0 or not scaling.latest["rates"].observation.processed:
+            assert scaling.active
+        query.stop()
+        scaling._thread.join(30)
+    seen = scaling.latest["rates"].observation
+    assert seen.instances == 1
+    assert seen.offered is not None
+    assert seen.offered > 0
+    assert (seen.busy, seen.watermark_lag_seconds) == (None, None), "what is not known is absent"
+    assert scaling.changes == ()
+    assert scaling.notices[-1].notice is Notice.QUERY_ENDED
+
+
+def test_what_is_no_query_is_refused(spark: Any) -> None:
+    with pytest.raises(UserError, match=r"takes a running StreamingQuery.*got DataFrame"):
+        tg.autoscale(spark.range(1))

@@ -1,0 +1,194 @@
+"""What is made of Spark's reports: batches, observations, congestion; and when executors cannot be scaled with use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from tidegate.errors import UnsupportedError
+from tidegate.runtime.spark.batches import Batch, batch_of, ran
+from tidegate.runtime.spark.executors import Executor, Pace, context_of, refusal
+from tidegate.runtime.spark.observe import Reading, congestion, latency_seconds, observed, period_end
+
+GOOD = {"spark.locality.wait": "0"}
+
+
+def report(**changes: Any) -> StreamingQueryProgress:
+    source = {
+        "description": "KafkaV2[Subscribe[calls]]",
+        "startOffset": {"calls": {"0": 100, "1": 200}},
+        "endOffset": {"calls": {"0": 150, "1": 250}},
+        "latestOffset": {"calls": {"0": 180, "1": 250}},
+        "numInputRows": 100,
+        "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0,
+    } | changes.pop("source", {})
+    told = {
+        "id": "00000000-0000-0000-0000-000000000001",
+        "runId": "00000000-0000-0000-0000-000000000002",
+        "name": None,
+        "timestamp": "2026-01-01T00:00:10.500Z",
+        "batchId": 7,
+        "batchDuration": 900,
+        "numInputRows": source["numInputRows"],
+        "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0,
+        "durationMs": {"addBatch": 700, "triggerExecution": 900},
+        "eventTime": {"max": "2026-01-01T00:00:10.000Z", "watermark": "2026-01-01T00:00:04.000Z"},
+        "stateOperators": [],
+        "sources": [source],
+        "sink": {"description": "noop", "numOutputRows": -1},
+        "observedMetrics": {},
+    }
+    return StreamingQueryProgress.fromJson(told | changes)
+
+
+def test_a_report_becomes_a_batch() -> None:
+    batch = batch_of(report())
+    assert (batch.number, batch.seconds, batch.rows, batch.left) == (7, 0.9, 100, 30.0)
+    assert batch.ended_at - batch.began_at == pytest.approx(0.9)
+    assert (batch.lag_seconds, batch.partitions) == (6.0, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "left"),
+    [
+        ({"latestOffset": {"calls": {"0": 150, "1": 250}}}, 0.0),
+        # Seconds of a rate source: 2 of them gave 100 rows, 1 is left.
+        ({"startOffset": 3, "endOffset": 5, "latestOffset": 6}, 50.0),
+        # A file source does not say how far it could go.
+        ({"startOffset": {"logOffset": 1}, "endOffset": {"logOffset": 2}, "latestOffset": None}, None),
+        # New partitions since: unknown rather than wrong.
+        ({"latestOffset": {"calls": {"0": 180, "1": 250, "2": 9}}}, None),
+        ({"endOffset": "a text", "latestOffset": "another"}, None),
+    ],
+)
+def test_what_a_source_has_left(source: dict[str, Any], left: float | None) -> None:
+    said = {name: json.dumps(value) if value is not None else None for name, value in source.items()}
+    assert batch_of(report(source=said)).left == left
+
+
+def test_a_look_for_data_is_no_batch() -> None:
+    assert ran(report())
+    assert not ran(report(durationMs={"latestOffset": 3, "triggerExecution": 3}))
+
+
+def batch(number: int, began: float, seconds: float, rows: int = 100, left: float | None = 0.0) -> Batch:
+    return Batch(number, began, seconds, rows, left, None, 2)
+
+
+ALL, EVERY_SECOND, LIMITED = Pace(None, True), Pace(1.0, True), Pace(None, False)
+
+
+def test_congestion_is_time_over_the_trigger_interval() -> None:
+    #  interval 1 s: |0.5 ·|1.5  ·|2.0    |
+    batches = [batch(1, 0.0, 0.5), batch(2, 1.0, 1.5), batch(3, 2.5, 2.0)]
+    assert congestion(batches, EVERY_SECOND, 5.0) == pytest.approx((0.5 + 1.0) / 5)
+
+
+def test_congestion_without_an_interval_is_the_share_of_batches_that_left_something() -> None:
+    batches = [batch(1, 0, 1, left=0.0), batch(2, 1, 1, left=40.0), batch(3, 2, 1, left=70.0), batch(4, 3, 1, left=0.0)]
+    assert congestion(batches, LIMITED, 4.0) == 0.5
+    assert congestion([*batches, batch(5, 4, 1, left=None)], LIMITED, 5.0) is None
+    assert congestion(batches, ALL, 4.0) == 0.0
+    assert congestion([], LIMITED, 4.0) == 0.0
+
+
+def readings(*busy: tuple[str, float, float]) -> tuple[Reading, Reading]:
+    """Ten seconds in which executors of two cores had tasks for so long."""
+    start = Reading(0.0, tuple(Executor(name, 2, before) for name, before, _ in busy if before >= 0))
+    return start, Reading(10.0, tuple(Executor(name, 2, after) for name, _, after in busy))
+
+
+def test_an_observation_where_batches_take_all_there_is() -> None:
+    batches = [batch(1, 1.0, 1.0, 300), batch(2, 3.0, 1.0, 500)]
+    start, end = readings(("0", 5.0, 15.0), ("1", -1.0, 5.0))
+    made = observed(batches, -1.0, ALL, start, end, (0.0, 5.0))
+    assert (made.processed, made.offered, made.demand) == (160.0, 200.0, 200.0), "800 rows came from -1 s to 3 s"
+    assert made.busy == (0.5, 0.25)
+    assert made.instances == 2
+    assert made.latency_seconds == pytest.approx((300 * (1.0 + 1.0) + 500 * (1.0 + 1.0)) / 800)
+
+
+def test_an_observation_where_sources_report_what_they_have_left() -> None:
+    start, end = readings(("0", 0.0, 10.0))
+    made = observed([batch(1, 0.0, 2.0, 400, left=300.0)], 0.0, LIMITED, start, end, (0.0, 4.0), None, 100.0)
+    assert (made.backlog, made.offered, made.congestion) == (300.0, 150.0, 1.0)
+    assert made.latency_seconds is None
+
+
+def test_what_nobody_says_is_absent() -> None:
+    start, end = readings(("0", 0.0, 10.0))
+    made = observed([batch(1, 0.0, 2.0, 400, left=None)], 0.0, LIMITED, start, end, (0.0, 4.0))
+    assert (made.offered, made.demand, made.backlog, made.congestion) == (None, None, None, None)
+    told = observed([batch(1, 0.0, 2.0, 400, left=None)], 0.0, LIMITED, start, end, (0.0, 4.0), 80.0, 0.0)
+    assert (told.offered, told.backlog) == (120.0, 80.0), "unless the user does"
+    local = Reading(10.0, (Executor("driver", 2, 99.0),))
+    assert observed([], None, ALL, Reading(0.0, ()), local, (0.0, 4.0)).busy is None
+
+
+def test_a_quiet_period_offers_nothing() -> None:
+    start, end = readings(("0", 5.0, 5.0))
+    made = observed([], 0.0, ALL, start, end, (0.0, 5.0))
+    assert (made.offered, made.processed, made.congestion, made.busy, made.backlog) == (0.0, 0.0, 0.0, (0.0,), 0.0)
+    assert latency_seconds([], 0.0, ALL) is None
+
+
+@pytest.mark.parametrize(
+    ("batches", "new", "quiet", "pace", "now", "end"),
+    [
+        ([batch(1, 0.0, 3.0)], True, False, ALL, 3.2, 3.0),  # a batch has ended
+        ([batch(1, 0.0, 3.0)], False, False, ALL, 4.0, None),  # and the next one runs: wait for its end
+        ([batch(1, 0.0, 3.0)], False, True, ALL, 3.5, 3.0),
+        ([batch(1, 0.0, 3.0)], False, True, ALL, 9.0, 9.0),  # nothing came after it
+        ([batch(1, 0.0, 0.3)], True, True, EVERY_SECOND, 0.5, None),  # its interval is not over
+        ([batch(1, 0.0, 0.3)], False, True, EVERY_SECOND, 1.1, 1.0),
+        ([], False, False, ALL, 9.0, None),  # a long batch runs
+        ([], False, True, Pace(10.0, True), 9.0, None),  # the trigger has not come yet
+        ([], False, True, ALL, 9.0, 9.0),
+    ],
+)
+def test_where_a_period_may_end(
+    batches: list[Batch], new: bool, quiet: bool, pace: Pace, now: float, end: float | None
+) -> None:
+    assert period_end(batches, new, quiet, pace, 0.0, now) == end
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "most", "partitions", "told"),
+    [
+        ("local[4]", GOOD, 2, 2, "driver is the only executor"),
+        ("local", GOOD, 2, 2, "driver is the only executor"),
+        ("spark://host:7077", {}, 2, 2, "spark.locality.wait is 3s"),
+        ("spark://host:7077", {"spark.locality.wait": "500ms"}, 2, 2, "spark.locality.wait is 500ms"),
+        ("yarn", GOOD | {"spark.locality.wait.node": "3s"}, 2, 2, "spark.locality.wait.node is 3s"),
+        ("yarn", GOOD | {"spark.dynamicAllocation.enabled": "true"}, 2, 2, "Spark would undo"),
+        ("local-cluster[2,1,1024]", GOOD, 3, 2, "1 of them would never get a stateful task"),
+    ],
+)
+def test_scaling_that_would_be_of_no_use_is_refused(
+    master: str, conf: dict[str, str], most: int, partitions: int, told: str
+) -> None:
+    said = refusal(master, conf, most, partitions)
+    assert said is not None
+    assert told in said
+
+
+@pytest.mark.parametrize("wait", ["0", "0s", "0ms"])
+def test_scaling_that_is_of_use_is_not_refused(wait: str) -> None:
+    assert refusal("local-cluster[2,1,1024]", {"spark.locality.wait": wait}, 2, 2) is None
+    assert refusal("k8s://host", {"spark.locality.wait": wait}, 20, None) is None
+
+
+def test_a_query_over_connect_is_refused_with_what_works_instead() -> None:
+    class Remote:
+        __module__ = "pyspark.sql.connect.streaming.query"
+
+    with pytest.raises(UnsupportedError, match=r"over Spark Connect.*in the process of the driver"):
+        context_of(Remote())
