@@ -19,6 +19,8 @@ import pyarrow as pa
 
 import tidegate as tg
 from benchmarks.join_inputs import KEYED, LEFT, RIGHT, Sides, batches, keyed_sides, scalejoin_sides
+from benchmarks.ladder import held_against
+from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
 from benchmarks.options import Options
 from benchmarks.report import write_json
@@ -206,9 +208,14 @@ def _report(
     found = {each: round(rates[each.split("/")[0]] / rates[each.split("/")[1]], 3) for each in ratios}
     for ratio, value in found.items():
         print(f"{ratio} = {value:.2f}")
+    rungs = held_against(name, [], found)
+    print(ladder_table(rungs))
     path = options.out / f"{name}.json"
     content = {"workload": name, "input": {"tuples": sides.tuples, "window": sides.window, "seed": options.seed}}
-    write_json(path, {**content, "machine": describe(), "rows": rows, "ratios": found})
+    write_json(
+        path,
+        {**content, "machine": describe(), "rows": rows, "ratios": found, "ladder": [rung.as_json() for rung in rungs]},
+    )
     print(f"written to {path}\n")
     if same and len({row["output_rows"] for row in rows}) > 1:
         print("FAILED: the engines found different pairs")
