@@ -1,7 +1,7 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
-Each case runs as Spark would run it, and in this process with instances that change. ``make fuzz N=20000 ARGS=--joins`` runs
-joins instead, in this process.
+Each case runs as Spark would run it, and in this process with instances that change. About every tenth brings an O+ along.
+``make fuzz N=20000 ARGS=--joins`` runs joins instead, in this process.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from tests.property.cases import Case, any_features, cases
 from tests.property.check import check_case
 from tests.property.check_join import check_join
 from tests.property.check_local import any_reconfigurer, any_settings, check_locally
+from tests.property.check_o_plus import check_o_plus
 from tests.property.coverage import Coverage
 from tests.property.join_cases import join_cases
+from tests.property.o_plus_cases import o_plus_cases
 
 REPORT_EVERY = 500
+O_PLUS_EVERY = 10
 
 
 def main() -> int:
@@ -46,6 +49,8 @@ def fuzz_windows(wanted: int) -> int:
             case: Case = data.draw(any_features().flatmap(cases))
             check_case(case, Path(folder))
             check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+            if data.draw(st.integers(1, O_PLUS_EVERY)) == O_PLUS_EVERY:
+                check_o_plus(data.draw(o_plus_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
             coverage.add(case.features)
             if coverage.cases % REPORT_EVERY == 0:
                 rate = coverage.cases / (time.monotonic() - started)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,17 @@ def test_tuples_are_held_until_the_watermark_is_past_them() -> None:
     assert settled.tuples[0].column("k").to_pylist() == [2, 9], "in canonical order"
     assert waiting.settle(2, 6, 7, ended=True).tuples[0].num_rows == 1
     assert (waiting.rows, waiting.bytes) == (0, 0)
+
+
+def test_ties_are_ordered_by_every_type_of_column() -> None:
+    days = [date(2024, 1, 2), None, date(2024, 1, 1)]
+    table = pa.table({"ts": pa.array([5, 5, 5], TIME), "day": pa.array(days, pa.date32()), "k": [1, 2, 3]})
+    waiting = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
+    waiting.hold(0, 0, table, "ts", since=0)
+    assert waiting.settle(0, 0, 9, ended=False).tuples[0].column("k").to_pylist() == [2, 3, 1]
+    without_null = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
+    without_null.hold(0, 0, table.filter(table["day"].is_valid()), "ts", since=0)
+    assert without_null.settle(0, 0, 9, ended=False).tuples[0].column("k").to_pylist() == [3, 1]
 
 
 class Paced:
