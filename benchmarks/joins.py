@@ -19,6 +19,8 @@ import pyarrow as pa
 
 import tidegate as tg
 from benchmarks.join_inputs import KEYED, LEFT, RIGHT, Sides, batches, keyed_sides, scalejoin_sides
+from benchmarks.ladder import held_against
+from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
 from benchmarks.options import Options
 from benchmarks.report import write_json
@@ -28,6 +30,7 @@ from tidegate.operators.kernels.pairs import compiled
 from tidegate.query.nodes import Join
 
 BATCH_ROWS = 1_000
+BAND_ROWS = 10_000
 WINDOW = 100_000
 SKEW_WINDOW = 20_000
 SKEW_KEYS = 10_000
@@ -82,9 +85,9 @@ def bandjoin(options: Options) -> int:
     tuples = options.tuples or 2 * WINDOW
     sides = scalejoin_sides(tuples, min(WINDOW, tuples // 2), options.seed)
     engines = {
-        "tidegate-local (all pairs)": partial(_near, bands=False, instances=2),
-        "tidegate-local-1": partial(_near, bands=True, instances=1),
-        "tidegate-local": partial(_near, bands=True, instances=2),
+        "tidegate-local (all pairs)": partial(_near, bands=False, instances=2, rows=BAND_ROWS),
+        "tidegate-local-1": partial(_near, bands=True, instances=1, rows=BAND_ROWS),
+        "tidegate-local": partial(_near, bands=True, instances=2, rows=BAND_ROWS),
     }
     return _report("bandjoin", sides, engines, options, ["tidegate-local/tidegate-local (all pairs)"])
 
@@ -104,9 +107,9 @@ def skew(options: Options) -> int:
     return worst
 
 
-def _near_query(sides: Sides, bands: bool) -> tg.Stream:
-    left = tg.stream(list(batches(sides.left, BATCH_ROWS)), time="ts", schema=LEFT, name="left")
-    right = tg.stream(list(batches(sides.right, BATCH_ROWS)), time="ts", schema=RIGHT, name="right")
+def _near_query(sides: Sides, bands: bool, rows: int = BATCH_ROWS) -> tg.Stream:
+    left = tg.stream(list(batches(sides.left, rows)), time="ts", schema=LEFT, name="left")
+    right = tg.stream(list(batches(sides.right, rows)), time="ts", schema=RIGHT, name="right")
     return left.join(right, within=sides.within_us, where=near, bands=bands)
 
 
@@ -120,8 +123,8 @@ def _keyed_query(sides: Sides, kind: str) -> tg.Stream:
     )
 
 
-def _near(sides: Sides, row: Row, bands: bool, instances: int) -> None:
-    _local(_near_query(sides, bands), row, instances)
+def _near(sides: Sides, row: Row, bands: bool, instances: int, rows: int = BATCH_ROWS) -> None:
+    _local(_near_query(sides, bands, rows), row, instances, 2 * rows)
 
 
 def _keyed(sides: Sides, row: Row, exponent: float, kind: str) -> None:
@@ -129,7 +132,7 @@ def _keyed(sides: Sides, row: Row, exponent: float, kind: str) -> None:
     _local(_keyed_query(made, kind), row, 2)
 
 
-def _local(query: tg.Stream, row: Row, instances: int) -> None:
+def _local(query: tg.Stream, row: Row, instances: int, segment_rows: int = 2 * BATCH_ROWS) -> None:
     """One run in this process."""
     rows = 0
 
@@ -138,7 +141,7 @@ def _local(query: tg.Stream, row: Row, instances: int) -> None:
         rows += table.num_rows
 
     began, began_cpu = time.perf_counter(), time.process_time()
-    job = tg.start(query, to=note, instances=instances, segment_rows=2 * BATCH_ROWS)
+    job = tg.start(query, to=note, instances=instances, segment_rows=segment_rows)
     held = 0
     while not job.wait(0.05):
         held = max(held, job.state_bytes)
@@ -206,9 +209,14 @@ def _report(
     found = {each: round(rates[each.split("/")[0]] / rates[each.split("/")[1]], 3) for each in ratios}
     for ratio, value in found.items():
         print(f"{ratio} = {value:.2f}")
+    rungs = held_against(name, [], found)
+    print(ladder_table(rungs))
     path = options.out / f"{name}.json"
     content = {"workload": name, "input": {"tuples": sides.tuples, "window": sides.window, "seed": options.seed}}
-    write_json(path, {**content, "machine": describe(), "rows": rows, "ratios": found})
+    write_json(
+        path,
+        {**content, "machine": describe(), "rows": rows, "ratios": found, "ladder": [rung.as_json() for rung in rungs]},
+    )
     print(f"written to {path}\n")
     if same and len({row["output_rows"] for row in rows}) > 1:
         print("FAILED: the engines found different pairs")

@@ -14,8 +14,6 @@ Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 65_536
 FEW_ROWS = 65_536
-FAN_IN = 4
-"""So many batches are merged: fewer than of arrays, since taking rows from many batches costs more than copying them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +41,7 @@ class RowStore:
 
     def mergeable(self) -> range | None:
         """Which batches are worth merging."""
-        return alike([batch.num_rows for batch in self.batches], MOST_ROWS, FAN_IN)
+        return alike([batch.num_rows for batch in self.batches], MOST_ROWS)
 
     def merged(self, chosen: range) -> pa.RecordBatch:
         """Some neighbours as one batch."""

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 BUFFER = 65_536
 BLOCK = 512
-"""Stored tuples are tried in blocks that stay in the first cache, and dealt out to shards in blocks of this size."""
+"""Tuples are dealt out to shards in blocks of so many arrivals; a block of stored ones stays in the first cache."""
 
 
 class PairFailed(Exception):
@@ -139,8 +139,4 @@ def blocks(columns: Columns, owned: Array | None, shards: int) -> tuple[Array, A
 
 def in_owned(arrivals: Array, owned: Array | None, shards: int) -> Array | None:
     """Which arrivals lie in owned shards; None for all of them."""
-    return None if owned is None else owned[(arrivals // DEAL) % shards]
-
-
-DEAL = 32
-"""New tuples that are looked up in sorted runs are dealt out to shards in blocks of this size."""
+    return None if owned is None else owned[(arrivals // BLOCK) % shards]
