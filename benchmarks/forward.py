@@ -48,7 +48,8 @@ def forward_to(copies: int) -> Callable[[tg.Stream, tg.Stream], tg.Stream]:
     def query(left: tg.Stream, right: tg.Stream) -> tg.Stream:
         keys = tg.keys(every_key, columns={"copy": pa.int64()}, reads=["text"])
         both = tg.gather(left.key_by(keys), right.key_by(keys)).unbounded()
-        return both.apply_columns(update=payloads, state={}, returns={"copy": pa.int64(), "text": pa.string()})
+        made = {"copy": pa.int64(), "text": pa.string()}
+        return both.apply_columns(update=payloads, state={}, returns=made, ordered=False)
 
     return query
 

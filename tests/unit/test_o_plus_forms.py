@@ -138,6 +138,10 @@ BUILT: list[tuple[Callable[[], Any], str]] = [
         "windows that slide need slide=...",
     ),
     (
+        lambda: WINDOWED.apply_columns(update=columns, slide=columns, windows="single", ordered=False, **COUNT),
+        "leave ordered=False out",
+    ),
+    (
         lambda: WINDOWED.apply_columns(update=lambda batch: batch.column("q"), **COUNT),
         r"update failed on 0 rows: KeyError.*\(tried without rows",
     ),
