@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidegate.operators.columns import whole
 from tidegate.operators.grouping import group, key_codes
+from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import OPlus
@@ -79,6 +80,16 @@ class ColumnWindows:
     def bytes(self) -> int:
         """About how many bytes their states take as columns."""
         return sum(shard.bytes for shard in self.shards)
+
+    def held(self, shard: int) -> Iterator[Held]:
+        """The windows of a shard, to be kept elsewhere."""
+        for number, slots in self.shards[shard].windows.items():
+            for slot in slots.values():
+                yield Held(number, slot.last, slot.key, slot.state)
+
+    def put_back(self, shard: int, held: Held) -> None:
+        """Take a window in again."""
+        self._put(_Slot(shard, self._identity(held.key), held.key, held.states, last=held.last), held.number)
 
     def prepare(self, settled: Settled) -> list[Stretch]:
         """The settled contributions in stretches of one input and, if windows slide, of one place. Touches no state."""

@@ -13,6 +13,7 @@ from tidegate.errors import InternalError
 from tidegate.operators.cell import AggregateLogic
 from tidegate.operators.cell_logic import CellLogic
 from tidegate.operators.deal import Deal, DealByKeys
+from tidegate.operators.o_plus_cell import OPlusLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Node,
@@ -116,6 +117,8 @@ def _logic(node: Stateful, cells: int) -> CellLogic:
     match node:
         case WindowAggregate():
             return AggregateLogic(Panes(node))
+        case OPlus():
+            return OPlusLogic(node, cells)
         case _:
             raise InternalError(f"no cells are known for {type(node).__name__}")
 
