@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.property.o_plus_cases import OPlusCase, o_plus_cases
 from tests.property.spark_driver import Batch, Driver
+from tidegate.operators import window_log
 from tidegate.query.nodes import sources
 from tidegate.reference import interpret
 from tidegate.state.cache import ChunkCache
@@ -48,8 +49,13 @@ def check_on_driver(case: OPlusCase, driver: Driver, batches: list[Batch], no_da
 
 
 @pytest.mark.timeout(200)
-def test_the_output_is_the_laws_whatever_the_batches(tmp_path: Path) -> None:
-    @settings(max_examples=80, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("most_chunks", [window_log.MOST_CHUNKS, 1])
+def test_the_output_is_the_laws_whatever_the_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_chunks: int
+) -> None:
+    monkeypatch.setattr(window_log, "MOST_CHUNKS", most_chunks)
+
+    @settings(max_examples=50, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(o_plus_cases())

@@ -89,7 +89,7 @@ class ColumnWindows:
 
     def put_back(self, shard: int, held: Held) -> None:
         """Take a window in again."""
-        self._put(_Slot(shard, self._identity(held.key), held.key, held.states, last=held.last), held.number)
+        self._put(_Slot(shard, self.identity(held.key), held.key, held.states, last=held.last), held.number)
 
     def prepare(self, settled: Settled) -> list[Stretch]:
         """The settled contributions in stretches of one input and, if windows slide, of one place. Touches no state."""
@@ -216,7 +216,7 @@ class ColumnWindows:
 
     def _slot(self, shard: int, number: int, key: tuple[Any, ...]) -> _Slot:
         """The slot of a key's window, made if it is not there."""
-        identity = self._identity(key)
+        identity = self.identity(key)
         found = self.shards[shard].windows.get(number, {}).get(identity)
         if found is None:
             found = _Slot(shard, identity, key, self._initial)
@@ -300,7 +300,7 @@ class ColumnWindows:
         return canonical(self._initial)
 
     @cached_property
-    def _identity(self) -> Callable[[tuple[Any, ...]], Any]:
+    def identity(self) -> Callable[[tuple[Any, ...]], Any]:
         """What is equal for equal keys; Python's own equality does for all types but floats."""
         floats = any(pa.types.is_floating(kind) for kind in self.node.key_schema.types)
         return canonical if floats else lambda key: key

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.columns import numbers, whole
+from tidegate.operators.grouping import key_codes, key_hashes
 from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
 
-SHARD, NUMBER, LAST = "shard", "number", "last"
+Array = np.ndarray[Any, Any]
+NUMBER, LAST, ALIVE = "number", "last", "alive"
+_BEFORE_KEYS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +30,13 @@ class Held:
     states: tuple[Any, ...]
 
 
-class Windows(Protocol):
-    """What holds windows by shard."""
-
-    def held(self, shard: int) -> Iterator[Held]:
-        """The windows of a shard."""
-        ...
-
-    def put_back(self, shard: int, held: Held) -> None:
-        """Take a window in again."""
-        ...
-
-
 @dataclass(frozen=True)
 class HeldCodec:
-    """Windows as rows of a table, and back."""
+    """Windows as rows of a table, and back.
+
+    A row is a window as it was when it was written; of several rows of one window the last counts. One that is not
+    ``alive`` says that the window is no more.
+    """
 
     node: OPlus
 
@@ -49,28 +46,48 @@ class HeldCodec:
         form = self.node.form
         states = [pa.struct(list(state)) for state in form.states] if isinstance(form, TupleForm) else form.state.types
         return pa.schema(
-            [(SHARD, pa.int16()), (NUMBER, pa.int64()), (LAST, pa.int64())]
+            [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_())]
             + [(f"k{position}", kind) for position, kind in enumerate(self.node.key_schema.types)]
             + [(f"s{position}", kind) for position, kind in enumerate(states)]
         )
 
-    def encode(self, windows: Windows, shards: Iterable[int]) -> pa.Table:
-        """The windows of some shards."""
-        rows = [(shard, one.number, one.last, *one.key, *one.states) for shard in shards for one in windows.held(shard)]
-        if not rows:
-            return self.schema.empty_table()
-        columns = [
-            pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), self.schema.types, strict=True)
-        ]
-        return pa.table(columns, schema=self.schema)
+    def encode(self, changed: Sequence[Held], gone: Sequence[Held]) -> pa.Table:
+        """Rows of windows that have changed, and of some that are no more."""
+        rows = [(one.number, one.last, True, *one.key, *one.states) for one in changed]
+        nothing = (None,) * (len(self.schema) - _BEFORE_KEYS - len(self.node.key_schema))
+        rows += [(one.number, one.last, False, *one.key, *nothing) for one in gone]
+        made = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), self.schema.types, strict=True)]
+        return pa.table(made, schema=self.schema)
 
-    def decode(self, table: pa.Table, windows: Windows) -> None:
-        """Put windows back where they were."""
+    def decode(self, table: pa.Table) -> list[Held]:
+        """The windows of rows, one per row."""
         keys, form = len(self.node.key_schema), self.node.form
-        columns = [column.to_pylist() for column in table.columns]
+        columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
         if isinstance(form, TupleForm):
             # States were checked before they were kept; the check makes the read-only values of them.
-            for position, shape in enumerate(form.shapes, start=3 + keys):
+            for position, shape in enumerate(form.shapes, start=2 + keys):
                 columns[position] = [shape.take(value)[0] for value in columns[position]]
-        for shard, number, last, *rest in zip(*columns, strict=True):
-            windows.put_back(shard, Held(number, last, tuple(rest[:keys]), tuple(rest[keys:])))
+        return [
+            Held(number, last, tuple(rest[:keys]), tuple(rest[keys:]))
+            for number, last, *rest in zip(*columns, strict=True)
+        ]
+
+    def latest(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Of each window its last row in tables from old to new."""
+        table = pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
+        if table.num_rows == 0:
+            return table
+        codes, _ = key_codes(self._keys(table))
+        places = numbers(whole(table.column(NUMBER)), pa.int64())
+        order = np.lexsort((places, codes))  # stable: rows of one window stay in the order of their age
+        codes, places = codes[order], places[order]
+        last = np.append((codes[1:] != codes[:-1]) | (places[1:] != places[:-1]), True)
+        return table if last.all() else table.take(pa.array(np.sort(order[last])))
+
+    def hashes(self, table: pa.Table) -> Array:
+        """The hash of the key of each row."""
+        return key_hashes(self._keys(table))
+
+    def _keys(self, table: pa.Table) -> tuple[pa.Array, ...]:
+        keys = range(_BEFORE_KEYS, _BEFORE_KEYS + len(self.node.key_schema))
+        return tuple(whole(table.column(position)) for position in keys)

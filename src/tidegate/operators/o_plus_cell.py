@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.operators.cell_logic import END_US
 from tidegate.operators.column_windows import ColumnWindows
 from tidegate.operators.delta import Delta
-from tidegate.operators.held_windows import NUMBER, HeldCodec
+from tidegate.operators.grouping import key_hashes
+from tidegate.operators.held_windows import Held, HeldCodec
 from tidegate.operators.instances import Instances
 from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.tuple_pieces import times_of, tuple_piece, without_late
 from tidegate.operators.tuple_windows import TupleWindows
+from tidegate.operators.window_log import WindowLog
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
@@ -31,9 +32,9 @@ from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import NO_GROUP, Chunk
 
 Array = np.ndarray[Any, Any]
-SHARDS_PER_GROUP = 16
 MOST_PIECES = 4
 _BEGINNING = -(2**63)
+_NONE = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,21 @@ class OPlusLogic:
         return self.node.time
 
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> OPlusCell:
-        return OPlusCell(self.node, self.cells, cell, store, instances, HeldCodec(self.node))
+        return OPlusCell(
+            self.node, self.cells, cell, store, instances, WindowLog(HeldCodec(self.node), store, instances)
+        )
 
 
 @dataclass(slots=True)
 class OPlusCell:
-    """The working side of a directory. A group of shards is read when a settled tuple or a window's end touches it."""
+    """The working side of a directory."""
 
     node: OPlus
     cells: int
     cell: int
     store: ChunkStore
     instances: Instances
-    codec: HeldCodec
+    log: WindowLog
     late: int = 0
 
     def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
@@ -96,15 +99,16 @@ class OPlusCell:
         if watermark is None or (watermark <= before and not made):
             return
         settled = self._settle(before, watermark, made)
-        groups = {
-            shard // SHARDS_PER_GROUP for entries in settled.entries for shard in np.unique(entries.shards).tolist()
-        }
-        loaded = [c for c in directory.chunks if c.group != NO_GROUP and (c.low <= watermark or c.group in groups)]
-        groups |= {chunk.group for chunk in loaded}
-        if groups:
-            windows = self._windows(loaded)
+        touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
+        loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
+        if touched or loaded:
+            windows = self._windows()
+            for shard, held in zip((hashes % np.uint64(SHARDS)).tolist(), loaded, strict=True):
+                windows.put_back(shard, held)
             yield from self._results(windows, settled, watermark >= END_US)
-            self._keep(windows, groups, loaded)
+            self._keep(windows, loaded, watermark)
+        else:
+            self.log.keep((), (), watermark)
         directory.watermark = watermark
 
     def _settle(self, before: int, watermark: int, made: Sequence[tuple[int, pa.Table]]) -> Settled:
@@ -149,17 +153,11 @@ class OPlusCell:
         tables = self.instances.spread(chunks.decode, [piece.data for piece in pieces])
         return [tuple_piece(pa.concat_tables(tables), time)]
 
-    def _windows(self, loaded: Sequence[Chunk]) -> TupleWindows | ColumnWindows:
-        """The windows of some groups of shards."""
+    def _windows(self) -> TupleWindows | ColumnWindows:
         node = self.node
-        windows: TupleWindows | ColumnWindows
         if isinstance(node.form, TupleForm):
-            windows = TupleWindows.fresh(node, node.form, SHARDS)
-        else:
-            windows = ColumnWindows.fresh(node, node.form, SHARDS)
-        for chunk in loaded:
-            self.codec.decode(chunks.decode(self.store.fetch(chunk)), windows)
-        return windows
+            return TupleWindows.fresh(node, node.form, SHARDS)
+        return ColumnWindows.fresh(node, node.form, SHARDS)
 
     def _results(self, windows: TupleWindows | ColumnWindows, settled: Settled, ended: bool) -> Iterator[pa.Table]:
         """Let the instances handle what is settled, each for the shards it owns."""
@@ -169,21 +167,14 @@ class OPlusCell:
         owned = [None] if number == 1 else [owners == instance for instance in range(number)]
         yield from self.instances.run([windows.process(settled, prepared, mine, ended) for mine in owned])
 
-    def _keep(self, windows: TupleWindows | ColumnWindows, groups: set[int], loaded: Sequence[Chunk]) -> None:
-        """Write the groups that were touched anew."""
-        for chunk in loaded:
-            self.store.drop(chunk)
-        for group in sorted(groups):
-            first = group * SHARDS_PER_GROUP
-            table = self.codec.encode(windows, range(first, first + SHARDS_PER_GROUP))
-            if table.num_rows:
-                low, high = self._ends(table)
-                self.store.append(Piece(low, high, table.num_rows, chunks.encode(table)), group=group)
-
-    def _ends(self, table: pa.Table) -> tuple[int, int]:
-        """When the first and the last of some windows end; those that never do end with the input."""
-        window = self.node.window
-        if window is None:
-            return END_US, END_US
-        numbers = pc.min_max(table.column(NUMBER)).as_py()
-        return window.end(numbers["min"]), window.end(numbers["max"])
+    def _keep(self, windows: TupleWindows | ColumnWindows, loaded: Sequence[Held], watermark: int) -> None:
+        """Write the windows that are not as they were."""
+        before = {(held.number, windows.identity(held.key)): held for held in loaded}
+        changed = []
+        for shard in range(SHARDS):
+            for held in windows.held(shard):
+                was = before.pop((held.number, windows.identity(held.key)), None)
+                # A function that changes a state makes a new one.
+                if was is None or was.states is not held.states or was.last != held.last:
+                    changed.append(held)
+        self.log.keep(changed, before.values(), watermark)

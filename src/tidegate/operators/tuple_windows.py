@@ -77,7 +77,7 @@ class TupleWindows:
         into = self.shards[shard]
         size = sum(state.size for state in held.states)
         slot = _Slot(held.key, held.states, size, held.last)
-        into.windows.setdefault(held.number, {})[self._identity(held.key)] = slot
+        into.windows.setdefault(held.number, {})[self.identity(held.key)] = slot
         into.rows, into.bytes = into.rows + 1, into.bytes + size
         if self.node.window is not None:
             into.next_end = min(into.next_end, self.node.window.end(held.number))
@@ -123,7 +123,7 @@ class TupleWindows:
             yield self._table(made)
 
     def _handle(self, shard: _Shard, arriving: Tuple, key: tuple[Any, ...], made: list[tuple[int, Record]]) -> None:
-        identity = self._identity(key)
+        identity = self.identity(key)
         for number in self._covering(arriving.time):
             slots = shard.windows.setdefault(number, {})
             slot = slots.get(identity)
@@ -193,7 +193,7 @@ class TupleWindows:
         return KeyedWindow(key, window.start(number), window.end(number), slot.states)
 
     @cached_property
-    def _identity(self) -> Callable[[tuple[Any, ...]], Any]:
+    def identity(self) -> Callable[[tuple[Any, ...]], Any]:
         """What is equal for equal keys; Python's own equality does for all types but floats."""
         floats = any(pa.types.is_floating(kind) for kind in self.node.key_schema.types)
         return canonical if floats else lambda key: key
