@@ -84,7 +84,7 @@ def test_spark_runs_user_functions_as_the_driver_does(spark: Any, tmp_path: Path
     base = 1_700_000_000_000_000
     batches = [
         {"s": some_tuples(source, base + 8_000 * number), "t": renamed(some_tuples(source, base + 8_000 * number))}
-        for number in range(5)
+        for number in range(3)
     ]
 
     ours, real = OnDriver(2).run(query, batches), OnSpark(spark, tmp_path, 2).run(query, batches)
