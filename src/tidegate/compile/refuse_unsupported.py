@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Join, Node, OPlus, is_stateful, sources, walk
+from tidegate.query.nodes import Join, Node, is_stateful, sources, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,6 @@ def _with_dead_letters(query: Node) -> tuple[Node, ...]:
     return tuple(source for source in sources(query) if source.dead_letters is not None)
 
 
-def _user_functions(query: Node) -> tuple[Node, ...]:
-    return tuple(node for node in walk(query) if isinstance(node, OPlus))
-
-
 def _joins(query: Node) -> tuple[Node, ...]:
     return tuple(node for node in walk(query) if isinstance(node, Join))
 
@@ -46,11 +42,6 @@ def _joins(query: Node) -> tuple[Node, ...]:
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
-            Limit(
-                finds=_user_functions,
-                problem="apply and apply_columns on Spark are not supported yet",
-                remedy='run it on="local"',
-            ),
             Limit(
                 finds=_joins,
                 problem="joins on Spark are not supported yet",
