@@ -115,6 +115,8 @@ def _unfused(node: Node) -> Stage:
         case WindowAggregate():
             why = "combined per key and slice before the exchange, merged and emitted after it, on whole columns"
             return Stage(node, Place.KERNEL, _aggregate_why(node, why))
+        case Join():
+            return Stage(node, *place_join(node))
         case _:
             raise InternalError(f"no place is known for {type(node).__name__}")
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Join, Node, OPlus, is_stateful, sources, walk
+from tidegate.query.nodes import Node, OPlus, is_stateful, sources, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,12 @@ def _user_functions(query: Node) -> tuple[Node, ...]:
     return tuple(node for node in walk(query) if isinstance(node, OPlus))
 
 
-def _joins(query: Node) -> tuple[Node, ...]:
-    return tuple(node for node in walk(query) if isinstance(node, Join))
-
-
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
             Limit(
                 finds=_user_functions,
                 problem="apply and apply_columns on Spark are not supported yet",
-                remedy='run it on="local"',
-            ),
-            Limit(
-                finds=_joins,
-                problem="joins on Spark are not supported yet",
                 remedy='run it on="local"',
             ),
             Limit(
