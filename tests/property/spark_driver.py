@@ -23,11 +23,11 @@ from pyspark import cloudpickle
 
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
-from tidegate.query.nodes import Node, Source, Union, WindowAggregate, apply_stateless, is_stateful, walk
+from tidegate.query.nodes import Node, Source, Stateful, Union, apply_stateless, is_stateful, walk
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark.cells import cell_keys
-from tidegate.runtime.spark.combine_stage import COLUMNS
 from tidegate.runtime.spark.control import COLUMN, SetInstances
+from tidegate.runtime.spark.delta_rows import COLUMNS
 from tidegate.runtime.spark.outward import METRICS, Outward, unpack
 from tidegate.runtime.spark.processor import CellProcessor
 from tidegate.runtime.spark.stages import delay_ms, feeds, processor
@@ -129,7 +129,7 @@ class _Timer:
 class _Step:
     """One stateful step: what runs before its exchange, and the cells behind it."""
 
-    def __init__(self, plan: Plan, node: WindowAggregate, cells: int, cache: ChunkCache | None, instances: int) -> None:
+    def __init__(self, plan: Plan, node: Stateful, cells: int, cache: ChunkCache | None, instances: int) -> None:
         self.node = node
         self.feeds = feeds(plan, node, cells)
         self.shipped = cloudpickle.dumps(processor(node, cells, cache, instances, "this run"))
@@ -235,7 +235,7 @@ class Driver:
             parts = batch.parts.get(feed.source.name, ()) if feed.source is not None else self._after(feed.native, made)
             for part in parts:
                 native = _native(feed.native, part) if feed.source is not None else part
-                native = native.select(feed.stage.columns.names)
+                native = native.select(feed.stage.intake.columns.names)
                 if feed.source is not None:
                     if native.num_rows:
                         newest = pc.max(native.column(feed.source.time).cast(pa.int64())).as_py() // 1000
@@ -260,5 +260,5 @@ def _native(node: Node, table: pa.Table) -> pa.Table:
     """The steps that Spark would compute natively."""
     if isinstance(node, Source):
         return table
-    assert not isinstance(node, Union | WindowAggregate)
+    assert not isinstance(node, Union | Stateful)
     return apply_stateless(node, _native(node.input, table))

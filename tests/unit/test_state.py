@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tidegate.errors import CheckpointError, InternalError
-from tidegate.state import chunks, slice_log
+from tidegate.state import chunk_store, chunks
 from tidegate.state.cache import ChunkCache
+from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import Chunk, Directory
-from tidegate.state.slice_log import MOST_CHUNKS, Piece, SliceLog
+from tidegate.state.slice_log import MOST_CHUNKS, SliceLog
 
 
 class Blobs(dict[int, bytes]):
@@ -34,7 +35,8 @@ def log_over(blobs: Blobs, cache: ChunkCache | None = None) -> SliceLog:
         joined = pa.concat_tables(tables)
         return [Piece(0, 0, joined.num_rows, chunks.encode(joined))]
 
-    return SliceLog(Directory("f"), blobs, cache, merge, lambda runs: [chunks.decode(run.data) for run in runs])
+    store = ChunkStore(Directory("f"), blobs, cache)
+    return SliceLog(store, merge, lambda runs: [chunks.decode(run.data) for run in runs])
 
 
 def values(log: SliceLog) -> list[int]:
@@ -51,8 +53,25 @@ def test_a_chunk_of_another_version_is_refused() -> None:
 
 
 def test_a_directory_survives_its_bytes() -> None:
-    directory = Directory("what it is", -7, 12, [Chunk(1, -4, 3, 5, 6)], {9: 2})
+    directory = Directory("what it is", -7, 12, [Chunk(1, -4, 3, 5, 6), Chunk(2, 0, 9, 5, 6, side=1, group=3)], {9: 2})
     assert Directory.decode(directory.encode()) == directory
+
+
+def test_a_directory_of_the_first_version_is_read() -> None:
+    head = '{"version": %d, "fingerprint": "f", "watermark": 5, "timer_ms": null, "rounds": [], "asked": null}'
+    names = ("id", "low", "high", "rows", "bytes")
+
+    def written(version: int) -> bytes:
+        schema = pa.schema([(name, pa.int64()) for name in names], metadata={"tidegate.directory": head % version})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(pa.record_batch([pa.array([n], pa.int64()) for n in range(5)], schema))
+        made: bytes = sink.getvalue().to_pybytes()
+        return made
+
+    assert Directory.decode(written(1)) == Directory("f", 5, None, [Chunk(0, 1, 2, 3, 4)])
+    with pytest.raises(CheckpointError, match="version 3"):
+        Directory.decode(written(3))
 
 
 def test_compaction_keeps_every_pane_and_leaves_large_chunks_alone() -> None:
@@ -79,7 +98,7 @@ def test_chunks_over_other_slices_do_not_count() -> None:
 
 
 def test_the_cache_is_only_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slice_log, "LEAST_CACHED_BYTES", 0)
+    monkeypatch.setattr(chunk_store, "LEAST_CACHED_BYTES", 0)
     blobs, cache = Blobs(), ChunkCache(tmp_path / "cache")
     log = log_over(blobs, cache)
     log.append(piece(1))

@@ -9,26 +9,24 @@ import pyarrow as pa
 
 from tidegate.query import expressions
 from tidegate.query.aggregates import Ranked
-from tidegate.query.nodes import Filter, MapBatches, Select, Stateless, WindowAggregate, WithColumns
+from tidegate.query.nodes import Filter, MapBatches, Select, Stateful, Stateless, WindowAggregate, WithColumns
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Steps and a stateful step over fewer columns; ``columns`` is what they need to get."""
+    """Steps over fewer columns; ``columns`` is what they need to get."""
 
     columns: pa.Schema
     steps: tuple[Stateless, ...]
-    tuples: pa.Schema
 
 
-def prune_columns(schema: pa.Schema, steps: Sequence[Stateless], node: WindowAggregate) -> Pruned:
-    """Work out which columns of ``schema`` the steps and the aggregate need.
+def prune_columns(schema: pa.Schema, steps: Sequence[Stateless], tuples: pa.Schema) -> Pruned:
+    """Work out which columns of ``schema`` the steps need to make ``tuples``, the columns that a stateful step reads.
 
     Before: ``(ts, user, text) → words = split(text) → count by each(words)``; after: ``user`` is gone.
     """
-    needed = read_by(node)
+    needed = set(tuples.names)
     made: list[Stateless] = []
-    tuples = _only(node.input.schema, needed)
     for position in range(len(steps) - 1, -1, -1):
         step = steps[position]
         before = steps[position - 1].schema if position else schema
@@ -44,7 +42,13 @@ def prune_columns(schema: pa.Schema, steps: Sequence[Stateless], node: WindowAgg
             case MapBatches():
                 kept, needed = step.schema, set(before.names)
         made.append(replace(step, schema=kept))
-    return Pruned(_only(schema, needed), tuple(reversed(made)), tuples)
+    return Pruned(_only(schema, needed), tuple(reversed(made)))
+
+
+def tuples_read(node: Stateful, side: int) -> pa.Schema:
+    """The columns of one of its inputs that a stateful step reads; a user's functions may look at all."""
+    schema = node.inputs[side].schema
+    return _only(schema, read_by(node)) if isinstance(node, WindowAggregate) else schema
 
 
 def read_by(node: WindowAggregate) -> set[str]:

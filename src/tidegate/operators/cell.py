@@ -1,4 +1,4 @@
-"""A cell: the windows of a fixed set of shards, fed with pane tables and watermarks.
+"""A cell of a windowed aggregate: the windows of a fixed set of shards, fed with pane tables and watermarks.
 
 A batch is one `receive`: first every window that expires at the batch's watermark is handed out, then the batch's panes
 join their slices; those of tuples that another stateful step made join them before. A contribution is late for a window
@@ -14,23 +14,32 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.delta import Delta
+from tidegate.operators.instances import Instances
 from tidegate.operators.spread_panes import SpreadPanes
 from tidegate.operators.windowed_aggregate import SLICE, Panes
+from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import Chunk
-from tidegate.state.slice_log import Piece, SliceLog
+from tidegate.state.slice_log import SliceLog
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """What one task has for a cell: panes, or how many tuples fell in which slices, with a key or without.
+class AggregateLogic:
+    """How the cells of a windowed aggregate work."""
 
-    Of the tuples exactly one cell is told, so that a late one is counted once, however many keys it has. ``made`` says
-    that a stateful step made them, as the watermark moved: then they come before the watermark and are never late.
-    """
+    panes: Panes
 
-    piece: Piece | None
-    tuples: tuple[tuple[int, int], ...] = ()
-    made: bool = False
+    @property
+    def schema(self) -> pa.Schema:
+        return self.panes.node.schema
+
+    @property
+    def time(self) -> str:
+        return self.panes.node.time
+
+    def open(self, cell: int, store: ChunkStore, instances: Instances) -> Cell:
+        spread = SpreadPanes(self.panes, instances)
+        return Cell(spread, SliceLog(store, spread.merge_pieces, spread.decode))
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.cell import Delta
 from tidegate.operators.columns import numbers, whole
+from tidegate.operators.delta import Delta
 from tidegate.operators.windowed_aggregate import SHARDS, SLICE, Panes
 
 ROWS_AT_ONCE = 65_536

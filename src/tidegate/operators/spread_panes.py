@@ -17,7 +17,8 @@ import pyarrow as pa
 from tidegate.operators.columns import numbers, whole
 from tidegate.operators.instances import Instances
 from tidegate.operators.windowed_aggregate import SHARDS, SLICE, Panes, unify
-from tidegate.state.slice_log import Encoded, Piece
+from tidegate.state.chunk_store import Piece
+from tidegate.state.slice_log import Encoded
 
 Array = np.ndarray[Any, Any]
 

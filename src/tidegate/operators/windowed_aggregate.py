@@ -23,7 +23,7 @@ from tidegate.operators.grouping import compact, distinct, group, key_codes, key
 from tidegate.operators.key_sets import KeySets, key_sets
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state import chunks
-from tidegate.state.slice_log import Piece
+from tidegate.state.chunk_store import Piece
 
 Array = np.ndarray[Any, Any]
 

@@ -9,15 +9,20 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 
-VERSION = 1
-_COLUMNS = ("id", "low", "high", "rows", "bytes")
+VERSION = 2
+# Version 1 knew neither sides nor groups: its chunks are all of the first input and of no group.
+_READ = (1, VERSION)
+_COLUMNS = ("id", "low", "high", "rows", "bytes", "side", "group")
+NO_GROUP = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One entry: an immutable chunk with panes of the slices ``low`` to ``high``.
+    """One entry: an immutable chunk.
 
-    Its id is random, so no other attempt ever wrote the same one.
+    It holds panes of the slices ``low`` to ``high``, or tuples of the input ``side`` with event times from ``low`` to
+    ``high``, or the state of a ``group`` of shards, which has nothing to do before the watermark ``low``. Its id is random,
+    so no other attempt ever wrote the same one.
     """
 
     id: int
@@ -25,6 +30,8 @@ class Chunk:
     high: int
     rows: int
     bytes: int
+    side: int = 0
+    group: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ class Directory:
     asked: Asked | None = None
 
     def state_rows(self) -> int:
-        """How many panes are held, counting those of one key in several chunks several times."""
+        """How many rows the chunks hold; panes of one key in several chunks are counted several times."""
         return sum(chunk.rows for chunk in self.chunks)
 
     def state_bytes(self) -> int:
@@ -77,7 +84,7 @@ class Directory:
         """The directory of some bytes."""
         table = pa.ipc.open_stream(data).read_all()
         head = json.loads(table.schema.metadata[b"tidegate.directory"])
-        if head["version"] != VERSION:
+        if head["version"] not in _READ:
             raise CheckpointError(f"the state's directory has version {head['version']}; this tidegate reads {VERSION}")
         chunks = [Chunk(**row) for row in table.to_pylist()]
         rounds = {int(window): int(count) for window, count in head["rounds"]}

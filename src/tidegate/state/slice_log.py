@@ -7,46 +7,15 @@ rewritten a logarithmic number of times.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidegate.errors import InternalError
-from tidegate.state.cache import ChunkCache
+from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import Chunk, Directory
 
 MOST_CHUNKS = 8
-# Below this a chunk is fetched as fast as its file is mapped.
-LEAST_CACHED_BYTES = 32_768
-
-
-class Blobs(Protocol):
-    """Durable bytes by id: a state store. Calls are costly, so they are few."""
-
-    def get(self, blob_id: int) -> bytes | None:
-        """The bytes, or None."""
-        ...
-
-    def put(self, blob_id: int, data: bytes) -> None:
-        """Write bytes."""
-        ...
-
-    def remove(self, blob_id: int) -> None:
-        """Forget bytes."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """An encoded pane table of the slices ``low`` to ``high``, ready to be a chunk."""
-
-    low: int
-    high: int
-    rows: int
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +34,18 @@ class SliceLog:
     caller's alone.
     """
 
-    directory: Directory
-    blobs: Blobs
-    cache: ChunkCache | None
+    store: ChunkStore
     merge: Callable[[Sequence[pa.Table]], Iterable[Piece]]
     decode: Callable[[Sequence[Encoded]], list[pa.Table]]
-    ids: random.Random = field(default_factory=random.SystemRandom)
+
+    @property
+    def directory(self) -> Directory:
+        """The directory that lists the chunks."""
+        return self.store.directory
 
     def append(self, piece: Piece) -> None:
         """Add a piece."""
-        chunk = Chunk(self.ids.getrandbits(62), piece.low, piece.high, piece.rows, len(piece.data))
-        self.blobs.put(chunk.id, piece.data)
-        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
-            self.cache.put(chunk.id, piece.data)
-        self.directory.chunks.append(chunk)
+        self.store.append(piece)
 
     def overlapping(self, low: int, high: int) -> list[Chunk]:
         """The chunks that may hold panes of some slices."""
@@ -86,10 +53,7 @@ class SliceLog:
 
     def drop(self, chunk: Chunk) -> None:
         """Forget a chunk."""
-        self.directory.chunks.remove(chunk)
-        self.blobs.remove(chunk.id)
-        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
-            self.cache.drop(chunk.id)
+        self.store.drop(chunk)
 
     def compact(self, low: int, high: int) -> None:
         """Merge the small chunks over some slices if there are too many."""
@@ -109,17 +73,4 @@ class SliceLog:
 
     def read(self, chunks: Sequence[Chunk]) -> list[pa.Table]:
         """The pane tables of some chunks."""
-        return self.decode([Encoded(self._fetch(chunk), chunk.low) for chunk in chunks])
-
-    def _fetch(self, chunk: Chunk) -> bytes | pa.Buffer:
-        """The bytes of a chunk."""
-        cache = self.cache if chunk.bytes >= LEAST_CACHED_BYTES else None
-        data = cache.get(chunk.id) if cache is not None else None
-        if data is not None:
-            return data
-        stored = self.blobs.get(chunk.id)
-        if stored is None:
-            raise InternalError(f"chunk {chunk.id:x} is listed in the directory and missing from the state store")
-        if cache is not None:
-            cache.put(chunk.id, stored)
-        return stored
+        return self.decode([Encoded(self.store.fetch(chunk), chunk.low) for chunk in chunks])

@@ -14,17 +14,16 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, TimerValues, ValueState
 
-from tidegate.operators.cell import Cell, Delta
+from tidegate.operators.cell_logic import CellLogic, OpenCell
+from tidegate.operators.delta import Delta
 from tidegate.operators.instances import Instances
-from tidegate.operators.spread_panes import SpreadPanes
-from tidegate.operators.windowed_aggregate import Panes
-from tidegate.runtime.spark.combine_stage import COLUMNS, decode_delta
 from tidegate.runtime.spark.control import for_cells
+from tidegate.runtime.spark.delta_rows import COLUMNS, decode_delta
 from tidegate.runtime.spark.fingerprint import check
 from tidegate.runtime.spark.outward import Metrics, Outward
 from tidegate.state.cache import ChunkCache
+from tidegate.state.chunk_store import ChunkStore
 from tidegate.state.directory import Asked, Directory
-from tidegate.state.slice_log import SliceLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class CellFrames:
     asked for: it is kept with the state only because a batch may be run by any worker.
     """
 
-    panes: Panes
+    logic: CellLogic
     fingerprint: str
     cache: ChunkCache | None
     keys: tuple[int, ...]
@@ -85,7 +84,8 @@ class CellFrames:
             directory.asked = Asked(self.run, wanted.number)
         with self._instances(directory) as instances:
             cell = self._cell(store, directory, instances)
-            yield from self._results(store, cell, cell.receive(deltas, watermark_us(timer_values)))
+            results = cell.receive(deltas, watermark_us(timer_values))
+            yield from self._results(store, directory, instances, cell, results)
 
     def advance(self, store: Store, timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Do what the timer was set for."""
@@ -93,7 +93,8 @@ class CellFrames:
         directory.timer_ms = None
         with self._instances(directory) as instances:
             cell = self._cell(store, directory, instances)
-            yield from self._results(store, cell, cell.advance(watermark_us(timer_values)))
+            results = cell.advance(watermark_us(timer_values))
+            yield from self._results(store, directory, instances, cell, results)
 
     def _directory(self, store: Store) -> Directory:
         stored = store.directory.get()
@@ -107,16 +108,21 @@ class CellFrames:
         asked = directory.asked
         return Instances(asked.instances if asked is not None and asked.run == self.run else self.instances)
 
-    def _cell(self, store: Store, directory: Directory, instances: Instances) -> Cell:
-        spread = SpreadPanes(self.panes, instances)
-        log = SliceLog(directory, MapBlobs(store.chunks), self.cache, spread.merge_pieces, spread.decode)
-        return Cell(spread, log)
+    def _cell(self, store: Store, directory: Directory, instances: Instances) -> OpenCell:
+        chunks = ChunkStore(directory, MapBlobs(store.chunks), self.cache)
+        return self.logic.open(self.keys.index(store.key), chunks, instances)
 
-    def _results(self, store: Store, cell: Cell, results: Iterator[pa.Table]) -> Iterator[pd.DataFrame]:
-        way = Outward(self.panes.node.schema, self.panes.node.time)
+    def _results(
+        self,
+        store: Store,
+        directory: Directory,
+        instances: Instances,
+        cell: OpenCell,
+        results: Iterator[pa.Table],
+    ) -> Iterator[pd.DataFrame]:
+        way = Outward(self.logic.schema, self.logic.time)
         for table in results:
             yield from way.results(table)
-        directory, instances = cell.log.directory, cell.spread.instances
         _set_timer(store, directory, cell.next_due())
         store.directory.update((directory.encode(),))
         yield way.metrics(

@@ -18,8 +18,10 @@ from tidegate.query.nodes import (
     Filter,
     MapBatches,
     Node,
+    OPlus,
     Select,
     Source,
+    Stateful,
     Stateless,
     Union,
     WindowAggregate,
@@ -30,9 +32,9 @@ from tidegate.query.nodes import (
     walk,
 )
 from tidegate.query.schema import conform
-from tidegate.runtime.spark import combine_stage
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.control import to_cells, with_control
+from tidegate.runtime.spark.delta_rows import SCHEMA
 from tidegate.runtime.spark.outward import Outward
 from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor
 from tidegate.runtime.spark.types import spark_schema
@@ -70,14 +72,14 @@ class _Builder:
                 return _origin(node)
             case Union():
                 return _union([self.build(branch) for branch in node.inputs])
-            case WindowAggregate():
+            case WindowAggregate() | OPlus():
                 return self._stateful(node)
             case WithColumns() | Select() | Filter() | MapBatches():
                 return _stateless(node, self.build(node.input))
             case _:
                 raise InternalError(f"no DataFrame for {type(node).__name__}")
 
-    def _stateful(self, node: WindowAggregate) -> DataFrame:
+    def _stateful(self, node: Stateful) -> DataFrame:
         spark = _origin(sources(node)[0]).sparkSession
         _check_session(spark, node)
         cells = shuffle_partitions(spark)
@@ -93,18 +95,18 @@ class _Builder:
         number = [id(other) for other in walk(self.plan.query) if is_stateful(other)].index(id(node)) + 1
         return way.arrived(out, f"{number}:{node.name}")
 
-    def _event_time(self, node: WindowAggregate) -> str:
+    def _event_time(self, node: Stateful) -> str:
         """The column that carries the watermark on to a stateful step that reads this one; none if there is no such."""
         after = [other for other in walk(self.plan.query) if is_stateful(other) and other is not node]
         return node.time if any(node is upstream for other in after for upstream in walk(other)) else ""
 
     def _combined(self, feed: Feed) -> DataFrame:
         """One branch up to the exchange: native steps, control and watermark, then the kernel."""
-        df = self.build(feed.native).select(*feed.stage.columns.names)
+        df = self.build(feed.native).select(*feed.stage.intake.columns.names)
         if feed.source is not None:
             df = with_control(df, feed.source, self.control)
             df = df.withWatermark(feed.source.time, f"{delay_ms(feed.source)} milliseconds")
-        return df.mapInArrow(feed.stage, combine_stage.SCHEMA)
+        return df.mapInArrow(feed.stage, SCHEMA)
 
 
 def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
@@ -155,7 +157,7 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     return made
 
 
-def _check_session(spark: SparkSession, node: WindowAggregate) -> None:
+def _check_session(spark: SparkSession, node: Stateful) -> None:
     if spark.conf.get(PROVIDER, "") != ROCKSDB:
         raise EnvironmentFault(
             f"step '{node.name}': a stateful step needs Spark's RocksDB state store; before the query starts, run\n"

@@ -19,7 +19,7 @@ from tidegate.compile.rewrite import rewrite
 from tidegate.errors import UnsupportedError
 from tidegate.java import require_java
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node, Source, WindowAggregate, is_stateful, sources, walk
+from tidegate.query.nodes import Node, Source, is_stateful, sources, walk
 from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.failure import translated
@@ -114,7 +114,7 @@ def _has_begun(head: Head, sink: Sink, checkpoint: Checkpoint) -> bool:
 
 
 def _fingerprint(plan: Plan, cells: int) -> str:
-    marks = [step_fingerprint(node, cells) for node in walk(plan.query) if isinstance(node, WindowAggregate)]
+    marks = [step_fingerprint(node, cells) for node in walk(plan.query) if is_stateful(node)]
     return " | ".join(marks) or STATELESS
 
 

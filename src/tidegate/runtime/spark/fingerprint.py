@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from tidegate.errors import CheckpointError
+import pyarrow as pa
+
+from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
-from tidegate.query.nodes import WindowAggregate
+from tidegate.query.nodes import OPlus, Stateful, WindowAggregate
+from tidegate.query.tuple_form import TupleForm
 
 
-def fingerprint(node: WindowAggregate, cells: int) -> str:
+def fingerprint(node: Stateful, cells: int) -> str:
     """The parts of a stateful step that its state depends on. Stateless steps may change between runs."""
-    keys = ", ".join(f"{field.name}: {field.type}" for field in node.key_schema)
+    match node:
+        case WindowAggregate():
+            parts = _aggregate(node)
+        case OPlus():
+            parts = _o_plus(node)
+        case _:
+            raise InternalError(f"no fingerprint is known for {type(node).__name__}")
+    return f"{parts} | cells {cells}"
+
+
+def _aggregate(node: WindowAggregate) -> str:
+    keys = _columns(node.key_schema)
     made = []
     for name, aggregate in node.aggregates:
         types = [f"{column}: {node.input.schema.field(column).type}" for column in aggregate.columns()]
@@ -19,11 +33,33 @@ def fingerprint(node: WindowAggregate, cells: int) -> str:
             ]
             made.append(f"{name}=monoid({'; '.join(types)})")
         elif isinstance(aggregate, Ranked):
-            columns = ", ".join(f"{field.name}: {field.type}" for field in node.input.schema)
-            made.append(f"{name}={aggregate} of tuples ({columns})")
+            made.append(f"{name}={aggregate} of tuples ({_columns(node.input.schema)})")
         else:
             made.append(f"{name}={aggregate}" + (f" ({'; '.join(types)})" if types else ""))
-    return f"window {node.window} | keys {node.keys} ({keys}) | {' | '.join(made)} | cells {cells}"
+    return f"window {node.window} | keys {node.keys} ({keys}) | {' | '.join(made)}"
+
+
+def _o_plus(node: OPlus) -> str:
+    """The functions are not in it: they may be mended between runs, as long as the state they declare is the same."""
+    form = node.form
+    states = form.states if isinstance(form, TupleForm) else (form.state,)
+    kept = "a state per input" if isinstance(form, TupleForm) else "a state for all inputs"
+    window = f"window {node.window}" if node.window is not None else "unbounded window"
+    return " | ".join(
+        [
+            f"{window}, {'one that slides' if node.single else 'one for each place'}",
+            *(
+                f"keys {keys} of ({_columns(source.schema)})"
+                for keys, source in zip(node.keys, node.inputs, strict=True)
+            ),
+            f"key ({_columns(node.key_schema)})",
+            f"{kept}: {'; '.join(f'({_columns(state)})' for state in states)}",
+        ]
+    )
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def check(found: str, wanted: str, where: str) -> None:

@@ -8,11 +8,15 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from tidegate.compile.plan import Place, Plan
-from tidegate.compile.prune_columns import prune_columns
+from tidegate.compile.prune_columns import prune_columns, tuples_read
 from tidegate.errors import InternalError
+from tidegate.operators.cell import AggregateLogic
+from tidegate.operators.cell_logic import CellLogic
+from tidegate.operators.deal import Deal, DealByKeys
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Node,
+    OPlus,
     Source,
     Stateful,
     Stateless,
@@ -26,7 +30,9 @@ from tidegate.runtime.spark import processor as light
 from tidegate.runtime.spark.cell_frames import CellFrames
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.combine_stage import CombineStage
+from tidegate.runtime.spark.delta_rows import Intake
 from tidegate.runtime.spark.fingerprint import fingerprint
+from tidegate.runtime.spark.tuple_stage import TupleStage
 from tidegate.state.cache import ChunkCache
 
 
@@ -39,7 +45,7 @@ class Feed:
 
     native: Node
     source: Source | None
-    stage: CombineStage
+    stage: CombineStage | TupleStage
 
 
 def delay_ms(source: Source) -> int:
@@ -47,26 +53,28 @@ def delay_ms(source: Source) -> int:
     return -(-source.disorder_us // 1000) + 1
 
 
-def feeds(plan: Plan, node: WindowAggregate, cells: int) -> tuple[Feed, ...]:
+def feeds(plan: Plan, node: Stateful, cells: int) -> tuple[Feed, ...]:
     """The branches of a stateful step up to the exchange."""
-    branches = node.input.inputs if isinstance(node.input, Union) else (node.input,)
-    return tuple(_feed(plan, node, branch, cells) for branch in branches)
+    return tuple(
+        _feed(plan, node, side, branch, cells)
+        for side, below in enumerate(node.inputs)
+        for branch in (below.inputs if isinstance(below, Union) else (below,))
+    )
 
 
-def processor(
-    node: WindowAggregate, cells: int, cache: ChunkCache | None, instances: int, run: str
-) -> light.CellProcessor:
+def processor(node: Stateful, cells: int, cache: ChunkCache | None, instances: int, run: str) -> light.CellProcessor:
     """The stateful step behind the exchange, with so many instances in each cell; ``run`` names the run.
 
     Its class travels by value, so that the process Spark starts on the driver need not import tidegate.
     """
     cloudpickle.register_pickle_by_value(light)  # type: ignore[no-untyped-call] # pyspark has no types for it
     shipped = _shipped(node)
-    cell = CellFrames(Panes(shipped), fingerprint(shipped, cells), cache, cell_keys(cells), instances, run)
+    logic = _logic(shipped, cells)
+    cell = CellFrames(logic, fingerprint(shipped, cells), cache, cell_keys(cells), instances, run)
     return light.CellProcessor(cloudpickle.dumps(cell))  # type: ignore[no-untyped-call] # pyspark has no types for it
 
 
-def step_fingerprint(node: WindowAggregate, cells: int) -> str:
+def step_fingerprint(node: Stateful, cells: int) -> str:
     """What a checkpoint of this step holds."""
     return fingerprint(_shipped(node), cells)
 
@@ -76,24 +84,52 @@ def detached(step: Stateless) -> Stateless:
     return replace(step, input=_bare(step.input.name, step.input.schema, step.time))
 
 
-def _feed(plan: Plan, node: WindowAggregate, branch: Node, cells: int) -> Feed:
+def _feed(plan: Plan, node: Stateful, side: int, branch: Node, cells: int) -> Feed:
     steps: list[Stateless] = []
     while not isinstance(branch, Source | Stateful) and plan.place(branch) is Place.KERNEL:
         if isinstance(branch, Union):
             raise InternalError(f"step '{branch.name}' cannot be fused into a kernel")
         steps.insert(0, branch)
         branch = branch.input
-    pruned = prune_columns(branch.schema, steps, node)
-    shipped = tuple(detached(step) for step in pruned.steps)
+    pruned = prune_columns(branch.schema, steps, tuples_read(node, side))
+    intake = Intake(pruned.columns, tuple(detached(step) for step in pruned.steps))
     made = any(is_stateful(upstream) for upstream in walk(branch))
-    stage = CombineStage(pruned.columns, shipped, Panes(_shipped(node)), cell_keys(cells), made)
-    return Feed(branch, None if made else sources(branch)[0], stage)
+    return Feed(branch, None if made else sources(branch)[0], _stage(_shipped(node), side, intake, cells, made))
 
 
-def _shipped(node: WindowAggregate) -> WindowAggregate:
+def _stage(node: Stateful, side: int, intake: Intake, cells: int, made: bool) -> CombineStage | TupleStage:
+    """What runs before the exchange: aggregates combine there, other steps deal out whole tuples."""
+    keys = cell_keys(cells)
+    match node:
+        case WindowAggregate():
+            return CombineStage(intake, Panes(node), keys, made)
+        case OPlus():
+            deal: Deal = DealByKeys(node.keys[side], cells)
+        case _:
+            raise InternalError(f"no exchange is known for {type(node).__name__}")
+    below = node.inputs[side]
+    return TupleStage(intake, below.schema, node.name, below.time, side, deal, keys, made)
+
+
+def _logic(node: Stateful, cells: int) -> CellLogic:
+    """What runs behind the exchange."""
+    match node:
+        case WindowAggregate():
+            return AggregateLogic(Panes(node))
+        case _:
+            raise InternalError(f"no cells are known for {type(node).__name__}")
+
+
+def _shipped(node: Stateful) -> Stateful:
     """A stateful step as workers get it: over the columns it needs, without what lies before it."""
-    tuples = prune_columns(node.input.schema, (), node).tuples
-    return replace(node, input=_bare(node.input.name, tuples, node.time))
+    bare = tuple(_bare(below.name, tuples_read(node, side), below.time) for side, below in enumerate(node.inputs))
+    match node:
+        case WindowAggregate():
+            return replace(node, input=bare[0])
+        case OPlus():
+            return replace(node, inputs=bare)
+        case _:
+            return replace(node, left=bare[0], right=bare[1])
 
 
 def _bare(name: str, schema: pa.Schema, time: str) -> Source:

@@ -1,0 +1,81 @@
+"""The chunks that a directory lists, in a state store and a local cache: written once, read, and forgotten."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from tidegate.errors import InternalError
+from tidegate.state.cache import ChunkCache
+from tidegate.state.directory import NO_GROUP, Chunk, Directory
+
+# Below this a chunk is fetched as fast as its file is mapped.
+LEAST_CACHED_BYTES = 32_768
+
+
+class Blobs(Protocol):
+    """Durable bytes by id: a state store. Calls are costly, so they are few."""
+
+    def get(self, blob_id: int) -> bytes | None:
+        """The bytes, or None."""
+        ...
+
+    def put(self, blob_id: int, data: bytes) -> None:
+        """Write bytes."""
+        ...
+
+    def remove(self, blob_id: int) -> None:
+        """Forget bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An encoded table, ready to be a chunk: of the slices ``low`` to ``high``, or of tuples with such event times."""
+
+    low: int
+    high: int
+    rows: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class ChunkStore:
+    """Reads and writes chunks for the cell of a directory; called on one thread, the one that owns the state store."""
+
+    directory: Directory
+    blobs: Blobs
+    cache: ChunkCache | None
+    ids: random.Random = field(default_factory=random.SystemRandom)
+
+    def append(self, piece: Piece, side: int = 0, group: int = NO_GROUP) -> Chunk:
+        """Add a piece."""
+        chunk = Chunk(self.ids.getrandbits(62), piece.low, piece.high, piece.rows, len(piece.data), side, group)
+        self.blobs.put(chunk.id, piece.data)
+        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
+            self.cache.put(chunk.id, piece.data)
+        self.directory.chunks.append(chunk)
+        return chunk
+
+    def drop(self, chunk: Chunk) -> None:
+        """Forget a chunk."""
+        self.directory.chunks.remove(chunk)
+        self.blobs.remove(chunk.id)
+        if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
+            self.cache.drop(chunk.id)
+
+    def fetch(self, chunk: Chunk) -> bytes | pa.Buffer:
+        """The bytes of a chunk."""
+        cache = self.cache if chunk.bytes >= LEAST_CACHED_BYTES else None
+        data = cache.get(chunk.id) if cache is not None else None
+        if data is not None:
+            return data
+        stored = self.blobs.get(chunk.id)
+        if stored is None:
+            raise InternalError(f"chunk {chunk.id:x} is listed in the directory and missing from the state store")
+        if cache is not None:
+            cache.put(chunk.id, stored)
+        return stored
