@@ -1,18 +1,24 @@
-"""Generated joins and reconfigurations in this process, against the law."""
+"""Generated joins against the law: in this process under reconfigurations, and as Spark runs them, with failed attempts."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.property.check import check_instances, law_overflows
 from tests.property.check_local import Reconfigurer, any_reconfigurer, any_settings, events_of
-from tests.property.join_cases import JoinCase, join_cases
+from tests.property.join_cases import JoinCase, SparkJoinCase, join_cases, spark_join_cases
 from tests.property.local_runs import run_in_step
+from tests.property.spark_driver import Driver
 from tidegate.errors import DataError
+from tidegate.operators.joins.kept_join import IN_THIS_PROCESS, LIMIT_BYTES
 from tidegate.reference import interpret
 from tidegate.runtime.local.job import Settings
+from tidegate.state.cache import ChunkCache
 from tidegate.testing import difference
 
 
@@ -20,6 +26,38 @@ from tidegate.testing import difference
 @given(data=st.data())
 def test_pairs_are_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_join(data.draw(join_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
+
+
+@pytest.mark.timeout(300)
+def test_pairs_on_cells_are_the_laws_at_the_watermarks_of_the_run(tmp_path: Path) -> None:
+    @settings(max_examples=150, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=spark_join_cases())
+    def check(case: SparkJoinCase) -> None:
+        IN_THIS_PROCESS.limit_bytes = LIMIT_BYTES if case.remembers else 0
+        try:
+            check_on_cells(case, tmp_path)
+        finally:
+            IN_THIS_PROCESS.limit_bytes = LIMIT_BYTES
+
+    check()
+
+
+def check_on_cells(case: SparkJoinCase, folder: Path) -> None:
+    """The driver's results are the reference's, for the watermarks that the run saw, and nothing is left of the state."""
+    driver = Driver(case.query.node, case.cells, ChunkCache(folder) if case.cached else None, case.instances)
+    try:
+        outcome = driver.run(case.batches, case.no_data_after)
+    except DataError:
+        assert law_overflows(case), f"{case.features}: the run fails, the reference does not"
+        return
+    law = interpret(case.query.node, outcome.events)
+    made = pa.concat_tables([case.query.schema.empty_table(), *outcome.tables])
+    told = difference(made, law.rows)
+    assert told is None, f"{case.features}: results differ (left: the run, right: the law)\n{told}"
+    assert outcome.late == law.late, f"{outcome.late} late tuples, and {law.late} by the law"
+    check_instances(case, outcome.instances)
+    held = [store.chunks for step in driver.steps for store in step.cells.values()]
+    assert not any(held), "state is left after the end of input"
 
 
 def check_join(case: JoinCase, settings: Settings, reconfigure: Reconfigurer) -> None:

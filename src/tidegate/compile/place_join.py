@@ -39,7 +39,9 @@ def dealt_to_cells(node: Join) -> str:
     if node.on:
         keys = ", ".join(dict.fromkeys(name if name == other else f"{name} = {other}" for name, other in node.on))
         return f"tuples that share keys ({keys}) meet in one cell"
-    return "cells form a grid: a left tuple goes to a row of it, a right one to a column, and each pair meets in one cell"
+    return (
+        "cells form a grid: a left tuple goes to a row of it, a right one to a column, and each pair meets in one cell"
+    )
 
 
 def _way(node: Join) -> str:
