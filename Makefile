@@ -28,7 +28,7 @@ figures: $(VENV)/.ready
 	$(BIN)/python -m figures $(NAME)
 
 fuzz: $(VENV)/.ready
-	$(BIN)/python -m tests.property.fuzz $(N)
+	$(BIN)/python -m tests.property.fuzz $(N) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info

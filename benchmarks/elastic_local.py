@@ -60,10 +60,11 @@ def run(ups: int, step_seconds: float, low: int, target_seconds: float) -> dict[
         elastic=tg.Elastic(ledger=path),
     )
     buckets: list[tuple[float, float]] = []
-    measured = 0
+    before = job.latencies._counts.copy()
     while not job.wait(BUCKET_SECONDS):
-        late = since(job.latencies, measured)
-        measured = job.latencies.measured
+        counts = job.latencies._counts.copy()
+        late = p99(counts - before)
+        before = counts
         if late is not None:
             buckets.append((time.monotonic() - began, late))
     changes = decisions(path, Chosen(changes_only=True))
@@ -91,9 +92,11 @@ def run(ups: int, step_seconds: float, low: int, target_seconds: float) -> dict[
     }
 
 
-def since(latencies: Latencies, measured: int) -> float | None:
-    """The p99 of what was measured after so many measurements, near enough: the greatest of them."""
-    return max(latencies._seconds[measured:], default=None)
+def p99(counts: Any) -> float | None:
+    """The p99 of results counted by their latency, None if there are none."""
+    if not counts.sum():
+        return None
+    return Latencies(max_seconds=float("inf"), _counts=counts).quantile(0.99)
 
 
 def main() -> None:

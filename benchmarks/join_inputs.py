@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,10 @@ class Sides:
     def tuples(self) -> int:
         return self.left.num_rows + self.right.num_rows
 
+    def few(self, rows: int) -> Sides:
+        """The first tuples of both, to warm up with."""
+        return Sides(self.left.slice(0, rows), self.right.slice(0, rows), self.window)
+
     @property
     def near_pairs(self) -> int:
         """How many pairs are at most the window apart: what a join of all pairs has to compare."""
@@ -58,6 +63,7 @@ def scalejoin_sides(tuples: int, window: int, seed: int) -> Sides:
     return Sides(side(LEFT, 0), side(RIGHT, STEP_US // 2), window)
 
 
+@cache
 def keyed_sides(tuples: int, window: int, keys: int, exponent: float, seed: int) -> Sides:
     """Keys with Zipf's distribution of an exponent, 0 being uniform."""
     random = np.random.default_rng(seed)

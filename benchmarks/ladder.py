@@ -86,6 +86,9 @@ GOALS = (
     Goal("wordcount", "in process against the better of DuckDB and Polars", _against_better_batch, 1.5, 3),
     Goal("wordcount", "two instances against one", _ratio(f"{LOCAL}/{ONE_INSTANCE}"), 1.6),
     Goal("wordcount", "peak memory in process", _peak_mb, 600, 300, "MB", "less"),
+    Goal("scalejoin", "all pairs, two instances against the bare loop", _ratio(f"{LOCAL}/bare-loop"), 1.2, 1.6),
+    Goal("bandjoin", "by sorting against all pairs", _ratio(f"{LOCAL}/{LOCAL} (all pairs)"), 5),
+    Goal("skew-theta", "all pairs, exponent 2 against 0", _ratio(f"{LOCAL} theta 2/{LOCAL} theta 0"), 0.8),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,28 +26,35 @@ STEP_US = 1_000_000 // TUPLES_PER_EVENT_SECOND
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Tuples to draw from over and over, made before the clock starts; only their times are made when they are due."""
+    """Tuples to draw from over and over, made before the clock starts; only their times are made when they are due.
 
-    workload: Workload
+    ``build`` makes the query of as many streams as there are ``inputs``; tuples are dealt to them in turn.
+    """
+
     rows: pa.RecordBatch
+    build: Callable[..., tg.Stream]
+    inputs: int = 1
 
     @classmethod
     def of(cls, workload: Workload, seed: int) -> Pool:
         data = prepare(InputSpec(workload.input_kind, POOL, seed, TUPLES_PER_EVENT_SECOND), CACHE)
         names = list(columns_read(workload))
         table = pa.concat_tables([pq.read_table(file, columns=names) for file in data.files])
-        return cls(workload, table.combine_chunks().to_batches()[0])
+        return cls(table.combine_chunks().to_batches()[0], lambda stream: query_of(stream, workload))
 
-    def batch(self, first: int, rows: int) -> pa.RecordBatch:
-        """The tuples from number `first` on, at most until the pool begins anew."""
+    def batch(self, first: int, rows: int, part: int = 0) -> pa.RecordBatch:
+        """The tuples of an input from number `first` on, at most until the pool begins anew."""
         at = first % self.rows.num_rows
         drawn = self.rows.slice(at, rows)
-        times = START_US + (first + np.arange(drawn.num_rows)) * STEP_US
+        times = START_US + ((first + np.arange(drawn.num_rows)) * self.inputs + part) * STEP_US
         ts = pa.array(times).cast(self.rows.schema.field("ts").type)
         return pa.RecordBatch.from_arrays([ts, *drawn.columns[1:]], schema=self.rows.schema)
 
-    def query(self, origin: object) -> tg.Stream:
-        return query_of(tg.stream(origin, time="ts", schema=self.rows.schema), self.workload)
+    def query(self, *origins: object) -> tg.Stream:
+        named = enumerate(origins, start=1)
+        return self.build(
+            *(tg.stream(origin, time="ts", schema=self.rows.schema, name=f"input {at}") for at, origin in named)
+        )
 
 
 @dataclass(slots=True)
@@ -59,19 +66,20 @@ class Load:
     ticks_per_second: int
     began: float | None = None
 
-    def origin(self) -> Paced:
-        return Paced(self._batches())
+    def origins(self) -> list[Paced]:
+        """One for each input of the pool's query."""
+        return [Paced(self._batches(part)) for part in range(self.pool.inputs)]
 
     def due(self, now: float) -> float:
         """How many tuples are due by now."""
         return 0.0 if self.began is None else max(now - self.began, 0.0) * self.tuples_per_second
 
-    def _batches(self) -> Iterator[tuple[float, pa.RecordBatch]]:
+    def _batches(self, part: int) -> Iterator[tuple[float, pa.RecordBatch]]:
         self.began = time.monotonic()
         first = 0
         for tick in itertools.count():
-            until = round((tick + 1) * self.tuples_per_second / self.ticks_per_second)
+            until = round((tick + 1) * self.tuples_per_second / self.ticks_per_second / self.pool.inputs)
             while first < until:
-                batch = self.pool.batch(first, until - first)
+                batch = self.pool.batch(first, until - first, part)
                 yield tick / self.ticks_per_second, batch
                 first += batch.num_rows

@@ -55,6 +55,13 @@ def _sweep(options: Options) -> int:
     return sweep.run(options)
 
 
+def _forward(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import forward
+
+    return forward.run(options)
+
+
 def _first_result(options: Options) -> int:
     from benchmarks import first_result
 
@@ -108,6 +115,8 @@ _SOAK = Benchmark("soak", "ten minutes under load with a change of instances eve
 
 _SWEEP = Benchmark("sweep", "the highest rate sustained in process, and latency at half of it", _sweep)
 
+_FORWARD = Benchmark("forward", "the cost of sharing and ordering tuples alone: rate and latency, in process", _forward)
+
 _FIRST_RESULT = Benchmark("first-result", "process start to first result, 50,000 tuples of wordcount", _first_result)
 
 _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and two cells on Spark", _cell_instances)
@@ -117,6 +126,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     for benchmark in (
         *_WINDOWED,
         *_JOINS,
+        _FORWARD,
         _FIRST_RESULT,
         _SWEEP,
         _STATE,

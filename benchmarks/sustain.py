@@ -50,7 +50,7 @@ class Probe:
 def probe(pool: Pool, rate: float, ticks_per_second: int, instances: int, span_seconds: float) -> Probe:
     """Offer a rate for a warm-up and a span."""
     load = Load(pool, rate, ticks_per_second)
-    job = tg.start(pool.query(load.origin()), to=lambda table: None, instances=instances)
+    job = tg.start(pool.query(*load.origins()), to=lambda table: None, instances=instances)
     try:
         job.wait(max(WARM_UP * span_seconds, LEAST_WARM_UP_SECONDS))
         job.latencies = Latencies()
@@ -80,8 +80,8 @@ def capacity(pool: Pool, ticks_per_second: int, instances: int, seconds: float =
     rate = 100_000.0
     for _ in range(3):
         load = Load(pool, rate, ticks_per_second)
-        batches = (batch for _, batch in load.origin())
-        job = tg.start(pool.query(batches), to=lambda table: None, instances=instances)
+        unscheduled = [(batch for _, batch in origin) for origin in load.origins()]
+        job = tg.start(pool.query(*unscheduled), to=lambda table: None, instances=instances)
         try:
             job.wait(seconds / 2)  # compiles, fills windows
             before, began = job.rows, time.monotonic()

@@ -37,18 +37,22 @@ def run(options: Options) -> int:
 
 def sweep(name: str, options: Options) -> dict[str, Any]:
     """The highest sustainable rate of a workload, the latency at half of it, and all that was tried."""
-    pool = Pool.of(WINDOWED[name], options.seed)
+    return {"workload": name, **sweep_pool(name, Pool.of(WINDOWED[name], options.seed), INSTANCES, options)}
+
+
+def sweep_pool(name: str, pool: Pool, instances: int, options: Options) -> dict[str, Any]:
+    """The same of any query, with a picture of its name."""
     ticks_per_second = round(1_000 / options.tick_ms)
-    guess = capacity(pool, ticks_per_second, INSTANCES)
+    guess = capacity(pool, ticks_per_second, instances)
     say(f"{name}: {guess:,.0f} tuples/s when nothing is scheduled; a tick every {options.tick_ms:g} ms")
     probes: list[Probe] = []
     while (rate := next_rate(tried(probes), FIRST_GUESS * guess)) is not None:
-        probes.append(probe(pool, rate, ticks_per_second, INSTANCES, options.span_seconds))
+        probes.append(probe(pool, rate, ticks_per_second, instances, options.span_seconds))
         say(f"  {_line(probes[-1])}")
     found = highest(tried(probes))
     half = None
     if found is not None:
-        half = probe(pool, found / 2, ticks_per_second, INSTANCES, options.span_seconds)
+        half = probe(pool, found / 2, ticks_per_second, instances, options.span_seconds)
         print(f"{name}: {found:,.0f} tuples/s sustained, p99 under {LIMIT_MS:,.0f} ms")
         print(f"at half of it: {_line(half)}; p99 must be ≤ {P99_MUST_MS} ms, aim ≤ {P99_AIM_MS} ms")
     else:
@@ -56,10 +60,9 @@ def sweep(name: str, options: Options) -> dict[str, Any]:
             f"{name}: no rate was sustained; the lowest tried is {min(rate for rate, _ in tried(probes)):,.0f} tuples/s"
         )
     picture = options.out / f"sweep-{name}.png"
-    draw(name, probes, half, found, picture)
+    draw(f"{name}, {instances} instances in process", probes, half, found, picture)
     return {
-        "engine": "tidegate-local",
-        "workload": name,
+        "engine": f"tidegate-local-{instances}" if instances != INSTANCES else "tidegate-local",
         "tick_ms": options.tick_ms,
         "tuples_per_second": None if found is None else round(found),
         "at_half": None if half is None else half.as_json(LIMIT_MS),
@@ -72,7 +75,7 @@ def tried(probes: list[Probe]) -> list[tuple[float, bool]]:
     return [(each.tuples_per_second, each.sustained(LIMIT_MS)) for each in probes]
 
 
-def draw(name: str, probes: list[Probe], half: Probe | None, found: float | None, path: Path) -> None:
+def draw(title: str, probes: list[Probe], half: Probe | None, found: float | None, path: Path) -> None:
     """Latency and growth of the backlog over the offered rate."""
     import matplotlib
 
@@ -93,7 +96,7 @@ def draw(name: str, probes: list[Probe], half: Probe | None, found: float | None
             x, y, c = zip(*known, strict=True)
             latency.scatter(x, y, c=c, marker=marker, label=label, s=28)
     latency.axhline(LIMIT_MS, color="#8c8c8c", linestyle="--", linewidth=1)
-    latency.set(yscale="log", ylabel="latency, ms", title=f"{name}, two instances in process: green is sustained")
+    latency.set(yscale="log", ylabel="latency, ms", title=f"{title}: green is sustained")
     for handle in latency.legend().legend_handles:
         handle.set_color("#8c8c8c")  # the colour says whether a rate was sustained, not which curve it is
     backlog.scatter(rates, [100 * each.backlog_growth for each in shown], c=colours, s=28)

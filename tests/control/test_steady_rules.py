@@ -80,7 +80,7 @@ def test_the_ceiling_is_the_highest_limit_found_until_more_gets_through() -> Non
     assert limit.rate < 800.0
     assert limit.slack == SLACK
     assert watch.ceiling == pytest.approx(800.0)
-    assert watch.see(stalled(20, 870.0), 1_000.0, 0.0) is None
+    assert watch.see(seen(20, 4, 2_000.0, processed=870.0), 1_000.0, 0.0) is None
     assert watch.ceiling == pytest.approx(800.0)
     watch.see(seen(21, 4, 2_000.0, processed=900.0), 1_000.0, 0.0)
     assert watch.ceiling is None

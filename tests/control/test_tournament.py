@@ -39,7 +39,7 @@ def test_the_recommended_controller_is_late_for_less_than_half_as_long_as_ds2_an
 
 @pytest.mark.xfail(
     strict=True,
-    reason="could: 2 % dearer; Ds2 leaves work undone in 16 of 40 matches",
+    reason="could: 2.9 % dearer on all loads; Ds2 leaves work undone in 16 of 40 matches",
 )
 def test_the_recommended_controller_is_less_dear_than_ds2(results: list[Result]) -> None:
     ours, peer = Total.of(OURS, results), Total.of(PUBLISHED, results)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from tidegate.errors import TidegateError
 from tidegate.telemetry.export import Chosen, decisions
 
 HIGH = 520.0
-PATIENCE_SECONDS = 80.0
+MOST_WAITING = 1_500
+PATIENCE_SECONDS = 75.0
 
 
 def refusal(query: Any) -> str:
@@ -45,12 +47,12 @@ def lost(scaling: Scaling) -> list[str]:
     return [each.text for each in scaling.notices if each.notice is Notice.INSTANCES_LOST]
 
 
-def kill_an_executor() -> None:
-    """Kill the process of an executor of ours."""
+def kill_executors() -> None:
+    """Kill the processes of our executors; one that was released may still be on its way out."""
     for child in psutil.Process().children(recursive=True):
-        if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
-            child.kill()
-            return
+        with suppress(psutil.NoSuchProcess):
+            if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+                child.kill()
 
 
 def story(root: Path) -> dict[str, Any]:
@@ -59,12 +61,14 @@ def story(root: Path) -> dict[str, Any]:
     spark = session("plain")
     ids = spark.sparkContext._jsc.sc().getExecutorIds
     rate = [HIGH]
-    answers, load = Answers(), Load(folder, lambda _: rate[0])
+    answers = Answers()
+    # No more than some seconds of work wait, however slow the machine is.
+    load = Load(folder, lambda _: rate[0] if load.rows - sum(answers.counts.values()) < MOST_WAITING else 0.0)
     query = plain_query(spark, folder, root / "checkpoint", answers)
     load.write(999_999, 40)
     query.processAllAvailable()
     refused = refusal(query)
-    controller = Steady(patience_seconds=1.0, drain_seconds=5.0, horizon_seconds=5.0)
+    controller = Steady(target_seconds=5.0, patience_seconds=1.0, drain_seconds=5.0, horizon_seconds=5.0)
     load.start()
     went: list[bool] = []
     with autoscale(query, controller, most=2, ledger=ledger, period_seconds=1.0) as scaling:
@@ -72,7 +76,7 @@ def story(root: Path) -> dict[str, Any]:
         for executors, following in ((1, 0.0), (2, HIGH), (1, 0.0)):
             rate[0] = following
             went.append(wait_for(lambda count=executors: ids().size() == count, PATIENCE_SECONDS))  # type: ignore[misc]
-        kill_an_executor()
+        kill_executors()
         went.append(wait_for(lambda: bool(lost(scaling)), PATIENCE_SECONDS))
         rate[0] = HIGH / 4
         rows = load.rows

@@ -1,6 +1,7 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
-Each case runs as Spark would run it, and in this process with instances that change.
+Each case runs as Spark would run it, and in this process with instances that change. About every tenth brings an O+ along.
+``make fuzz N=20000 ARGS=--joins`` runs joins instead.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -16,16 +18,27 @@ from hypothesis import strategies as st
 
 from tests.property.cases import Case, any_features, cases
 from tests.property.check import check_case
+from tests.property.check_join import check_join, check_join_on_cells
 from tests.property.check_local import any_reconfigurer, any_settings, check_locally
+from tests.property.check_o_plus import check_o_plus
 from tests.property.coverage import Coverage
+from tests.property.join_cases import join_cases, spark_join_cases
+from tests.property.o_plus_cases import o_plus_cases
 
 REPORT_EVERY = 500
+O_PLUS_EVERY = 10
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("cases", type=int, help="how many cases to run")
-    wanted = parser.parse_args().cases
+    parser.add_argument("--joins", action="store_true", help="joins, rather than windows")
+    given_ = parser.parse_args()
+    return fuzz_joins(given_.cases) if given_.joins else fuzz_windows(given_.cases)
+
+
+def fuzz_windows(wanted: int) -> int:
+    """Windowed aggregates, as on Spark and in this process."""
     coverage, started = Coverage(), time.monotonic()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -36,6 +49,8 @@ def main() -> int:
             case: Case = data.draw(any_features().flatmap(cases))
             check_case(case, Path(folder))
             check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+            if data.draw(st.integers(1, O_PLUS_EVERY)) == O_PLUS_EVERY:
+                check_o_plus(data.draw(o_plus_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
             coverage.add(case.features)
             if coverage.cases % REPORT_EVERY == 0:
                 rate = coverage.cases / (time.monotonic() - started)
@@ -44,6 +59,30 @@ def main() -> int:
         check()
     print(coverage.table())
     print(f"no difference from the reference in {coverage.cases} cases")
+    return 0
+
+
+def fuzz_joins(wanted: int) -> int:
+    """Joins in this process, and other ones as on Spark."""
+    seen: Counter[str] = Counter()
+    started = time.monotonic()
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        @settings(max_examples=wanted, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+        @given(st.data())
+        def check(data: st.DataObject) -> None:
+            case = data.draw(join_cases())
+            check_join(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+            check_join_on_cells(data.draw(spark_join_cases()), Path(folder))
+            seen.update(["cases", *case.features])
+            if seen["cases"] % REPORT_EVERY == 0:
+                rate = seen["cases"] / (time.monotonic() - started)
+                print(f"{seen['cases']} of {wanted} cases, {rate:.0f} a second, no difference", file=sys.stderr)
+
+        check()
+    print(", ".join(f"{feature}: {count}" for feature, count in sorted(seen.items())))
+    print(f"no difference from the reference in {seen['cases']} cases")
     return 0
 
 

@@ -5,6 +5,7 @@ Most functions depend on the order of tuples as much as they can: their state is
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,6 @@ OTHER = pa.schema(
     [("tags2", pa.list_(pa.string())), ("x2", pa.float64()), ("at", TIME), ("k2", pa.string()), ("n2", pa.int64())]
 )
 _RENAMED = {"tags": "tags2", "x": "x2", "ts": "at", "k": "k2", "n": "n2"}
-_MODULUS = 2**31 - 1
 
 
 def _parity(column: str) -> Any:
@@ -49,9 +49,7 @@ RESULT = {"what": pa.string(), "key": pa.string(), "value": pa.int64()}
 
 def digest(values: Any, before: int) -> int:
     """A number that depends on all values and on what came before."""
-    for byte in repr(canonical(values)).encode():
-        before = (before * 257 + byte) % _MODULUS
-    return before
+    return zlib.crc32(repr(canonical(values)).encode(), before)
 
 
 def _row(what: str, window: Any, value: int) -> dict[str, Any]:
@@ -256,6 +254,8 @@ def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
         "twice": lambda: [first.key_by(*keys), first.key_by(*keys)],
     }[sides]()
     query = apply_to(parts, kind, shape, functions, "applied")
+    # Thirty windows a tuple, and thirty for each of their results, would only take long.
+    shape = "sliding" if shape == "long" else shape
     if after == "aggregate":
         query = query.key_by("what").window(7_000, every=2_000).aggregate(n=tg.count(), last=tg.last("value"))
     elif after == "again":
@@ -266,10 +266,10 @@ def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
         query = apply_to([query.key_by("value"), counts.key_by("value")], "multi", shape, "stored", "beside")
     base = draw(st.sampled_from([1_700_000_000_000_000, -20_000, 3]))
     batches: list[dict[str, list[pa.Table]]] = []
-    for _ in range(draw(st.integers(1, 5))):
+    for _ in range(draw(st.integers(1, 4))):
         parts_ = {}
         for name in ("s0", "s1", "s2"):
-            table = draw(tables(draw(st.sampled_from([0, 2, 5, 9])), base))
+            table = draw(tables(draw(st.sampled_from([0, 2, 4, 7])), base))
             if name == "s1":
                 table = pa.table({_RENAMED[column]: table.column(column) for column in table.column_names})
                 table = table.select(OTHER.names).cast(OTHER)

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.check_local import Reconfigurer, any_reconfigurer, any_settings, events_of
-from tests.property.local_runs import run_in_step
-from tests.property.o_plus_cases import OPlusCase, o_plus_cases
-from tidegate.reference import interpret
-from tidegate.runtime.local.job import Settings
-from tidegate.testing import difference
+from tests.property.check_local import any_reconfigurer, any_settings
+from tests.property.check_o_plus import check_o_plus
+from tests.property.o_plus_cases import o_plus_cases
 
 
-def check_o_plus(case: OPlusCase, how: Settings, reconfigure: Reconfigurer) -> None:
-    """The results are the law's, in order; so is the number of late tuples; and nothing is left of the state."""
-    run = run_in_step(case.query.node, case.batches, how, reconfigure)
-    law = interpret(case.query.node, events_of(case.query, case.batches))
-    made = pa.concat_tables([case.query.schema.empty_table(), *run.tables])
-    told = difference(made, law.rows)
-    assert told is None, f"{case.told}: results differ (left: the run, right: the law)\n{told}"
-    assert run.job.late == law.late, f"{case.told}: {run.job.late} late tuples, and {law.late} by the law"
-    assert (run.job.state_rows, run.job.state_bytes) == (0, 0), f"{case.told}: state is left after the end of input"
-    times = made.column(case.query.time).cast(pa.int64()).to_pylist()
-    assert times == sorted(times), f"{case.told}: results left out of order"
-
-
-@settings(max_examples=150)
+@pytest.mark.timeout(400)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_o_plus(data.draw(o_plus_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -49,7 +50,7 @@ def test_who_finds_a_segment_taken_goes_on_and_waits_only_where_it_needs_the_out
         for segment in log:
             claims.take_up(segment)
         assert work.done == [1, 2]
-        with in_thread(lambda: claims.finish(2)) as finished:
+        with in_thread(lambda: claims.finish(2, iter(()))) as finished:
             assert not finished
             work.go_on.set()
     assert sorted(work.done) == [0, 1, 2]
@@ -64,7 +65,7 @@ def test_nobody_waits_for_what_comes_later() -> None:
         assert work.begun.wait(30)
         for segment in log:
             claims.take_up(segment)
-        claims.finish(1)
+        claims.finish(1, iter(()))
         assert work.done == [0, 1]
         work.go_on.set()
 
@@ -89,5 +90,25 @@ def test_a_failure_reaches_who_did_the_work_and_who_needs_it() -> None:
         claims.take_up(log[0])
         go_on.set()
         with pytest.raises(ValueError, match="no such column"):
-            claims.finish(0)
+            claims.finish(0, iter(()))
     assert outcome == [None]
+
+
+def test_who_would_wait_takes_up_what_lies_ahead() -> None:
+    """
+    segment   0                      1    2
+    r         begins, stops
+    s         needs it: meanwhile    1    2, then waits
+    """
+    log, work = segments(3), Held(at=0)
+    claims = Claims("work", work)
+    with in_thread(lambda: claims.take_up(log[0])):
+        assert work.begun.wait(30)
+        claims.take_up(log[0])
+        with in_thread(lambda: claims.finish(0, iter(log[1:]))) as finished:
+            while len(work.done) < 2:
+                time.sleep(0.001)
+            assert not finished
+            work.go_on.set()
+    assert work.done == [1, 2, 0]
+    assert not claims._under_way

@@ -13,7 +13,7 @@ import pytest
 import tidegate as tg
 from tidegate.query.column_form import ColumnForm, Contributions
 from tidegate.query.nodes import OPlus
-from tidegate.query.records import Misfit, record_of, shape_of
+from tidegate.query.records import Misfit, Record, record_of, shape_of
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm
 from tidegate.testing import answer
 
@@ -79,6 +79,22 @@ def test_state_and_tuples_cannot_be_changed_in_place() -> None:
         answer(WINDOWED.apply(update=change, **COUNT))
 
 
+def test_lists_of_a_tuple_cannot_be_changed_and_what_is_stored_is_columns_alone() -> None:
+    table = pa.table({"ts": pa.array([1, 2], TIME), "k": [["a"], ["a", "b"]]})
+    seen: list[Any] = []
+
+    def look(window: Any, one: Any) -> Any:
+        assert isinstance(one["k"], tuple)
+        seen.extend(type(held) for held in window.state["tuples"])
+        return tg.updated({"tuples": [*window.state["tuples"], one]})
+
+    keyed = tg.stream(table, time="ts", name="s").key_by(tg.each("k"))
+    query = keyed.window("1 minute").apply(update=look, returns={})
+    answer(query)
+    tg.start(query, to=lambda made: None, instances=1).wait(60)
+    assert seen == [Record, Record]
+
+
 # Mistakes found when the query is built.
 
 
@@ -120,6 +136,10 @@ BUILT: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: WINDOWED.apply_columns(update=columns, windows="single", **COUNT),
         "windows that slide need slide=...",
+    ),
+    (
+        lambda: WINDOWED.apply_columns(update=columns, slide=columns, windows="single", ordered=False, **COUNT),
+        "leave ordered=False out",
     ),
     (
         lambda: WINDOWED.apply_columns(update=lambda batch: batch.column("q"), **COUNT),

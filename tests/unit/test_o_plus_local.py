@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,17 @@ def test_tuples_are_held_until_the_watermark_is_past_them() -> None:
     assert settled.tuples[0].column("k").to_pylist() == [2, 9], "in canonical order"
     assert waiting.settle(2, 6, 7, ended=True).tuples[0].num_rows == 1
     assert (waiting.rows, waiting.bytes) == (0, 0)
+
+
+def test_ties_are_ordered_by_every_type_of_column() -> None:
+    days = [date(2024, 1, 2), None, date(2024, 1, 1)]
+    table = pa.table({"ts": pa.array([5, 5, 5], TIME), "day": pa.array(days, pa.date32()), "k": [1, 2, 3]})
+    waiting = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
+    waiting.hold(0, 0, table, "ts", since=0)
+    assert waiting.settle(0, 0, 9, ended=False).tuples[0].column("k").to_pylist() == [2, 3, 1]
+    without_null = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
+    without_null.hold(0, 0, table.filter(table["day"].is_valid()), "ts", since=0)
+    assert without_null.settle(0, 0, 9, ended=False).tuples[0].column("k").to_pylist() == [3, 1]
 
 
 class Paced:
@@ -177,3 +189,38 @@ def test_an_o_plus_explains_itself_and_is_refused_on_spark() -> None:
     assert "what reads it needs its results in order" in told, "the filter before it"
     assert "o Python the user's functions, one settled tuple at a time, by their shards' owners" in told
     assert "apply and apply_columns on Spark are not supported yet; it has 'o'" in " ".join(query.explain().split())
+
+
+def test_where_order_among_inputs_does_not_matter_each_input_is_one_call() -> None:
+    """Tuples of two inputs alternate: in order that is a call for each, without order one for each input and segment."""
+    calls: list[int] = []
+
+    def pass_on(batch: Any) -> Any:
+        calls.append(len(batch))
+        return tg.updated({}, rows={"n": batch.column("n")}, of=np.arange(len(batch)))
+
+    def one(batch: pa.RecordBatch) -> pa.Array:
+        return pa.array([[1]] * batch.num_rows, pa.list_(pa.int64()))
+
+    def run(ordered: bool) -> list[Any]:
+        streams = [
+            tg.stream(
+                pa.table({"ts": pa.array(range(side, 200, 2), pa.timestamp("us")), "n": list(range(side, 200, 2))}),
+                time="ts",
+                name=f"s{side}",
+            ).key_by(tg.keys(one, columns={"k": pa.int64()}))
+            for side in (0, 1)
+        ]
+        query = (
+            tg.gather(*streams)
+            .unbounded()
+            .apply_columns(update=pass_on, state={}, returns={"n": pa.int64()}, ordered=ordered)
+        )
+        calls.clear()
+        return [n for table in tg.start(query, instances=1) for n in table.column("n").to_pylist()]
+
+    assert run(ordered=True) == list(range(200))
+    assert len(calls) == 200
+    assert run(ordered=False) == list(range(200))
+    assert sum(calls) == 200
+    assert len(calls) < 20

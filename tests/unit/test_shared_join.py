@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.operators.joins import text_codes
+from tidegate.operators.joins import row_store, text_codes
 from tidegate.operators.joins.adjacent import alike
 from tidegate.operators.joins.row_store import RowStore
 from tidegate.operators.joins.shared_join import SharedJoin
@@ -62,7 +62,9 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
     assert state.rows == 0
 
 
-def test_rows_are_found_by_number_across_batches() -> None:
+@pytest.mark.parametrize("few_rows", [0, 1_000])
+def test_rows_are_found_by_number_across_batches(few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_store, "FEW_ROWS", few_rows)
     rows = RowStore(pa.schema([("n", pa.int64())]))
     for first in range(0, 90, 10):
         rows = rows.with_rows(first, pa.record_batch({"n": np.arange(first, first + 10)}))
@@ -78,9 +80,9 @@ def test_rows_are_found_by_number_across_batches() -> None:
 
 
 def test_neighbours_are_merged_a_few_at_a_time() -> None:
-    assert alike([100] * 7, 10_000) is None
+    assert alike([100] * 3, 10_000) is None
     assert alike([5000, *[100] * 9, 3], 10_000) == range(1, 10)
-    assert alike([5000, *[100] * 9], 850) == range(1, 9)
+    assert alike([5000, *[100] * 9], 450) == range(1, 5)
 
 
 def test_codes_of_texts_in_use_are_kept() -> None:

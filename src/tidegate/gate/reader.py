@@ -56,6 +56,15 @@ class Reader:
         self.node = following
         return following.segment
 
+    def following(self, count: int) -> Iterator[Segment]:
+        """Up to ``count`` segments with rows behind the one got last, before the next control segment; never waits."""
+        node = self.node.next
+        while count > 0 and node is not None and node.segment is not None and node.segment.control is None:
+            if node.segment.rows:
+                count -= 1
+                yield node.segment
+            node = node.next
+
     def __iter__(self) -> Iterator[Segment]:
         """All segments until the input ends or the reader is removed."""
         while (segment := self.get()) is not None:

@@ -81,7 +81,10 @@ class ColumnWindows:
         return sum(shard.bytes for shard in self.shards)
 
     def prepare(self, settled: Settled) -> list[Stretch]:
-        """The settled contributions in stretches of one input and, if windows slide, of one place. Touches no state."""
+        """The settled contributions in stretches of one input and, if windows slide, of one place. Touches no state.
+
+        Unless order matters among inputs there is one stretch of each.
+        """
         sides = [side for side, entries in enumerate(settled.entries) if len(entries.rows)]
         if not sides:
             return []
@@ -91,7 +94,7 @@ class ColumnWindows:
         rows = np.concatenate([entries.rows for entries in found])
         shards = np.concatenate([entries.shards for entries in found])
         times = np.concatenate([settled.times[side][entries.rows] for side, entries in zip(sides, found, strict=True)])
-        if len(sides) > 1:
+        if len(sides) > 1 and self.form.ordered:
             places = [settled.places[side][entries.rows] for side, entries in zip(sides, found, strict=True)]
             order = np.argsort(np.concatenate(places), kind="stable")
             side_of, entry, rows, shards, times = (each[order] for each in (side_of, entry, rows, shards, times))

@@ -17,8 +17,8 @@ def keep_memory() -> bool:
     """Let this process reuse the memory of large columns; returns whether it could be asked to.
 
     By default glibc maps every large array anew and unmaps it when it is freed, and Arrow's own pool returns memory soon:
-    each batch then pays for tens of thousands of page faults, a quarter of the time of small kernels. It changes the whole
-    process and is not undone: memory stays at the peak of what batches needed.
+    each batch then pays for tens of thousands of page faults, a quarter of the time of small kernels. It is for worker
+    processes that do nothing else, since it changes the whole process: memory stays at the peak of what batches needed.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tidegate.operators.settling import Settled
 from tidegate.query.nodes import OPlus
 from tidegate.query.order import canonical
-from tidegate.query.records import Record, record_of
-from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm
+from tidegate.query.records import Record
+from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
 
 Array = np.ndarray[Any, Any]
 Contribution = tuple[Tuple, tuple[Any, ...]]
@@ -72,12 +72,11 @@ class TupleWindows:
             table, times, entries = settled.tuples[side], settled.times[side].tolist(), settled.entries[side]
             if not times:
                 continue
-            shape, size = record_of(source.schema), table.nbytes // len(times)
-            arrived = [Tuple(row, shape, size, time, side) for row, time in zip(table.to_pylist(), times, strict=True)]
+            tuples = arrived(table.to_pylist(), source.schema, table.nbytes // len(times), times, side)
             keys = zip(*(column.to_pylist() for column in entries.columns), strict=True)
             places = settled.places[side].tolist()
             for row, shard, key in zip(entries.rows.tolist(), entries.shards.tolist(), keys, strict=True):
-                found.append((places[row], shard, (arrived[row], key)))
+                found.append((places[row], shard, (tuples[row], key)))
         if sum(1 for times in settled.times if len(times)) > 1:
             found.sort(key=lambda one: one[0])
         prepared: dict[int, list[Contribution]] = {}

@@ -110,6 +110,7 @@ class Applies(Generic[B]):
         initial: Mapping[str, Any] | None = None,
         returns: Declared,
         windows: WindowType = "multi",
+        ordered: bool = True,
         name: str | None = None,
     ) -> B:
         """Apply your own functions to whole columns: O+ again, for functions that can be vectorised.
@@ -121,7 +122,9 @@ class Applies(Generic[B]):
 
         Contributions come in canonical order. A slot may occur several times in one call, and how contributions are cut
         into calls is not defined: a function must give what it would give for one contribution after the other. What
-        does not depend on order (sums, extremes, sets) does so by itself.
+        does not depend on order (sums, extremes, sets) does so by itself. A call is for contributions of one input: where
+        the tuples of several inputs alternate, calls are small, unless ``ordered=False`` says that order among inputs
+        does not matter.
 
         >>> import numpy as np, pyarrow as pa, tidegate as tg
         >>> words = tg.stream({"ts": pa.timestamp("us"), "word": pa.string()}, time="ts")
@@ -137,9 +140,11 @@ class Applies(Generic[B]):
         schema = normal_schema(as_schema(state), step)
         if windows == "single" and slide is None and schema.names:
             raise QueryError(f"step '{step}': windows that slide need slide=..., which gives their next state")
+        if windows == "single" and not ordered:
+            raise QueryError(f"step '{step}': windows that slide go by the order of tuples; leave ordered=False out")
         begin = _initial(step, schema, initial or {})
         empty = pa.table([pa.array([begin[field.name]], field.type) for field in schema], schema=schema)
-        form = ColumnForm(update, output, slide, schema, empty, self._returns(step, returns))
+        form = ColumnForm(update, output, slide, schema, empty, self._returns(step, returns), ordered)
         for part in range(len(self.parts)):
             self._try(step, form, part)
         return self._made(step, form, windows)

@@ -67,7 +67,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnForm:
-    """The three functions, the columns of a window's state, what they hold before the first tuple, and those of results."""
+    """The three functions, the columns of a window's state, what they hold before the first tuple, and those of results.
+
+    ``ordered`` says that ``update`` needs the contributions of all inputs in one order.
+    """
 
     update: Callable[[Contributions], Updated]
     output: Callable[[Slots], Any] | None
@@ -75,6 +78,7 @@ class ColumnForm:
     state: pa.Schema
     initial: pa.Table
     returns: pa.Schema
+    ordered: bool = True
 
     def updates(self, step: str, batch: Contributions, unbounded: bool) -> Made:
         """Call ``update``."""

@@ -154,7 +154,8 @@ def _struct(kind: pa.DataType) -> Shape:
 
     def check(value: Any) -> tuple[Any, int]:
         if isinstance(value, Record) and value.shape is shape:
-            return value, value.size
+            # What is kept is a record and no more, such as a tuple that knows its input.
+            return value if type(value) is Record else Record(value, shape, value.size), value.size
         if not isinstance(value, dict | Mapping):
             raise Misfit("", value, kind)
         if value.keys() != parts.keys():

@@ -21,7 +21,10 @@ STORED = "tuples"
 
 
 class Tuple(Record):
-    """A tuple that arrives: a read-only dict of its columns, with its event time in µs and the input it came by."""
+    """A tuple that arrives: a read-only dict of its columns, with its event time in µs and the input it came by.
+
+    Once it is stored in a state only the columns are left of it.
+    """
 
     __slots__ = ("input", "time")
 
@@ -206,6 +209,14 @@ def empty_state(schema: pa.Schema, given: Mapping[str, Any]) -> Record:
     values = {field.name: () if pa.types.is_list(field.type) else None for field in schema}
     record: Record = record_of(schema).take({**values, **given})[0]
     return record
+
+
+def arrived(rows: Iterable[Any], schema: pa.Schema, size: int, times: Iterable[int], side: int) -> list[Tuple]:
+    """Rows of an input, as Arrow gives them, as tuples; nobody can change them, nor their lists and structs."""
+    shape = record_of(schema)
+    if any(pa.types.is_nested(kind) for kind in schema.types):
+        rows = [shape.check(row)[0] for row in rows]
+    return [Tuple(row, shape, size, time, side) for row, time in zip(rows, times, strict=True)]
 
 
 def stored_tuples(schema: pa.Schema) -> pa.Schema:

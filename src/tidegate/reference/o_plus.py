@@ -18,8 +18,7 @@ from tidegate.errors import DataError
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import OPlus
 from tidegate.query.order import canonical
-from tidegate.query.records import record_of
-from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm
+from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.reference.aggregates import canonical_tuple
 from tidegate.reference.rows import NEVER, keys_of, table_of
 
@@ -68,8 +67,7 @@ class OPlusLaw:
             self.late.append(values)
             return
         place = canonical_tuple({**values, source.time: time}, source.schema, source.time)
-        arrived = Tuple(values, record_of(source.schema), 0, time, side)
-        self.waiting.append(_Arrived(row, arrived, (time, side, *place)))
+        self.waiting.append(_Arrived(row, arrived([values], source.schema, 0, [time], side)[0], (time, side, *place)))
         yield from ()
 
     def advance(self, watermark: float) -> Iterator[pa.Table]:

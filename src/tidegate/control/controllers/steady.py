@@ -84,9 +84,9 @@ class Steady:
     """
 
     target_seconds: float = 0.5
-    drain_seconds: float = 120.0
+    drain_seconds: float = 60.0
     patience_seconds: float = 4.0
-    horizon_seconds: float = 20.0
+    horizon_seconds: float = 60.0
     margin: float = 0.0
     confidence: float = 3.0
     balances: bool = True
@@ -219,10 +219,12 @@ class SteadyRun:
         waiting = waiting.within(limited, ahead)
         error = math.hypot(demand.error, cost.error)
         soon = self._soon_seconds(observation)
-        # What rises will be more; and where tuples are late, that bears the measurements out.
-        doubtful = waiting.quiet and demand.slope <= 0
-        doubt = math.hypot(demand.error_ahead(soon), cost.error_ahead(soon)) if doubtful else 0.0
-        low, steady = self._surely(ahead, waiting, self._settings.confidence * doubt, shards)
+        doubt = 0.0  # where tuples are late, that bears the measurements out
+        if demand.slope > 0:  # what rises will be more
+            doubt = -error
+        elif waiting.quiet:
+            doubt = self._settings.confidence * math.hypot(demand.error_ahead(soon), cost.error_ahead(soon))
+        low, steady = self._surely(ahead, waiting, doubt, shards)
         return _Need(
             low,
             self._with_room(ahead, waiting, error, shards),
@@ -236,6 +238,11 @@ class SteadyRun:
             waiting.quiet and waiting.known,
             _why(foreseen, waiting, limited),
         )
+
+    @property
+    def _settled_error(self) -> float:
+        """The error of the work once the load has been constant for a while."""
+        return math.hypot(self._demand.settled_error, self._cost.settled_error)
 
     def _soon_seconds(self, observation: Observation) -> float:
         """The time until a change is in force, as far as anything is foreseen."""
@@ -271,8 +278,7 @@ class SteadyRun:
 
     def _with_room(self, ahead: Ahead, waiting: Waiting, error: float, shards: Shards | None) -> int:
         """The instances to go to if there are too few."""
-        settled = min(error, math.hypot(self._demand.settled_error, self._cost.settled_error))
-        room = 1 + settled + self._settings.margin
+        room = 1 + min(error, self._settled_error) + self._settings.margin
         return max(
             self._size(ahead.most * room, ahead.most_cost_seconds, shards),
             self._size(ahead.most + waiting.drained, ahead.most_cost_seconds, shards),

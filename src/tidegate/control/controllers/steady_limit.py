@@ -57,7 +57,6 @@ class LimitWatch:
         processed, use = observation.processed or 0.0, observation.utilisation or 0.0
         if self._rate is not None and processed > LIFTED * self._rate:
             self._rate = None
-            self._idle.clear()
         if self.ceiling is not None and processed > LIFTED * self.ceiling:
             self.ceiling = None
         unchanged = before is not None and before.instances == observation.instances

@@ -20,7 +20,7 @@ CHANGED, BENT, SLOPED = 5.0, 2.5, 2.0
 """How many standard errors off observations are another load, or a bend; how many errors from zero a slope is one."""
 
 DAMPING_SECONDS = 60.0
-"""A slope is expected to lose 63 % of itself in this time: nothing rises for ever."""
+"""A slope is expected to lose 63 % of itself in this time, or in that for which it was seen: nothing rises for ever."""
 
 FIRST_NOISE, LEAST_NOISE = 0.05, 0.003
 LEARNING = 0.05
@@ -33,7 +33,7 @@ BEND = math.sqrt(6.0)
 class Estimate:
     """A rate: its value now, its slope per second (0 where noise could explain it), and its relative standard error.
 
-    `slope_error` is the standard error of the slope, relative to the value.
+    `slope_error` is the standard error of the slope, relative to the value; `lasting_seconds` is how long it may last.
     """
 
     value: float
@@ -41,14 +41,19 @@ class Estimate:
     error: float
     count: int
     slope_error: float = 0.0
+    lasting_seconds: float = DAMPING_SECONDS
 
     def ahead(self, seconds: float) -> float:
         """What it will be some time ahead, with the slope damped; never negative."""
-        return max(self.value + self.slope * _damped(seconds), 0.0)
+        return max(self.value + self.slope * self._damped(seconds), 0.0)
 
     def error_ahead(self, seconds: float) -> float:
         """The relative standard error of that."""
-        return math.hypot(self.error, self.slope_error * _damped(seconds)) if self.slope else self.error
+        return math.hypot(self.error, self.slope_error * self._damped(seconds)) if self.slope else self.error
+
+    def _damped(self, seconds: float) -> float:
+        """The time for which the slope would have to hold in full to come to what it comes to."""
+        return self.lasting_seconds * -math.expm1(-seconds / self.lasting_seconds)
 
 
 class Trend:
@@ -83,7 +88,9 @@ class Trend:
         if not self._seen:
             return None
         value, slope, error = self._fit(list(self._seen), self._seen[-1][0])
-        return Estimate(max(value, 0.0), slope, error, len(self._seen), self.noise / math.sqrt(self._spread() or 1.0))
+        slope_error = self.noise / math.sqrt(self._spread() or 1.0)
+        lasting = max(DAMPING_SECONDS, self._seen[-1][0] - self._seen[0][0])
+        return Estimate(max(value, 0.0), slope, error, len(self._seen), slope_error, lasting)
 
     @property
     def settled_error(self) -> float:
@@ -132,11 +139,6 @@ class Trend:
         believed = slope * (1 - (told / slope) ** 2)
         line_error = self.noise * math.sqrt(1 / count + off**2 / spread)
         return mean + believed * off, believed, max(line_error, abs(slope - believed) * off / mean)
-
-
-def _damped(seconds: float) -> float:
-    """The time for which a slope would have to hold in full to come to what it comes to."""
-    return DAMPING_SECONDS * -math.expm1(-seconds / DAMPING_SECONDS)
 
 
 def _newest_quarter(seen: deque[tuple[float, float]]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:

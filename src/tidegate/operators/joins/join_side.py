@@ -14,7 +14,6 @@ from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.read_side import Arrived, ReadSide, dtype_of
 from tidegate.operators.joins.row_store import RowStore
 from tidegate.operators.joins.sorted_runs import SortedRun, mergeable, merged
-from tidegate.query.predicates.tree import columns_of
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +38,7 @@ class JoinSide:
     def __post_init__(self) -> None:
         schema = self.reader.node.inputs[self.reader.side].schema
         self.rows = RowStore(schema)
-        kinds = tuple(dtype_of(column) for column in columns_of(self.reader.tree, self.reader.side))
+        kinds = tuple(dtype_of(column) for column in self.reader.columns)
         self.log = ColumnLog(0, kinds)
 
     @property
@@ -83,8 +82,8 @@ class JoinSide:
         held = [run.columns for run in self.runs] if self.sorted else [self.log.view(self.head, self.tail)]
         for columns in held:
             yield from columns.keys
-            texts = columns_of(self.reader.tree, self.reader.side)
-            yield from (values for values, column in zip(columns.values, texts, strict=True) if column.kind == "text")
+            read = zip(columns.values, self.reader.columns, strict=True)
+            yield from (values for values, column in read if column.kind == "text")
 
     def mergeable_runs(self, settled: int, span: int) -> list[SortedRun]:
         """Runs worth merging; none if there are no runs."""

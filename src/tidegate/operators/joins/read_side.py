@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,10 @@ class ReadSide:
     tree: Tree
     band: Band | None
     codes: TextCodes
+    columns: tuple[Column, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", columns_of(self.tree, self.side))
 
     @property
     def time(self) -> str:
@@ -73,7 +77,7 @@ class ReadSide:
         keys = tuple(self._key(whole(rows.column(names[self.side]))) for names in self.node.on)
         values, valid, sizes = [], [], {}
         nulls = False
-        for column in columns_of(self.tree, self.side):
+        for column in self.columns:
             array = whole(rows.column(column.name))
             values.append(self._values(array, column))
             valid.append(valid_mask(array))
@@ -99,7 +103,7 @@ class ReadSide:
         if self.band is None:
             return None
         column = self.band.left if self.side == 0 else self.band.right
-        values = columns.values[columns_of(self.tree, self.side).index(column)]
+        values = columns.values[self.columns.index(column)]
         return values if self.band.is_whole else values.astype(np.float64)
 
     def _times(self, rows: pa.Table) -> Array:

@@ -13,6 +13,7 @@ from tidegate.operators.joins.adjacent import alike
 Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 65_536
+FEW_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,11 @@ class RowStore:
         if len(used) == 1:
             rows = self.batches[used[0]].take(pa.array(numbers - self.firsts[used[0]]))
             return pa.Table.from_batches([rows])
+        first, last = int(used[0]), int(used[-1])
+        spanned = self.batches[first : last + 1]
+        if sum(batch.num_rows for batch in spanned) <= FEW_ROWS:
+            # Arrow copies all of them to take some: less work than to take from each, as long as they are few.
+            return pa.Table.from_batches(spanned).take(pa.array(numbers - self.firsts[first])).combine_chunks()
         order = np.argsort(place, kind="stable")
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))

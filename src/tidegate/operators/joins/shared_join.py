@@ -83,6 +83,7 @@ class SharedJoin:
     _ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0)])
     _reached: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     _sizes: dict[Column, int] = field(default_factory=dict)
+    _exact: bool = True
     _asks_later: bool = False
     _merging: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -101,6 +102,7 @@ class SharedJoin:
         self._codes = TextCodes(text for text in texts if isinstance(text, str | bytes))
         loops = TryPairs(tree, len(node.on) if len(node.on) > 1 else 0, self._codes)
         self._find = FindPairs(loops, band, self.shards)
+        self._exact = loops.exact({})
         is_sorted = bool(node.on) or band is not None
         left, right = (ReadSide(node, side, tree, band, self._codes) for side in (LEFT, RIGHT))
         self._sides = JoinSide(left, is_sorted), JoinSide(right, is_sorted)
@@ -233,7 +235,7 @@ class SharedJoin:
                 (left.rows, right.rows),
                 (left.runs, right.runs),
                 (left.in_order, right.in_order),
-                self._find.loops.exact(self._sizes) and not self._asks_later,
+                self._exact and not self._asks_later,
             )
 
     def _settle(self, number: int) -> None:
@@ -242,8 +244,10 @@ class SharedJoin:
             lifted = self._pending.pop(due)
             for side, arrived in zip(self._sides, lifted.sides, strict=True):
                 side.add(due, arrived)
-                for column, size in arrived.sizes.items():
-                    self._sizes[column] = max(self._sizes.get(column, 0), size)
+                larger = {name: size for name, size in arrived.sizes.items() if size > self._sizes.get(name, 0)}
+                if larger:
+                    self._sizes |= larger
+                    self._exact = self._find.loops.exact(self._sizes)
             self._ends.append((due, self._sides[0].tail, self._sides[1].tail))
 
     def _found_within(self, lifted: Lifted, view: _View, owned: Array | None) -> Iterator[Found]:

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 BUFFER = 65_536
 BLOCK = 512
-"""Stored tuples are tried in blocks that stay in the first cache, and dealt out to shards in blocks of this size."""
+"""Tuples are dealt out to shards in blocks of so many arrivals; a block of stored ones stays in the first cache."""
 
 
 class PairFailed(Exception):
@@ -43,6 +43,34 @@ class Reach:
     times: tuple[Array, Array] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A compiled loop, and which columns of each side it takes, by their places."""
+
+    run: Any
+    keys: bool
+    nullable: bool
+    new: tuple[int, ...]
+    stored: tuple[int, ...]
+    texts: tuple[int, ...]
+
+    def arguments(self, new: Columns, stored: Columns, times: tuple[Array, Array] | None) -> list[Any]:
+        """The arrays and codes that the loop takes, in its order."""
+        made: list[Any] = []
+        for columns, places, near in (
+            (new, self.new, times or ()),
+            (stored, self.stored, (stored.times,) if times is not None else ()),
+        ):
+            made.extend(near)
+            made.extend(columns.keys if self.keys else ())
+            for place in places:
+                made.append(columns.values[place])
+                if self.nullable:
+                    made.append(columns.valid[place])
+        made.extend(self.texts)
+        return made
+
+
 @dataclass(slots=True)
 class TryPairs:
     """The loops of one join."""
@@ -50,7 +78,7 @@ class TryPairs:
     tree: Tree
     keys: int
     codes: TextCodes
-    _loops: dict[tuple[Side, bool, bool, bool], Any] = field(default_factory=dict)
+    _loops: dict[tuple[Side, bool, bool, bool], _Loop] = field(default_factory=dict)
 
     def exact(self, sizes: Mapping[Column, int]) -> bool:
         """Whether loops decide exactly, columns of whole numbers being at most so far from zero."""
@@ -63,47 +91,35 @@ class TryPairs:
         if len(reach.starts) == 0 or len(new) == 0:
             return
         nullable = (new.has_nulls or stored.has_nulls) and decide
-        loop, shape = self._loop(new_side, nullable, reach.times is not None, decide)
-        arguments = self._arguments(shape, new, stored, reach)
-        longest = int((np.minimum(reach.highs - reach.lows, (reach.stops - reach.starts).max())).max())
+        loop = self._loop(new_side, nullable, reach.times is not None, decide)
+        arguments = loop.arguments(new, stored, reach.times)
+        longest = min(int((reach.highs - reach.lows).max()), int((reach.stops - reach.starts).max()))
         at = np.zeros(3, np.int64)
         while at[0] < len(reach.starts):
             out = np.empty(max(BUFFER, longest), np.int64), np.empty(max(BUFFER, longest), np.int64)
-            found = loop(reach.lows, reach.highs, reach.starts, reach.stops, at, *out, *arguments)
+            found = loop.run(reach.lows, reach.highs, reach.starts, reach.stops, at, *out, *arguments)
             if at[2]:
                 raise PairFailed(int(at[0]), int(at[1]))
             if found:
                 yield out[0][:found], out[1][:found]
 
-    def _loop(self, new_side: Side, nullable: bool, checks_time: bool, decide: bool) -> tuple[Any, LoopShape]:
+    def _loop(self, new_side: Side, nullable: bool, checks_time: bool, decide: bool) -> _Loop:
         key = new_side, nullable, checks_time, decide
         if key not in self._loops:
             # Imported here: numba takes a while, and a query can be built without it.
             from tidegate.operators.kernels.pairs import compiled
 
             shape = LoopShape(self.tree if decide else TRUE, new_side, self.keys, checks_time, nullable)
-            self._loops[key] = compiled(loop_source(shape)), shape
-        made: tuple[Any, LoopShape] = self._loops[key]
-        return made
-
-    def _arguments(self, shape: LoopShape, new: Columns, stored: Columns, reach: Reach) -> list[Any]:
-        """The arrays and codes that a loop takes, in its order."""
-        arguments: list[Any] = list(reach.times or ())
-        arguments += self._of_side(shape, new, shape.new_side)
-        if reach.times is not None:
-            arguments.append(stored.times)
-        arguments += self._of_side(shape, stored, 0 if shape.new_side else 1)
-        return arguments + [self.codes.constant(text) for text in shape.texts]
-
-    def _of_side(self, shape: LoopShape, columns: Columns, side: Side) -> list[Array]:
-        arrays: list[Array] = list(columns.keys) if shape.keys else []
-        held = columns_of(self.tree, side)
-        for column in columns_of(shape.tree, side):
-            place = held.index(column)
-            arrays.append(columns.values[place])
-            if shape.nullable:
-                arrays.append(columns.valid[place])
-        return arrays
+            new_held, stored_held = columns_of(self.tree, new_side), columns_of(self.tree, 0 if new_side else 1)
+            self._loops[key] = _Loop(
+                compiled(loop_source(shape)),
+                self.keys > 0,
+                nullable,
+                tuple(new_held.index(column) for column in shape.new_columns),
+                tuple(stored_held.index(column) for column in shape.stored_columns),
+                tuple(self.codes.constant(text) for text in shape.texts),
+            )
+        return self._loops[key]
 
 
 def blocks(columns: Columns, owned: Array | None, shards: int) -> tuple[Array, Array]:
@@ -123,8 +139,4 @@ def blocks(columns: Columns, owned: Array | None, shards: int) -> tuple[Array, A
 
 def in_owned(arrivals: Array, owned: Array | None, shards: int) -> Array | None:
     """Which arrivals lie in owned shards; None for all of them."""
-    return None if owned is None else owned[(arrivals // DEAL) % shards]
-
-
-DEAL = 32
-"""New tuples that are looked up in sorted runs are dealt out to shards in blocks of this size."""
+    return None if owned is None else owned[(arrivals // BLOCK) % shards]

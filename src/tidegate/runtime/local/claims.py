@@ -1,12 +1,13 @@
 """Work on segments that is done once, by whichever instance comes first, while the others go on.
 
 An instance that finds a segment taken does not wait for it: it takes up the next one. It has to wait only where it needs
-what was derived, such as at the end of a window, and then for all segments up to there.
+what was derived, such as at the end of a window, and then for all segments up to there; while it would wait, it takes up
+what lies ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -36,10 +37,12 @@ class Claims:
             self._under_way.pop(segment.index, None)
             segment.derived.derive(self.name, compute)
 
-    def finish(self, number: int) -> None:
-        """Wait until the work on all segments up to a number is done."""
+    def finish(self, number: int, ahead: Iterator[Segment]) -> None:
+        """Wait until the work on all segments up to a number is done; do that on segments ahead meanwhile."""
         for segment in list(self._under_way.values()):
             if segment.index <= number:
+                while not segment.derived.is_done(self.name) and (later := next(ahead, None)) is not None:
+                    self.take_up(later)
                 self.result(segment)
 
     def result(self, segment: Segment) -> Any:

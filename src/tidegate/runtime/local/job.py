@@ -20,7 +20,6 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
-from tidegate.operators.memory import keep_memory
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, WindowAggregate, sources
@@ -106,7 +105,6 @@ class LocalJob:
 
     def start(self) -> LocalJob:
         """Start all threads."""
-        keep_memory()
         plan = self._plan
         epoch = RunningRegion.first_epoch(self.settings.instances)
         gates: dict[int, Gate] = {}

@@ -34,12 +34,14 @@ class JoinWork:
     def settles(self) -> bool:
         return self.state.node.window is not None
 
-    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
         if segment.rows:
             self._reading.take_up(segment)
         if not self.may_hand_out(segment):
             return
-        self._reading.finish(segment.index)
+        self._reading.finish(segment.index, ahead)
         if self.settles:
             yield from self.state.pairs_expired(segment.index, _known(segment.since), _known(segment.watermark), owned)
         elif segment.rows:

@@ -39,10 +39,12 @@ class MeteredWork:
     def settles(self) -> bool:
         return self.inner.settles
 
-    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
         began = self.clock()
         try:
-            return iter(list(self.inner.results(segment, instance, owned)))
+            return iter(list(self.inner.results(segment, instance, owned, ahead)))
         finally:
             self._add(instance, began)
 

@@ -78,12 +78,14 @@ class OPlusWork:
     def settles(self) -> bool:
         return True
 
-    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
         if segment.rows:
             self._holding.take_up(segment)
         if segment.watermark == segment.since:
             return
-        settled, prepared = segment.derive("settled", self._settle)
+        settled, prepared = segment.derive("settled", lambda each: self._settle(each, ahead))
         # What another instance has not done yet on a shard that was its own until lately comes first.
         if not self.turns.wait(settled.turn, owned):
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
@@ -95,9 +97,9 @@ class OPlusWork:
         for feed, tuples in tuples_of(self.region, segment):
             self.state.waiting.hold(segment.index, feed.side, tuples, feed.time, segment.since)
 
-    def _settle(self, segment: Segment) -> tuple[Settled, Any]:
+    def _settle(self, segment: Segment, ahead: Iterator[Segment]) -> tuple[Settled, Any]:
         """What a segment settles. Segments come here in the order of the log: nobody goes past one that was not here."""
-        self._holding.finish(segment.index)
+        self._holding.finish(segment.index, ahead)
         ended = segment.watermark == END
         settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark, ended)
         return settled, self.state.windows.prepare(settled)

@@ -37,11 +37,13 @@ class Work(Protocol):
         """Whether results wait until the watermark is past their time."""
         ...
 
-    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
         """Do an instance's part of the work on a segment; what it hands out for it, in the order of event time.
 
         What needs to be done once is done by whichever instance comes first. Every instance consumes this to its end,
-        for every segment it passes.
+        for every segment it passes. Instead of waiting for another instance it may begin on the segments ``ahead``.
         """
         ...
 
@@ -111,19 +113,21 @@ class WindowWork:
     def settles(self) -> bool:
         return True
 
-    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
         if segment.rows:
             self._lifting.take_up(segment)
             if self.state.panes.node.window.lateness:
-                self._lifting.finish(segment.index)
+                self._lifting.finish(segment.index, ahead)
                 lifted = self._lifting.result(segment)
                 yield from self.state.revisions(segment.index, lifted, owned)
         if not self.state.may_expire(segment.since, segment.watermark):
             return
         if owned is None or segment.derive("split", self._worth_splitting):
-            yield from self._windows(segment, owned)
+            yield from self._windows(segment, owned, ahead)
         elif segment.derived.take("windows"):
-            yield from self._windows(segment, None)
+            yield from self._windows(segment, None, ahead)
 
     def may_hand_out(self, segment: Segment) -> bool:
         return bool(self.state.panes.node.window.lateness) or self.state.may_expire(segment.since, segment.watermark)
@@ -154,9 +158,9 @@ class WindowWork:
     def _worth_splitting(self, segment: Segment) -> bool:
         return self.state.worth_splitting(segment.index, segment.since, segment.watermark)
 
-    def _windows(self, segment: Segment, owned: Array | None) -> Iterator[pa.Table]:
+    def _windows(self, segment: Segment, owned: Array | None, ahead: Iterator[Segment]) -> Iterator[pa.Table]:
         """The results of the windows that expire at a segment, in owned shards; None owns all."""
-        self._lifting.finish(segment.index)
+        self._lifting.finish(segment.index, ahead)
         return self.state.expired(segment.index, segment.since, segment.watermark, owned)
 
 
@@ -174,7 +178,9 @@ class StatelessWork:
     def settles(self) -> bool:
         return False
 
-    def results(self, segment: Segment, instance: int, owned: Array | None) -> Iterator[pa.Table]:
+    def results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
         if segment.rows and segment.derived.take("tuples"):
             yield from (table for _, table in tuples_of(self.region, segment))
 

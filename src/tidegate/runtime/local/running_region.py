@@ -22,6 +22,9 @@ from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import Work
 from tidegate.runtime.local.regions import Feed, Region
 
+AHEAD = 4
+"""On how many segments ahead an instance may begin while it would wait for another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
@@ -156,7 +159,7 @@ class RunningRegion:
             if expected:
                 # Results leave when every instance has passed the watermark on.
                 self.gate.rouse()
-            made = list(self.work.results(segment, instance, owned))
+            made = list(self.work.results(segment, instance, owned, reader.following(AHEAD)))
             if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)

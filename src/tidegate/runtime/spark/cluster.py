@@ -13,7 +13,9 @@ from tidegate.runtime.spark.dataframe import shuffle_partitions
 from tidegate.runtime.spark.executors import Executors, context_of, refusal
 from tidegate.runtime.spark.observe import PERIOD_SECONDS, POLL_SECONDS, SparkObserver
 
-RECOMMENDED_HERE = Steady()
+RECOMMENDED_HERE = Steady(target_seconds=5.0, drain_seconds=30.0)
+"""What drives executors unless something else is asked for. Batches make a tuple wait for seconds whatever there is to run
+them, and the time in tasks of a small batch is mostly its overhead: a target as short would be met by no number."""
 
 
 @dataclass(frozen=True, slots=True)
