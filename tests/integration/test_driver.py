@@ -12,6 +12,8 @@ import pytest
 
 import tidegate as tg
 from tests.property.cases import AGGREGATES, KEYS, SCHEMA, TIME
+from tests.property.o_plus_cases import KEYS as O_PLUS_KEYS
+from tests.property.o_plus_cases import OTHER, apply_to, renamed
 from tests.semantics.runtimes import OnDriver, OnSpark
 from tidegate.testing import difference, last_revisions
 
@@ -70,3 +72,24 @@ def test_spark_does_what_the_driver_does(
     assert told is None, told
     assert ours.late == real.late
     assert lateness or ours.late > 0, "the case should hold late tuples"
+
+
+def test_spark_runs_user_functions_as_the_driver_does(spark: Any, tmp_path: Path) -> None:
+    """Several keys and two inputs in one O+, late tuples, and an aggregate of its results behind it."""
+    source = random.Random("applied")
+    other = tg.stream(OTHER, time="at", disorder=1_000, name="t").key_by(*O_PLUS_KEYS["each"][1])
+    stream = tg.stream(SCHEMA, time="ts", disorder=1_000, name="s").key_by(*O_PLUS_KEYS["each"][0])
+    applied = apply_to([stream, other], "single", "sliding", "hash", "applied")
+    query = applied.key_by("what", "key").window(7_000, every=2_000).aggregate(n=tg.count(), last=tg.last("value"))
+    base = 1_700_000_000_000_000
+    batches = [
+        {"s": some_tuples(source, base + 8_000 * number), "t": renamed(some_tuples(source, base + 8_000 * number))}
+        for number in range(3)
+    ]
+
+    ours, real = OnDriver(2).run(query, batches), OnSpark(spark, tmp_path, 2).run(query, batches)
+
+    told = difference(ours.rows, real.rows)
+    assert told is None, told
+    assert ours.rows.num_rows > 20
+    assert ours.late == real.late > 0

@@ -229,6 +229,12 @@ def apply_to(parts: list[Any], kind: str, shape: str, functions: str, name: str)
     return made
 
 
+def renamed(table: pa.Table) -> pa.Table:
+    """Tuples as inputs after the first have them."""
+    made = pa.table({_RENAMED[column]: table.column(column) for column in table.column_names})
+    return made.select(OTHER.names).cast(OTHER)
+
+
 @st.composite
 def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
     """A query with one O+, or with two, or with an aggregate before or after it; its data, and how they are cut."""
@@ -271,8 +277,7 @@ def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
         for name in ("s0", "s1", "s2"):
             table = draw(tables(draw(st.sampled_from([0, 2, 4, 7])), base))
             if name == "s1":
-                table = pa.table({_RENAMED[column]: table.column(column) for column in table.column_names})
-                table = table.select(OTHER.names).cast(OTHER)
+                table = renamed(table)
             cut = draw(st.integers(0, table.num_rows))
             parts_[name] = [table.slice(0, cut), table.slice(cut)]
         base += draw(st.sampled_from([0, 1_000, 6_000]))

@@ -1,4 +1,4 @@
-"""O+ queries whose answers were worked out by hand. Spark does not run them yet."""
+"""O+ queries whose answers were worked out by hand."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 import tidegate as tg
-from tests.semantics.runtimes import OnLocal, OnReference, Runtime
+from tests.semantics.runtimes import Runtime
 from tests.semantics.test_windows import TIME, TWEETS, expect, hashtags, rows
-
-
-@pytest.fixture(params=["reference", 1, 2, 7])
-def runtime(request: pytest.FixtureRequest) -> Runtime:
-    """The law, and this process with so many instances."""
-    return OnReference() if request.param == "reference" else OnLocal(request.param)
-
 
 EVENTS = pa.schema([("ts", TIME), ("k", pa.string()), ("x", pa.int64())])
 COUNT = {"state": {"count": pa.int64()}, "initial": {"count": 0}}

@@ -18,16 +18,18 @@ from tidegate.query.nodes import (
     OPlus,
     Select,
     Source,
+    Stateful,
     Stateless,
     Union,
     WindowAggregate,
     WithColumns,
+    is_stateful,
     walk,
 )
 from tidegate.query.tuple_form import TupleForm
 
-# Why a step joins the kernel of the aggregate it feeds.
-_BATCHES = "the user's function runs in the worker that combines, so batches are shipped to Python once"
+# Why a step joins the kernel of the stateful step it feeds.
+_BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
 _LIST = "makes the list that the keys are taken from: it costs more to ship than the columns it is made from"
 
 
@@ -39,10 +41,10 @@ def place_steps(plan: Plan) -> Plan:
         before   tweets | filter lang | with words = split(text) | aggregate by each(words)
         after    tweets, filter: native Spark      with words, aggregate: Arrow kernel
 
-    Before the exchange, a batch goes to a Python worker once, to be combined there by Arrow kernels. Two kinds of steps
-    below an aggregate wait for that visit, and all steps after them with them: the last of the user's own functions
-    over batches, which would cost a second visit, and the making of the list that ``each`` reads, because a list costs
-    more to ship than the column it is made from. A step that something else reads too cannot be hidden in the kernel.
+    Before the exchange, a batch goes to a Python worker once, to be combined or dealt out there by Arrow kernels. Two kinds
+    of steps below a stateful step wait for that visit, and all steps after them with them: the last of the user's own
+    functions over batches, which would cost a second visit, and the making of the list that ``each`` reads, because a list
+    costs more to ship than the column it is made from. A step that something else reads too cannot be hidden in the kernel.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.compile.split_at_stateful import split_at_stateful
@@ -117,6 +119,9 @@ def _unfused(node: Node) -> Stage:
             return Stage(node, Place.KERNEL, _aggregate_why(node, why))
         case Join():
             return Stage(node, *place_join(node))
+        case OPlus(form=form):
+            by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
+            return Stage(node, Place.PYTHON, f"the user's functions, {by}; tuples are dealt to cells by their keys")
         case _:
             raise InternalError(f"no place is known for {type(node).__name__}")
 
@@ -132,29 +137,43 @@ def _aggregate_why(node: WindowAggregate, why: str) -> str:
 
 
 def _fused(query: Node) -> dict[int, Stage]:
-    """The stages of all steps that join the kernel of the aggregate they feed, by the identity of their node."""
+    """The stages of all steps that join the kernel of the stateful step they feed, by the identity of their node."""
     readers = _readers(query)
     return {
         id(stage.node): stage
-        for aggregate in walk(query)
-        if isinstance(aggregate, WindowAggregate)
-        for chain in _chains(aggregate)
-        for stage in _fused_of_chain(_read_by_nothing_else(chain, aggregate, readers), aggregate)
+        for stateful in walk(query)
+        if is_stateful(stateful)
+        for side, below in enumerate(stateful.inputs)
+        for chain in _chains(below)
+        for stage in _fused_of_chain(
+            _read_by_nothing_else(chain, below, stateful, readers), _list_of_keys(stateful, side)
+        )
     }
 
 
-def _fused_of_chain(chain: tuple[Stateless, ...], aggregate: WindowAggregate) -> Iterator[Stage]:
-    waiting = [_why_it_waits(step, aggregate) for step in chain]
+def _list_of_keys(node: Stateful, side: int) -> str | None:
+    """The list column that the keys of an input are taken from, if they are."""
+    match node:
+        case WindowAggregate(keys=Each(column=column)):
+            return column
+        case OPlus() if isinstance(keys := node.keys[side], Each):
+            return keys.column
+        case _:
+            return None
+
+
+def _fused_of_chain(chain: tuple[Stateless, ...], listed: str | None) -> Iterator[Stage]:
+    waiting = [_why_it_waits(step, listed) for step in chain]
     first = min(_last(waiting, _BATCHES), _last(waiting, _LIST))
     for step, why in zip(chain[first:], waiting[first:], strict=True):
         yield Stage(step, Place.KERNEL, why or f"follows '{chain[first].name}', which runs there")
 
 
-def _why_it_waits(step: Stateless, aggregate: WindowAggregate) -> str:
-    match step, aggregate.keys:
-        case MapBatches(), _:
+def _why_it_waits(step: Stateless, listed: str | None) -> str:
+    match step:
+        case MapBatches():
             return _BATCHES
-        case WithColumns(), Each(column=column) if column in columns_made(step.exprs, step.input.schema, step.name):
+        case WithColumns() if listed in columns_made(step.exprs, step.input.schema, step.name):
             return _LIST
         case _:
             return ""
@@ -165,9 +184,8 @@ def _last(reasons: list[str], reason: str) -> int:
     return max((position for position, given in enumerate(reasons) if given == reason), default=len(reasons))
 
 
-def _chains(aggregate: WindowAggregate) -> Iterator[tuple[Stateless, ...]]:
-    """The stateless steps of each branch below an aggregate, in the order in which tuples pass them."""
-    below = aggregate.input
+def _chains(below: Node) -> Iterator[tuple[Stateless, ...]]:
+    """The stateless steps of each branch of an input, in the order in which tuples pass them."""
     for branch in below.inputs if isinstance(below, Union) else (below,):
         steps: list[Stateless] = []
         node = branch
@@ -178,12 +196,12 @@ def _chains(aggregate: WindowAggregate) -> Iterator[tuple[Stateless, ...]]:
 
 
 def _read_by_nothing_else(
-    chain: tuple[Stateless, ...], aggregate: WindowAggregate, readers: dict[int, set[int]]
+    chain: tuple[Stateless, ...], below: Node, stateful: Stateful, readers: dict[int, set[int]]
 ) -> tuple[Stateless, ...]:
-    """The end of a chain whose steps feed only each other and the aggregate."""
-    if readers[id(aggregate.input)] != {id(aggregate)}:
+    """The end of a chain whose steps feed only each other and the stateful step."""
+    if readers[id(below)] != {id(stateful)}:
         return ()
-    inside = {id(aggregate), id(aggregate.input), *map(id, chain)}
+    inside = {id(stateful), id(below), *map(id, chain)}
     shared = [position for position, step in enumerate(chain) if not readers[id(step)] <= inside]
     return chain[shared[-1] + 1 :] if shared else chain
 

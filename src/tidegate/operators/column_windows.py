@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidegate.operators.columns import whole
 from tidegate.operators.grouping import group, key_codes
+from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import OPlus
@@ -79,6 +80,16 @@ class ColumnWindows:
     def bytes(self) -> int:
         """About how many bytes their states take as columns."""
         return sum(shard.bytes for shard in self.shards)
+
+    def held(self, shard: int) -> Iterator[Held]:
+        """The windows of a shard, to be kept elsewhere."""
+        for number, slots in self.shards[shard].windows.items():
+            for slot in slots.values():
+                yield Held(number, slot.last, slot.key, slot.state)
+
+    def put_back(self, shard: int, held: Held) -> None:
+        """Take a window in again."""
+        self._put(_Slot(shard, self.identity(held.key), held.key, held.states, last=held.last), held.number)
 
     def prepare(self, settled: Settled) -> list[Stretch]:
         """The settled contributions in stretches of one input and, if windows slide, of one place. Touches no state.
@@ -208,7 +219,7 @@ class ColumnWindows:
 
     def _slot(self, shard: int, number: int, key: tuple[Any, ...]) -> _Slot:
         """The slot of a key's window, made if it is not there."""
-        identity = self._identity(key)
+        identity = self.identity(key)
         found = self.shards[shard].windows.get(number, {}).get(identity)
         if found is None:
             found = _Slot(shard, identity, key, self._initial)
@@ -292,7 +303,7 @@ class ColumnWindows:
         return canonical(self._initial)
 
     @cached_property
-    def _identity(self) -> Callable[[tuple[Any, ...]], Any]:
+    def identity(self) -> Callable[[tuple[Any, ...]], Any]:
         """What is equal for equal keys; Python's own equality does for all types but floats."""
         floats = any(pa.types.is_floating(kind) for kind in self.node.key_schema.types)
         return canonical if floats else lambda key: key

@@ -83,10 +83,12 @@ class Combiner:
 def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
     """The same rows in tables of at least ``rows`` rows each, but for the last."""
     held: list[pa.Table] = []
+    count = 0
     for table in tables:
         held.append(table)
-        if sum(part.num_rows for part in held) >= rows:
+        count += table.num_rows
+        if count >= rows:
             yield pa.concat_tables(held).combine_chunks()
-            held = []
-    if held and any(part.num_rows for part in held):
+            held, count = [], 0
+    if count:
         yield pa.concat_tables(held).combine_chunks()

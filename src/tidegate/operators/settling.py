@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import numbers, order_codes, whole
+from tidegate.operators.deal import cells_of
 from tidegate.operators.grouping import key_codes, key_hashes
 from tidegate.operators.key_sets import key_sets_of
 from tidegate.query.keys import Keys
@@ -60,12 +61,17 @@ class Settled:
 
 @dataclass(slots=True, eq=False)
 class Settling:
-    """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order."""
+    """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order.
+
+    Where keys are dealt to several ``cells``, only the keys of this ``cell`` count.
+    """
 
     keys: tuple[Keys, ...]
     key_types: tuple[pa.DataType, ...]
     schemas: tuple[pa.Schema, ...]
     shards: int
+    cells: int = 1
+    cell: int = 0
     late: int = 0
     _parts: list[Part] = field(default_factory=list)
     _turn: int = 0
@@ -126,7 +132,12 @@ class Settling:
         chosen = found.entries(*key_codes(columns)) if len(found) else None
         if chosen is not None:
             rows, columns = rows[chosen], tuple(column.take(pa.array(chosen)) for column in columns)
-        shards = (key_hashes(columns) % np.uint64(self.shards)).astype(np.int64)
+        hashes = key_hashes(columns)
+        if self.cells > 1:
+            mine = np.flatnonzero(cells_of(hashes, self.cells) == self.cell)
+            rows, hashes = rows[mine], hashes[mine]
+            columns = tuple(column.take(pa.array(mine)) for column in columns)
+        shards = (hashes % np.uint64(self.shards)).astype(np.int64)
         plain = tuple(column.cast(kind) for column, kind in zip(columns, self.key_types, strict=True))
         return Entries(rows, plain, shards)
 

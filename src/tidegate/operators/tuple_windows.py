@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
 from tidegate.query.nodes import OPlus
 from tidegate.query.order import canonical
@@ -65,6 +66,22 @@ class TupleWindows:
         """About how many bytes their states hold."""
         return sum(shard.bytes for shard in self.shards)
 
+    def held(self, shard: int) -> Iterator[Held]:
+        """The windows of a shard, to be kept elsewhere."""
+        for number, slots in self.shards[shard].windows.items():
+            for slot in slots.values():
+                yield Held(number, slot.last, slot.key, slot.states)
+
+    def put_back(self, shard: int, held: Held) -> None:
+        """Take a window in again."""
+        into = self.shards[shard]
+        size = sum(state.size for state in held.states)
+        slot = _Slot(held.key, held.states, size, held.last)
+        into.windows.setdefault(held.number, {})[self.identity(held.key)] = slot
+        into.rows, into.bytes = into.rows + 1, into.bytes + size
+        if self.node.window is not None:
+            into.next_end = min(into.next_end, self.node.window.end(held.number))
+
     def prepare(self, settled: Settled) -> dict[int, list[Contribution]]:
         """The settled tuples and keys of each shard as Python values, in canonical order. Touches no state."""
         found: list[tuple[int, int, Contribution]] = []
@@ -105,7 +122,7 @@ class TupleWindows:
             yield self._table(made)
 
     def _handle(self, shard: _Shard, arriving: Tuple, key: tuple[Any, ...], made: list[tuple[int, Record]]) -> None:
-        identity = self._identity(key)
+        identity = self.identity(key)
         for number in self._covering(arriving.time):
             slots = shard.windows.setdefault(number, {})
             slot = slots.get(identity)
@@ -175,7 +192,7 @@ class TupleWindows:
         return KeyedWindow(key, window.start(number), window.end(number), slot.states)
 
     @cached_property
-    def _identity(self) -> Callable[[tuple[Any, ...]], Any]:
+    def identity(self) -> Callable[[tuple[Any, ...]], Any]:
         """What is equal for equal keys; Python's own equality does for all types but floats."""
         floats = any(pa.types.is_floating(kind) for kind in self.node.key_schema.types)
         return canonical if floats else lambda key: key

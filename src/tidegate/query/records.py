@@ -48,6 +48,10 @@ class Record(dict[str, Any]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("tuples and state cannot be changed; return {**state, 'field': value} as the new state")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would fill it item by item, which is refused; queries travel to workers with their initial state.
+        return _taken, (self.shape.kind, dict(self))
+
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 
 
@@ -56,6 +60,9 @@ class Items(tuple[Any, ...]):
 
     shape: Shape
     size: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _taken, (self.shape.kind, list(self))
 
 
 Check = Callable[[Any], tuple[Any, int]]
@@ -71,10 +78,17 @@ class Shape:
     def take(self, value: Any) -> tuple[Any, int]:
         return (None, 1) if value is None else self.check(value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shape_of, (self.kind,)
+
 
 def record_of(schema: pa.Schema) -> Shape:
     """The shape of the rows of a schema."""
     return shape_of(pa.struct(list(schema)))
+
+
+def _taken(kind: pa.DataType, value: Any) -> Any:
+    return shape_of(kind).take(value)[0]
 
 
 def in_microseconds(moment: datetime) -> int:

@@ -21,8 +21,8 @@ class Chunk:
     """One entry: an immutable chunk.
 
     It holds panes of the slices ``low`` to ``high``, or tuples of the input ``side`` with event times from ``low`` to
-    ``high``, or the state of a ``group`` of shards, which has nothing to do before the watermark ``low``. Its id is random,
-    so no other attempt ever wrote the same one.
+    ``high``, or windows of a ``group`` of shards that end from ``low`` to ``high``. Its id is random, so no other attempt
+    ever wrote the same one.
     """
 
     id: int

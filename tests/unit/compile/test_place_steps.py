@@ -56,7 +56,7 @@ def test_the_last_batch_function_joins_the_kernel_with_what_follows_it(numbers) 
         "h": KERNEL,
         "counts": KERNEL,
     }
-    assert "the user's function runs in the worker that combines" in why(query, "last")
+    assert "the user's function runs in the worker that feeds the exchange" in why(query, "last")
     assert why(query, "h") == "follows 'last', which runs there"
 
 

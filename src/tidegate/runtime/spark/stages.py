@@ -15,6 +15,7 @@ from tidegate.operators.cell_logic import CellLogic
 from tidegate.operators.deal import Deal, DealByKeys
 from tidegate.operators.joins.deal_join import deal_of
 from tidegate.operators.joins.join_cell import JoinLogic
+from tidegate.operators.o_plus_cell import OPlusLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Join,
@@ -124,6 +125,8 @@ def _logic(node: Stateful, cells: int) -> CellLogic:
             return AggregateLogic(Panes(node))
         case Join():
             return JoinLogic(node)
+        case OPlus():
+            return OPlusLogic(node, cells)
         case _:
             raise InternalError(f"no cells are known for {type(node).__name__}")
 

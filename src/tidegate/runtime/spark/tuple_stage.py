@@ -46,9 +46,8 @@ class TupleStage:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
         waiting: dict[int, list[pa.Table]] = {}
-        arrived = (conform(self.intake(pa.Table.from_batches([batch])), self.tuples) for batch in batches)
-        for tuples in regrouped(arrived, ROWS_AT_ONCE):
-            yield from self._take(tuples, waiting)
+        for table in regrouped((pa.Table.from_batches([batch]) for batch in batches), ROWS_AT_ONCE):
+            yield from self._take(conform(self.intake(table), self.tuples), waiting)
             if sum(part.nbytes for parts in waiting.values() for part in parts) > MOST_BYTES:
                 yield from self._send(waiting)
         yield from self._send(waiting)
