@@ -83,9 +83,23 @@ def _joins(name: str, options: Options) -> int:
     return run(options)
 
 
+def _joins_on_spark(name: str, options: Options) -> int:
+    # Imported when it runs: it needs Spark in this process.
+    from benchmarks import joins_on_spark
+
+    run: Callable[[Options], int] = getattr(joins_on_spark, name)
+    return run(options)
+
+
 _JOINS = (
     Benchmark("scalejoin", "all pairs near in time, in process, against the bare loop", partial(_joins, "scalejoin")),
     Benchmark("bandjoin", "the same pairs found by sorting, against trying all", partial(_joins, "bandjoin")),
+    Benchmark(
+        "scalejoin-spark",
+        "all pairs near in time, on Spark, against native Spark with a constant key",
+        partial(_joins_on_spark, "scalejoin"),
+    ),
+    Benchmark("equijoin", "a join by key beside native Spark's", partial(_joins_on_spark, "equijoin")),
     Benchmark("skew", "joins in process under Zipf keys, by key and over all pairs", partial(_joins, "skew")),
 )
 

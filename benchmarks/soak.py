@@ -20,8 +20,10 @@ import psutil
 import pyarrow as pa
 
 import tidegate as tg
+from benchmarks.loads import TUPLES_PER_EVENT_SECOND, Pool
 from benchmarks.options import Options
-from benchmarks.reconfigure import BATCHES_PER_SECOND, KEYS, LOAD, SCHEMA, TUPLES_PER_EVENT_SECOND, capacity, query
+from benchmarks.reconfigure import BATCHES_PER_SECOND, LOAD, sustained
+from benchmarks.workloads import WINDOWED
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.origins import Paced
@@ -34,6 +36,8 @@ SECONDS_BETWEEN_READINGS = 10.0
 MOST_INSTANCES = 8
 SIZE_US, EVERY_US = 60_000_000, 10_000_000  # of the query's windows
 US_PER_TUPLE = 1_000_000 // TUPLES_PER_EVENT_SECOND
+KEYS = 1_000
+SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("key", pa.int64()), ("value", pa.float64())])
 LATEST = 16
 FLAT_MB_PER_MINUTE = 2.0
 
@@ -132,9 +136,9 @@ class Soaked:
 
 def run(options: Options) -> int:
     """Ten minutes, or as many seconds as ``--seconds`` says; 1 if a result is wrong or memory grows."""
-    rate = LOAD * capacity(options.seed)
+    rate = LOAD * sustained(Pool.of(WINDOWED["keyed"], options.seed))
     seconds = options.seconds or SECONDS
-    print(f"{seconds:,.0f} s at {rate:,.0f} tuples/s, 70 % of what it takes; a change every 50 ms")
+    print(f"{seconds:,.0f} s at {rate:,.0f} tuples/s, 70 % of what two instances sustain; a change every 50 ms")
     done = soak(seconds, rate, options.seed, show=True)
     slope = done.mb_per_minute()
     flat = "flat" if slope <= FLAT_MB_PER_MINUTE else "GROWING"
@@ -148,6 +152,12 @@ def run(options: Options) -> int:
     for line in done.wrong[:20]:
         print(line)
     return int(bool(done.wrong) or slope > FLAT_MB_PER_MINUTE)
+
+
+def query(origin: Any) -> tg.Stream:
+    """Count and mean by key, windows of 60 s every 10 s."""
+    tuples = tg.stream(origin, time="ts", schema=SCHEMA)
+    return tuples.key_by("key").window("60 seconds", every="10 seconds").aggregate(n=tg.count(), mean=tg.mean("value"))
 
 
 def soak(seconds: float, rate: float, seed: int, show: bool = False) -> Soaked:

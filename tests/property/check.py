@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.property.cases import Case
+from tests.property.join_cases import SparkJoinCase
 from tests.property.spark_driver import Driver
 from tidegate.errors import DataError
 from tidegate.reference import interpret
@@ -33,7 +34,7 @@ def check_case(case: Case, folder: Path) -> None:
     assert not any(held), "state is left after the end of input"
 
 
-def check_instances(case: Case, ran: list[set[int]]) -> None:
+def check_instances(case: Case | SparkJoinCase, ran: list[set[int]]) -> None:
     """Every cell runs the number that the control stream asked for last, from the batch it came in."""
     batches = iter(ran)
     expected = case.instances
@@ -44,7 +45,7 @@ def check_instances(case: Case, ran: list[set[int]]) -> None:
     assert all(numbers <= {expected} for numbers in batches)
 
 
-def law_overflows(case: Case) -> bool:
+def law_overflows(case: Case | SparkJoinCase) -> bool:
     """Whether the reference fails too, over all events of the case."""
     recorder = Driver(case.query.node, 1, None)
     for step in recorder.steps:

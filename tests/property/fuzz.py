@@ -1,7 +1,7 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
 Each case runs as Spark would run it, and in this process with instances that change. About every tenth brings an O+ along.
-``make fuzz N=20000 ARGS=--joins`` runs joins instead, in this process.
+``make fuzz N=20000 ARGS=--joins`` runs joins instead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from tests.property.cases import Case, any_features, cases
 from tests.property.check import check_case
-from tests.property.check_join import check_join
+from tests.property.check_join import check_join, check_join_on_cells
 from tests.property.check_local import any_reconfigurer, any_settings, check_locally
 from tests.property.check_o_plus import check_o_plus
 from tests.property.check_o_plus_cells import any_driver, check_on_driver
 from tests.property.coverage import Coverage
-from tests.property.join_cases import join_cases
+from tests.property.join_cases import join_cases, spark_join_cases
 from tests.property.o_plus_cases import o_plus_cases
 
 REPORT_EVERY = 500
@@ -66,21 +66,24 @@ def fuzz_windows(wanted: int) -> int:
 
 
 def fuzz_joins(wanted: int) -> int:
-    """Joins in this process."""
+    """Joins in this process, and other ones as on Spark."""
     seen: Counter[str] = Counter()
     started = time.monotonic()
 
-    @settings(max_examples=wanted, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-    @given(st.data())
-    def check(data: st.DataObject) -> None:
-        case = data.draw(join_cases())
-        check_join(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
-        seen.update(["cases", *case.features])
-        if seen["cases"] % REPORT_EVERY == 0:
-            rate = seen["cases"] / (time.monotonic() - started)
-            print(f"{seen['cases']} of {wanted} cases, {rate:.0f} a second, no difference", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
 
-    check()
+        @settings(max_examples=wanted, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+        @given(st.data())
+        def check(data: st.DataObject) -> None:
+            case = data.draw(join_cases())
+            check_join(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+            check_join_on_cells(data.draw(spark_join_cases()), Path(folder))
+            seen.update(["cases", *case.features])
+            if seen["cases"] % REPORT_EVERY == 0:
+                rate = seen["cases"] / (time.monotonic() - started)
+                print(f"{seen['cases']} of {wanted} cases, {rate:.0f} a second, no difference", file=sys.stderr)
+
+        check()
     print(", ".join(f"{feature}: {count}" for feature, count in sorted(seen.items())))
     print(f"no difference from the reference in {seen['cases']} cases")
     return 0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.property.cases import SCHEMA, tables
+from tests.property.spark_driver import Batch
 from tidegate.errors import SlowWarning
 
 # Each compiles, so there are few; between them they have every kind of column, branch and comparison.
@@ -54,6 +55,20 @@ class JoinCase:
     features: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class SparkJoinCase:
+    """One generated case as Spark runs it; ``remembers`` if a worker may keep the decoded state of several cells."""
+
+    query: tg.Stream
+    batches: list[Batch]
+    no_data_after: list[bool]
+    cells: int
+    cached: bool
+    instances: int
+    remembers: bool
+    features: tuple[str, ...]
+
+
 def query_of(sides: str, near: str, keys: str, predicate: str, after: str, disorder: int) -> tg.Stream:
     """A join with some features."""
     one, two = (tg.stream(SCHEMA, time="ts", disorder=disorder, name=name) for name in ("one", "two"))
@@ -77,13 +92,13 @@ def query_of(sides: str, near: str, keys: str, predicate: str, after: str, disor
 
 
 @st.composite
-def join_cases(draw: st.DrawFn) -> JoinCase:
-    """Any join over any data."""
+def join_cases(draw: st.DrawFn, *, in_steps: bool = False) -> JoinCase:
+    """Any join over any data; ``in_steps`` if results of a region meet sources at a watermark that is known."""
     features = tuple(
         draw(st.sampled_from(sorted(pool))) for pool in (SIDES, NEAR, KEYS, PREDICATES, (*AFTER, "nothing"))
     )
     # Where a source meets results of a region, which watermark they meet at depends on timing: there nothing is late.
-    mixed = features[-1] in ("aggregate before", "join again")
+    mixed = features[-1] in ("aggregate before", "join again") and not in_steps
     query = query_of(*features, 10**9 if mixed else draw(st.sampled_from([0, 0, 999, 5_000, 100_000])))
     base = draw(st.sampled_from([1_700_000_000_000_000, -20_000, 3]))
     names = ["one"] if features[0].startswith("one") else ["one", "two"]
@@ -92,3 +107,33 @@ def join_cases(draw: st.DrawFn) -> JoinCase:
         batches.append({name: [draw(tables(draw(st.integers(0, 8)), base))] for name in names})
         base += draw(st.sampled_from([0, 1_000, 6_000]))
     return JoinCase(query, batches, features)
+
+
+@st.composite
+def spark_join_cases(draw: st.DrawFn) -> SparkJoinCase:
+    """Any join over any data, cut into partitions, in batches of which some are tried again."""
+    case = draw(join_cases(in_steps=True))
+    batches = [
+        Batch(
+            {name: [part for table in given for part in cut(draw, table)] for name, given in batch.items()},
+            draw(st.sampled_from([1, 1, 1, 2, 3])),
+            tuple(draw(st.lists(st.integers(1, 4), max_size=2))) if draw(st.booleans()) else (),
+        )
+        for batch in case.batches
+    ]
+    return SparkJoinCase(
+        case.query,
+        batches,
+        [draw(st.booleans()) for _ in batches],
+        draw(st.sampled_from([1, 2, 3, 4, 6])),
+        draw(st.booleans()),
+        draw(st.integers(1, 3)),
+        draw(st.booleans()),
+        case.features,
+    )
+
+
+def cut(draw: st.DrawFn, table: pa.Table) -> list[pa.Table]:
+    """One table as it is, or as two partitions."""
+    at = draw(st.integers(0, table.num_rows))
+    return [table.slice(0, at), table.slice(at)] if at else [table]

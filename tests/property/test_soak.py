@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from benchmarks.reconfigure import SCHEMA
-from benchmarks.soak import Checked, soak
+from benchmarks.soak import SCHEMA, Checked, soak
 
 
 def test_nothing_is_lost_or_doubled_while_instances_change() -> None:

@@ -19,9 +19,22 @@ RUNTIMES = [
 ]
 
 
+WITHOUT_SPARK = [param for param in RUNTIMES if not param.marks]
+
+
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
     """One runtime after the other."""
+    return _made(request, tmp_path)
+
+
+@pytest.fixture(params=WITHOUT_SPARK)
+def quick_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
+    """One after the other, but for real Spark, which takes seconds and runs the code that the driver runs."""
+    return _made(request, tmp_path)
+
+
+def _made(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
     match request.param:
         case "reference":
             return OnReference()

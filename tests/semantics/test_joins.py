@@ -7,26 +7,13 @@ from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
-import pytest
 
 import tidegate as tg
-from tests.semantics.runtimes import OnLocal, OnReference, Runtime
+from tests.semantics.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 
-RUNTIMES = {
-    "reference": OnReference(),
-    "local, 1 instance": OnLocal(1),
-    "local, 2 instances": OnLocal(2),
-    "local, 7 instances": OnLocal(7),
-}
 TRADES = pa.schema([("ts", TIME), ("id", pa.int64()), ("nd", pa.float64())])
 CALLS = pa.schema([("ts", TIME), ("src", pa.string()), ("n", pa.int64())])
-
-
-@pytest.fixture(params=RUNTIMES)
-def runtime(request: pytest.FixtureRequest) -> Runtime:
-    """One runtime after the other."""
-    return RUNTIMES[request.param]
 
 
 def pairs(table: pa.Table, *columns: str) -> list[tuple[Any, ...]]:
@@ -55,10 +42,10 @@ def test_hedges_among_trades(runtime: Runtime) -> None:
     assert result.late == 0
 
 
-def test_a_tuple_meets_itself_and_both_orders_count(runtime: Runtime) -> None:
+def test_a_tuple_meets_itself_and_both_orders_count(quick_runtime: Runtime) -> None:
     calls = tg.stream(CALLS, time="ts", name="calls")
     query = calls.join(calls, within="1 second")
-    result = runtime.run(query, [{"calls": rows(CALLS, ("10:00:00", "a", 1), ("10:00:01", "b", 2))}])
+    result = quick_runtime.run(query, [{"calls": rows(CALLS, ("10:00:00", "a", 1), ("10:00:01", "b", 2))}])
     assert pairs(result.rows, "n", "n_right") == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
@@ -70,17 +57,17 @@ def test_equal_tuples_count_as_often_as_they_occur(runtime: Runtime) -> None:
     assert result.rows.num_rows == 36
 
 
-def test_null_is_equal_to_nothing_and_nan_to_itself(runtime: Runtime) -> None:
+def test_null_is_equal_to_nothing_and_nan_to_itself(quick_runtime: Runtime) -> None:
     trades = tg.stream(TRADES, time="ts", name="trades")
     other = tg.stream(TRADES, time="ts", name="other")
     query = trades.join(other, on=["nd"], within="1 minute")
     left = rows(TRADES, ("10:00", 1, None), ("10:00", 2, math.nan), ("10:00", 3, -0.0), ("10:00", 4, 5.0))
     right = rows(TRADES, ("10:00", 5, None), ("10:00", 6, math.nan), ("10:00", 7, 0.0), ("10:00", 8, 6.0))
-    result = runtime.run(query, [{"trades": left, "other": right}])
+    result = quick_runtime.run(query, [{"trades": left, "other": right}])
     assert pairs(result.rows, "id", "id_right") == [(2, 6), (3, 7)]
 
 
-def test_a_comparison_with_null_is_not_true_and_neither_is_its_opposite(runtime: Runtime) -> None:
+def test_a_comparison_with_null_is_not_true_and_neither_is_its_opposite(quick_runtime: Runtime) -> None:
     trades = tg.stream(TRADES, time="ts", name="trades")
     given = rows(TRADES, ("10:00", 1, None), ("10:00", 2, 4.0))
     for where, expected in [
@@ -91,11 +78,11 @@ def test_a_comparison_with_null_is_not_true_and_neither_is_its_opposite(runtime:
         (lambda l, r: l.nd > r.nd or l.id == 1, [(1, 1), (1, 2)]),
         (lambda l, r: l.nd == None, [(1, 1), (1, 2)]),  # noqa: E711 - asks for null
     ]:
-        result = runtime.run(trades.join(trades, within=0, where=where), [{"trades": given}])
+        result = quick_runtime.run(trades.join(trades, within=0, where=where), [{"trades": given}])
         assert pairs(result.rows, "id", "id_right") == expected
 
 
-def test_pairs_over_windows_come_once_for_each_window_they_share(runtime: Runtime) -> None:
+def test_pairs_over_windows_come_once_for_each_window_they_share(quick_runtime: Runtime) -> None:
     """Windows of 10 minutes every 5.
 
     ::
@@ -106,7 +93,7 @@ def test_pairs_over_windows_come_once_for_each_window_they_share(runtime: Runtim
     """
     left, right = (tg.stream(CALLS, time="ts", name=name) for name in ("left", "right"))
     query = left.join(right, window="10 minutes", every="5 minutes").select("ts", "window_start", "n", "n_right")
-    result = runtime.run(
+    result = quick_runtime.run(
         query,
         [
             {"left": rows(CALLS, ("10:01", "a", 1)), "right": rows(CALLS, ("10:04", "a", 3))},
@@ -156,10 +143,10 @@ def test_over_windows_a_tuple_takes_part_where_it_is_not_too_late(runtime: Runti
     assert result.late == 2, "it is late on both sides"
 
 
-def test_a_silent_side_keeps_nothing_from_ending(runtime: Runtime) -> None:
+def test_a_silent_side_keeps_nothing_from_ending(quick_runtime: Runtime) -> None:
     left, right = (tg.stream(CALLS, time="ts", name=name) for name in ("left", "right"))
     query = left.join(right, on="src", within="1 hour")
-    result = runtime.run(query, [{"left": rows(CALLS, ("10:05", "a", 1), ("10:06", "a", 1))}])
+    result = quick_runtime.run(query, [{"left": rows(CALLS, ("10:05", "a", 1), ("10:06", "a", 1))}])
     assert (result.rows.num_rows, result.late) == (0, 0)
 
 
@@ -176,10 +163,10 @@ def test_joins_and_aggregates_follow_one_another(runtime: Runtime) -> None:
     expect(query, result.rows, ("10:59:59.999999", "a", "10:00", "11:00", 3, 4))
 
 
-def test_keys_of_different_names_and_an_expression(runtime: Runtime) -> None:
+def test_keys_of_different_names_and_an_expression(quick_runtime: Runtime) -> None:
     left, right = tg.stream(CALLS, time="ts", name="left"), tg.stream(TRADES, time="ts", name="right")
     query = left.join(right, on=[("n", "id")], within="1 minute", where=nw.col("nd") > 1.5)
-    result = runtime.run(
+    result = quick_runtime.run(
         query,
         [
             {

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.errors import QueryError, UnsupportedError
+from tidegate.errors import QueryError
 
 TIME = pa.timestamp("us")
 LEFT = {"ts": TIME, "id": pa.int64(), "k": pa.string(), "x": pa.float64()}
@@ -69,18 +69,17 @@ def test_times_of_different_types_and_refined_results_are_refused() -> None:
         left.join(left.key_by("k"), within=5)  # type: ignore[arg-type]
 
 
-def test_a_join_is_refused_on_spark_for_now() -> None:
-    left, right = streams()
-    with pytest.raises(UnsupportedError, match="joins on Spark are not supported yet; it has 'pairs'"):
-        left.join(right, within=5, name="pairs").to_spark()
-
-
 def test_explain_shows_a_join() -> None:
     left, right = streams()
     query = left.join(right, on=["k", ("id", "id")], within="3 seconds", where=lambda l, r: l.x > 2, name="pairs")
     shown = " ".join(query.explain(runtime="local").split())
     assert "reads 1, 2; on k, id; within 3 seconds; where l.x > 2" in shown
     assert "pairs found by key; the predicate is compiled" in shown
+    shown = " ".join(query.explain(runtime="spark").split())
+    assert "tuples that share keys (k, id) meet in one cell" in shown
+    assert "pairs found by key; the predicate is compiled" in shown
+    grid = " ".join(left.join(right, within=5, name="pairs").explain(runtime="spark").split())
+    assert "a left tuple goes to a row of it, a right one to a column, and each pair meets in one cell" in grid
 
 
 def test_columns_that_nobody_wants_are_not_read() -> None:

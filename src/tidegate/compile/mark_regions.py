@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidegate.compile.place_join import dealt_to_cells
 from tidegate.compile.plan import Plan, Region, Selectivity, Subquery
 from tidegate.errors import InternalError
 from tidegate.query.keys import Columns
@@ -44,14 +45,16 @@ def mark_regions(plan: Plan) -> Plan:
     >>> region.state, region.ordered, region.selectivity, region.why
     ('stateless', False, 'at most one', "any instance may take any tuple; 'f' may drop it")
     """
-    return replace(plan, subqueries=tuple(replace(sub, region=_region(sub, plan.query)) for sub in plan.subqueries))
+    return replace(plan, subqueries=tuple(replace(sub, region=_region(sub, plan)) for sub in plan.subqueries))
 
 
-def _region(subquery: Subquery, query: Node) -> Region:
+def _region(subquery: Subquery, plan: Plan) -> Region:
     selectivity, loosest = _selectivity(subquery)
-    ordered = _read_in_order(subquery, query)
+    ordered = _read_in_order(subquery, plan.query)
     dealt = "any instance may take any tuple"
-    if isinstance(subquery.stateful, Join):
+    if isinstance(subquery.stateful, Join) and plan.runtime == "spark":
+        dealt = dealt_to_cells(subquery.stateful)
+    elif isinstance(subquery.stateful, Join):
         dealt = "every instance sees every tuple and tries its share of the pairs, whatever their keys"
     elif subquery.stateful is not None:
         dealt = f"tuples that share a key ({_keys(subquery.stateful)}) meet in one instance"

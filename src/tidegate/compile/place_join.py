@@ -10,7 +10,7 @@ from tidegate.query.predicates.bands import band_of
 
 
 def place_join(node: Join) -> tuple[Place, str]:
-    """The place of a join in process, and why: how pairs are found and what tries them.
+    """The place of a join, and why: how pairs are found and what tries them.
 
     >>> import pyarrow as pa
     >>> from tidegate.query.builder import Builder, source
@@ -32,6 +32,16 @@ def place_join(node: Join) -> tuple[Place, str]:
             )
         case where:
             return Place.PYTHON, f"{found}; the predicate is interpreted pair by pair, since of {where.obstacle}"
+
+
+def dealt_to_cells(node: Join) -> str:
+    """How tuples find each other where cells share no memory."""
+    if node.on:
+        keys = ", ".join(dict.fromkeys(name if name == other else f"{name} = {other}" for name, other in node.on))
+        return f"tuples that share keys ({keys}) meet in one cell"
+    return (
+        "cells form a grid: a left tuple goes to a row of it, a right one to a column, and each pair meets in one cell"
+    )
 
 
 def _way(node: Join) -> str:

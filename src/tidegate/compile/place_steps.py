@@ -117,6 +117,8 @@ def _unfused(node: Node) -> Stage:
         case WindowAggregate():
             why = "combined per key and slice before the exchange, merged and emitted after it, on whole columns"
             return Stage(node, Place.KERNEL, _aggregate_why(node, why))
+        case Join():
+            return Stage(node, *place_join(node))
         case OPlus(form=form):
             by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
             return Stage(node, Place.PYTHON, f"the user's functions, {by}; tuples are dealt to cells by their keys")

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Join, Node, is_stateful, sources, walk
+from tidegate.query.nodes import Node, is_stateful, sources, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,9 @@ def _with_dead_letters(query: Node) -> tuple[Node, ...]:
     return tuple(source for source in sources(query) if source.dead_letters is not None)
 
 
-def _joins(query: Node) -> tuple[Node, ...]:
-    return tuple(node for node in walk(query) if isinstance(node, Join))
-
-
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
-            Limit(
-                finds=_joins,
-                problem="joins on Spark are not supported yet",
-                remedy='run it on="local"',
-            ),
             Limit(
                 finds=_stateful_read_twice,
                 problem="Spark would run a stateful step once for each step that reads it, with a state of its own",

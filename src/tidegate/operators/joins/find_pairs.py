@@ -67,12 +67,15 @@ class FindPairs:
         decide: bool,
     ) -> Iterator[Found]:
         """Pairs of new tuples and stored ones of owned shards, in any order of time."""
-        reach = Reach(
-            np.zeros(len(new), np.int64),
-            np.full(len(new), len(stored)),
-            *blocks(stored, owned, self.shards),
-            times,
-        )
+        starts, stops = blocks(stored, owned, self.shards)
+        if len(new) and len(starts):
+            # What is stored comes about in the order of time, so most blocks are wholly near or wholly far.
+            edges = np.column_stack([starts, stops]).ravel()
+            padded = np.append(stored.times, stored.times[-1:])
+            least, most = (by.reduceat(padded, edges)[::2] for by in (np.minimum, np.maximum))
+            needed = (most >= times[0].min()) & (least <= times[1].max())
+            starts, stops = starts[needed], stops[needed]
+        reach = Reach(np.zeros(len(new), np.int64), np.full(len(new), len(stored)), starts, stops, times)
         yield from self._tried(new_side, new, stored, reach, decide)
 
     def in_runs(

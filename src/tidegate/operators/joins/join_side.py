@@ -33,6 +33,7 @@ class JoinSide:
     log: ColumnLog = field(init=False)
     runs: list[SortedRun] = field(default_factory=list)
     _latest: deque[tuple[int, int]] = field(default_factory=deque)
+    _in_order_from: int = 0
 
     def __post_init__(self) -> None:
         schema = self.reader.node.inputs[self.reader.side].schema
@@ -52,6 +53,8 @@ class JoinSide:
         if size == 0:
             return
         columns = arrived.columns.arrived_from(self.tail)
+        if self._latest and columns.times.min() < self._latest[-1][1]:
+            self._in_order_from = self.tail
         self.rows = self.rows.with_rows(self.tail, arrived.rows)
         if self.sorted:
             self.runs = [*self.runs, SortedRun.of(number, columns)]
@@ -59,6 +62,11 @@ class JoinSide:
             self.log.add(columns)
         self.tail += size
         self._latest.append((self.tail, int(columns.times.max())))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the tuples in the log are in the order of time."""
+        return self.head >= self._in_order_from
 
     def forget(self, least_time: int) -> None:
         """Drop tuples before a time, as far as they arrived before all others."""

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
+from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.find_pairs import FindPairs, Found
 from tidegate.operators.joins.join_side import JoinSide, merge_runs, new_tuples
 from tidegate.operators.joins.make_results import Stores, pairs_at_the_later, pairs_of_windows, still_fitting
@@ -33,7 +34,7 @@ from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bands import band_of
 from tidegate.query.predicates.predicate import failed_on, plain_values
-from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, walk_tree
+from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, Side, walk_tree
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +60,7 @@ class _View:
     heads: tuple[int, int]
     stores: Stores
     runs: tuple[list[SortedRun], list[SortedRun]]
+    in_order: tuple[bool, bool]
     decide: bool
 
 
@@ -128,6 +130,11 @@ class SharedJoin:
                 self._pending[number] = lifted
                 self.late += lifted.late
         return lifted
+
+    def settle(self, number: int) -> None:
+        """Let the tuples of all segments up to one be seen, given that they have all been read."""
+        with self._lock:
+            self._settle(number)
 
     def pairs_within(self, number: int, lifted: Lifted, owned: Array | None) -> Iterator[pa.Table]:
         """Results that the tuples of a segment make with all up to it, an instance's share, in the order of time."""
@@ -227,6 +234,7 @@ class SharedJoin:
                 (left.head, right.head),
                 (left.rows, right.rows),
                 (left.runs, right.runs),
+                (left.in_order, right.in_order),
                 self._exact and not self._asks_later,
             )
 
@@ -254,11 +262,19 @@ class SharedJoin:
             yield from self._find.in_runs(RIGHT, right, older, near.times(right.times), owned, view.decide)
             return
         if len(left):
-            stored = self._stored(1, view.heads[1], view.after[1])
-            yield from self._find.in_log(LEFT, left, stored, near, owned, view.decide)
+            yield from self._in_log(LEFT, left, view, view.after[1], owned)
         if len(right):
-            stored = self._stored(0, view.heads[0], view.before[0])
-            yield from self._find.in_log(RIGHT, right, stored, near, owned, view.decide)
+            yield from self._in_log(RIGHT, right, view, view.before[0], owned)
+
+    def _in_log(self, side: Side, new: Columns, view: _View, stop: int, owned: Array | None) -> Iterator[Found]:
+        """Pairs of new tuples and those of the other side that arrived before the number ``stop``."""
+        near, other = self.near, 1 - side
+        assert isinstance(near, Within)
+        stored = self._stored(other, view.heads[other], stop)
+        if view.in_order[other]:
+            yield from self._find.in_log(side, new, stored, near, owned, view.decide)
+        else:
+            yield from self._find.in_log_by_time(side, new, stored, near.times(new.times), owned, view.decide)
 
     def _sharing(self, first: int, last: int, view: _View, owned: Array | None) -> Iterator[Found]:
         """Pairs that share a window from ``first`` to ``last``: each left tuple meets the right ones in its windows."""

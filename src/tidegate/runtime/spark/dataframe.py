@@ -16,6 +16,7 @@ from tidegate.compile.plan import Plan
 from tidegate.errors import EnvironmentFault, InternalError, QueryError, UnsupportedError
 from tidegate.query.nodes import (
     Filter,
+    Join,
     MapBatches,
     Node,
     OPlus,
@@ -72,7 +73,7 @@ class _Builder:
                 return _origin(node)
             case Union():
                 return _union([self.build(branch) for branch in node.inputs])
-            case WindowAggregate() | OPlus():
+            case WindowAggregate() | OPlus() | Join():
                 return self._stateful(node)
             case WithColumns() | Select() | Filter() | MapBatches():
                 return _stateless(node, self.build(node.input))

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
-from tidegate.query.nodes import OPlus, Stateful, WindowAggregate
+from tidegate.query.nodes import Join, OPlus, Stateful, WindowAggregate
 from tidegate.query.tuple_form import TupleForm
 
 
@@ -17,6 +17,8 @@ def fingerprint(node: Stateful, cells: int) -> str:
             parts = _aggregate(node)
         case OPlus():
             parts = _o_plus(node)
+        case Join():
+            parts = _join(node)
         case _:
             raise InternalError(f"no fingerprint is known for {type(node).__name__}")
     return f"{parts} | cells {cells}"
@@ -56,6 +58,14 @@ def _o_plus(node: OPlus) -> str:
             f"{kept}: {'; '.join(f'({_columns(state)})' for state in states)}",
         ]
     )
+
+
+def _join(node: Join) -> str:
+    """The predicate is not in it: state is tuples, and where they are depends on keys alone."""
+    extent = f"window {node.window}" if node.window is not None else f"within {node.within_us} µs"
+    keys = ", ".join(f"{name} = {other}" for name, other in node.on) or "none, on a grid"
+    left, right = (_columns(side.schema) for side in node.inputs)
+    return f"join {extent} | keys {keys} | left ({left}) | right ({right})"
 
 
 def _columns(schema: pa.Schema) -> str:

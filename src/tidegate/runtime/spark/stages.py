@@ -13,9 +13,12 @@ from tidegate.errors import InternalError
 from tidegate.operators.cell import AggregateLogic
 from tidegate.operators.cell_logic import CellLogic
 from tidegate.operators.deal import Deal, DealByKeys
+from tidegate.operators.joins.deal_join import deal_of
+from tidegate.operators.joins.join_cell import JoinLogic
 from tidegate.operators.o_plus_cell import OPlusLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
+    Join,
     Node,
     OPlus,
     Source,
@@ -27,6 +30,7 @@ from tidegate.query.nodes import (
     sources,
     walk,
 )
+from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.runtime.spark import processor as light
 from tidegate.runtime.spark.cell_frames import CellFrames
 from tidegate.runtime.spark.cells import cell_keys
@@ -106,6 +110,8 @@ def _stage(node: Stateful, side: int, intake: Intake, cells: int, made: bool) ->
             return CombineStage(intake, Panes(node), keys, made)
         case OPlus():
             deal: Deal = DealByKeys(node.keys[side], cells)
+        case Join():
+            deal = deal_of(node, LEFT if side == 0 else RIGHT, cells)
         case _:
             raise InternalError(f"no exchange is known for {type(node).__name__}")
     below = node.inputs[side]
@@ -117,6 +123,8 @@ def _logic(node: Stateful, cells: int) -> CellLogic:
     match node:
         case WindowAggregate():
             return AggregateLogic(Panes(node))
+        case Join():
+            return JoinLogic(node)
         case OPlus():
             return OPlusLogic(node, cells)
         case _:

@@ -1,0 +1,98 @@
+"""How the tuples of a join are dealt to cells that share no memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.columns import hashes, mix, whole
+from tidegate.operators.deal import Deal, Dealt, cells_of
+from tidegate.query.nodes import Join
+from tidegate.query.predicates.tree import Side
+from tidegate.query.schema import is_integer
+
+Array = np.ndarray[Any, Any]
+
+
+def deal_of(node: Join, side: Side, cells: int) -> Deal:
+    """How one side of a join is dealt: by key if it has keys, else on a grid."""
+    if node.on:
+        return DealByEqualKeys(tuple(names[side] for names in node.on), cells)
+    return DealOnGrid(side, Grid.of(cells))
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells in rows and columns: a left tuple goes to all cells of a row, a right one to all of a column.
+
+    So each pair meets in exactly one cell, and each cell tries its share of all pairs (StreamCloud §IV.A.b, fig. 4).
+
+    >>> Grid.of(6), Grid.of(7)
+    (Grid(rows=2, columns=3), Grid(rows=1, columns=7))
+    """
+
+    rows: int
+    columns: int
+
+    @classmethod
+    def of(cls, cells: int) -> Grid:
+        """The most square grid of so many cells: there fewest copies travel."""
+        rows = next(rows for rows in range(math.isqrt(cells), 0, -1) if cells % rows == 0)
+        return cls(rows, cells // rows)
+
+    def cells(self, side: Side, buckets: Array) -> Array:
+        """The cells of tuples by their buckets, a row of cells for each tuple."""
+        if side == 0:
+            return (buckets % self.rows)[:, None] * self.columns + np.arange(self.columns)
+        return (buckets % self.columns)[:, None] + self.columns * np.arange(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DealOnGrid:
+    """By what a tuple holds, so that a task that is run again deals the same tuples to the same cells."""
+
+    side: Side
+    grid: Grid
+
+    def __call__(self, tuples: pa.Table) -> Dealt:
+        made = (_hash(tuples, tuples.column_names) >> np.uint64(1)).astype(np.int64)
+        cells = self.grid.cells(self.side, made)
+        copies = cells.shape[1]
+        home = np.zeros(cells.shape, np.bool_)
+        home[:, 0] = True
+        return Dealt(np.repeat(np.arange(len(cells)), copies), cells.ravel(), home.ravel())
+
+
+@dataclass(frozen=True, slots=True)
+class DealByEqualKeys:
+    """By the hash of the keys, alike on both sides; a tuple with a null among them meets none, but it may be late."""
+
+    columns: tuple[str, ...]
+    cells: int
+
+    def __call__(self, tuples: pa.Table) -> Dealt:
+        cells = cells_of(_hash(tuples, list(self.columns)), self.cells)
+        return Dealt(np.arange(len(cells)), cells, np.ones(len(cells), np.bool_))
+
+
+def _hash(tuples: pa.Table, columns: list[str]) -> Array:
+    """A hash of some columns; lists and structs are left out."""
+    made = np.zeros(tuples.num_rows, np.uint64)
+    for name in columns:
+        column = whole(tuples.column(name))
+        if pa.types.is_nested(column.type):
+            continue
+        with np.errstate(over="ignore"):
+            made = mix(made * np.uint64(31) + hashes(_widest(column)))
+    return made
+
+
+def _widest(column: pa.Array) -> pa.Array:
+    """Numbers of any width as one type, since keys of different widths may be equal."""
+    if is_integer(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.float64()) if pa.types.is_floating(column.type) else column

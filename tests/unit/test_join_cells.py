@@ -1,0 +1,213 @@
+"""The cells of a join: how tuples are dealt to them, and what they keep."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.operators.deal import Dealt
+from tidegate.operators.delta import Delta
+from tidegate.operators.instances import Instances
+from tidegate.operators.joins.deal_join import DealByEqualKeys, DealOnGrid, Grid
+from tidegate.operators.joins.join_cell import JoinCell, JoinLogic
+from tidegate.operators.joins.kept_join import KeptJoin, KeptJoins
+from tidegate.operators.tuple_pieces import tuple_piece
+from tidegate.query.nodes import Join
+from tidegate.state.chunk_store import ChunkStore
+from tidegate.state.directory import Directory
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
+JOINS: dict[str, dict[str, Any]] = {
+    "all pairs": {"within": 300, "where": lambda l, r: (l.n - r.n) % 50 == 0},
+    "by band": {"within": 300, "where": lambda l, r: abs(l.n - r.n) <= 1},
+    "by key": {"within": 300, "on": "k"},
+    "windows by key": {"window": 300, "every": 100, "on": "k"},
+    "windows": {"window": 300, "every": 100, "where": lambda l, r: (l.n - r.n) % 50 == 0},
+}
+
+
+def test_a_grid_is_the_papers() -> None:
+    """StreamCloud §IV.A.b: two buckets a side over four instances, and who gets which.
+
+    ::
+
+              A, C   B, D
+        0, 3    0      1
+        1, 2    2      3
+    """
+    grid = Grid.of(4)
+    left, right = {0: 0, 3: 0, 1: 1, 2: 1}, {"A": 0, "C": 0, "B": 1, "D": 1}
+    cells = {
+        tuple_: set(grid.cells(side, np.array([bucket]))[0].tolist())
+        for side, buckets in ((0, left), (1, right))
+        for tuple_, bucket in buckets.items()  # type: ignore[attr-defined]  # of either type
+    }
+    assert cells[0] == cells[3] == {0, 1} and cells[1] == cells[2] == {2, 3}
+    assert cells["A"] == cells["C"] == {0, 2} and cells["B"] == cells["D"] == {1, 3}
+    met = [cells[number] & cells[letter] for number, letter in product(left, right)]
+    assert all(len(each) == 1 for each in met)
+    assert sorted(cell for each in met for cell in each) == sorted([0, 1, 2, 3] * 4), "not a fourth of the pairs each"
+
+
+@pytest.mark.parametrize("cells", range(1, 13))
+def test_every_pair_meets_in_exactly_one_cell_and_every_tuple_has_one_home(cells: int) -> None:
+    grid = Grid.of(cells)
+    assert grid.rows * grid.columns == cells and grid.rows <= grid.columns
+    tuples = segment(0, 40)
+    dealt = [DealOnGrid(0, grid)(tuples), DealOnGrid(1, grid)(tuples)]
+    for one, other in product(range(40), repeat=2):
+        assert len(places(dealt[0], one) & places(dealt[1], other)) == 1
+    for side in dealt:
+        assert sorted(side.rows[side.home].tolist()) == list(range(40))
+    again = DealOnGrid(0, grid)(tuples.take(list(range(39, -1, -1))))
+    assert [places(dealt[0], row) for row in range(40)] == [places(again, 39 - row) for row in range(40)]
+
+
+def test_equal_keys_of_different_widths_meet() -> None:
+    left = pa.table({"a": pa.array([1, -5, None], pa.int32()), "b": pa.array([0.5, -0.0, None], pa.float32())})
+    right = pa.table({"c": pa.array([1, -5, None], pa.int64()), "d": pa.array([0.5, 0.0, 2.0], pa.float64())})
+    one, other = DealByEqualKeys(("a", "b"), 1_000)(left), DealByEqualKeys(("c", "d"), 1_000)(right)
+    assert one.cells[:2].tolist() == other.cells[:2].tolist()
+    assert one.home.all() and len(one.rows) == 3
+
+
+@pytest.mark.parametrize("kind", JOINS)
+def test_state_and_memory_are_bounded_by_the_window(kind: str) -> None:
+    run = Run(kind)
+    held, blobs, chunks = [], [], []
+    for number in range(100):
+        run.batch(number)
+        held.append(run.kept.join.rows)
+        blobs.append(sum(map(len, run.blobs.values())))
+        chunks.append(len(run.directory.chunks))
+    assert max(held[20:]) <= 2 * (2 * 300 + 400)
+    assert max(blobs[60:]) <= 1.3 * max(blobs[20:60]), "the state grows"
+    assert max(chunks) <= 40
+    run.end()
+    assert not run.blobs and not run.directory.chunks and run.directory.state_rows() == 0
+
+
+@pytest.mark.parametrize("kind", JOINS)
+def test_what_is_in_memory_changes_no_result(kind: str) -> None:
+    """Attempts that fail, workers that missed batches and workers that never saw the cell: all give the same pairs."""
+    expected = Run(kind)
+    mixed = Run(kind, [KeptJoins(), KeptJoins(), KeptJoins(limit_bytes=0)])
+    chance = random.Random(5)
+    for number in range(60):
+        expected.batch(number)
+        if chance.random() < 0.3:
+            mixed.fail(number, chance.randrange(3))
+        if chance.random() < 0.1:
+            mixed.workers[0] = KeptJoins()
+        mixed.batch(number, chance.randrange(3))
+    expected.end()
+    mixed.end()
+    assert expected.results.num_rows > 100
+    order = [(name, "ascending") for name in expected.results.column_names]
+    assert mixed.results.sort_by(order).equals(expected.results.sort_by(order))
+
+
+def test_a_worker_reads_only_what_it_has_not_seen() -> None:
+    run = Run("by key")
+    for number in range(3):
+        run.batch(number)
+    run.reads.clear()
+    run.batch(3)
+    assert run.reads == []
+    away = run.workers[0].take("run", 0)
+    assert away is not None
+    run.workers[0] = KeptJoins()
+    run.batch(4)
+    known = len(run.reads)
+    assert known > 2, "a worker that knows nothing reads everything"
+    run.reads.clear()
+    run.workers[0] = KeptJoins()
+    run.workers[0].put("run", 0, away)
+    run.batch(5)
+    assert len(run.reads) == 2, "two chunks were added by others"
+
+
+def test_a_process_keeps_what_it_used_last() -> None:
+    run = Run("by key")
+    run.batch(0)
+    keeps = KeptJoins(limit_bytes=run.kept.join.bytes + 1)
+    keeps.put("run", 0, run.kept)
+    keeps.put("run", 1, run.kept)
+    assert keeps.take("run", 0) is None and keeps.take("run", 1) is run.kept
+
+
+class Run:
+    """Batches of one cell by some workers over one store."""
+
+    def __init__(self, kind: str, workers: list[KeptJoins] | None = None) -> None:
+        stream = tg.stream(SCHEMA, time="ts")
+        node = stream.join(stream, **JOINS[kind]).node
+        assert isinstance(node, Join)
+        self.logic = JoinLogic(node, "run")
+        self.workers = workers or [KeptJoins()]
+        self.directory = Directory("fingerprint")
+        self.blobs: dict[int, bytes] = {}
+        self.reads: list[int] = []
+        self.tables: list[pa.Table] = [node.schema.empty_table()]
+
+    @property
+    def results(self) -> pa.Table:
+        return pa.concat_tables(self.tables)
+
+    @property
+    def kept(self) -> KeptJoin:
+        kept = self.workers[0].take("run", 0)
+        assert kept is not None
+        self.workers[0].put("run", 0, kept)
+        return kept
+
+    def batch(self, number: int, worker: int = 0) -> None:
+        self.tables += self._attempt(number, worker)
+
+    def fail(self, number: int, worker: int) -> None:
+        """An attempt that does all of its work and is not committed."""
+        before = self.directory.encode(), dict(self.blobs)
+        self._attempt(number, worker)
+        self.directory, self.blobs = Directory.decode(before[0]), before[1]
+
+    def end(self) -> None:
+        due = self._cell(0).next_due()
+        while due is not None:
+            cell = self._cell(0)
+            self.tables += cell.advance(due)
+            due = cell.next_due()
+
+    def _attempt(self, number: int, worker: int) -> list[pa.Table]:
+        deltas = [Delta(tuple_piece(segment(number, 100), "ts"), side=side) for side in (0, 1)]
+        return list(self._cell(worker).receive(deltas, number * 100 - 50 if number else None))
+
+    def _cell(self, worker: int) -> JoinCell:
+        store = ChunkStore(self.directory, self, None)
+        return JoinCell(self.logic, 0, store, Instances(1), self.workers[worker])
+
+    def get(self, blob_id: int) -> bytes | None:
+        self.reads.append(blob_id)
+        return self.blobs.get(blob_id)
+
+    def put(self, blob_id: int, data: bytes) -> None:
+        self.blobs[blob_id] = data
+
+    def remove(self, blob_id: int) -> None:
+        del self.blobs[blob_id]
+
+
+def segment(number: int, rows: int) -> pa.Table:
+    times = number * 100 + np.arange(rows) - np.arange(rows) % 3 * 20
+    names = [f"{place % 30}" for place in range(rows)]
+    columns = [pa.array(times).cast(SCHEMA.field("ts").type), pa.array(times * 7 % 1000), pa.array(names)]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def places(dealt: Dealt, row: int) -> set[int]:
+    return set(dealt.cells[dealt.rows == row].tolist())
