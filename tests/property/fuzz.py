@@ -21,6 +21,7 @@ from tests.property.check import check_case
 from tests.property.check_join import check_join, check_join_on_cells
 from tests.property.check_local import any_reconfigurer, any_settings, check_locally
 from tests.property.check_o_plus import check_o_plus
+from tests.property.check_o_plus_cells import any_driver, check_on_driver
 from tests.property.coverage import Coverage
 from tests.property.join_cases import join_cases, spark_join_cases
 from tests.property.o_plus_cases import o_plus_cases
@@ -50,7 +51,9 @@ def fuzz_windows(wanted: int) -> int:
             check_case(case, Path(folder))
             check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             if data.draw(st.integers(1, O_PLUS_EVERY)) == O_PLUS_EVERY:
-                check_o_plus(data.draw(o_plus_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
+                applied = data.draw(o_plus_cases())
+                check_o_plus(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
+                check_on_driver(applied, *data.draw(any_driver(applied, Path(folder))))
             coverage.add(case.features)
             if coverage.cases % REPORT_EVERY == 0:
                 rate = coverage.cases / (time.monotonic() - started)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -234,3 +236,21 @@ def test_event_time_may_have_any_zone() -> None:
 def test_an_empty_input_gives_no_results() -> None:
     job = tg.start(counts(tg.stream(calls([0]).slice(1), time="ts").filter(nw.col("k") == "a")))
     assert list(job) == []
+
+
+def test_a_job_that_has_ended_lets_go_of_everything_with_its_last_reference() -> None:
+    class Taken(list[pa.Table]):
+        """A list that can be watched."""
+
+    rows = pa.table({"ts": pa.array(range(100), pa.timestamp("us")), "k": [1] * 100})
+    taken = Taken()
+    watched = weakref.ref(taken)
+    query = tg.stream(rows, time="ts").key_by("k").window("10 us").aggregate(n=tg.count())
+    gc.disable()
+    try:
+        tg.start(query, to=taken.append).wait()
+        assert sum(table.num_rows for table in taken) == 10
+        del taken
+        assert watched() is None, "nothing may wait for a garbage collection"
+    finally:
+        gc.enable()

@@ -118,7 +118,9 @@ class RunningRegion:
         return switch
 
     def ended(self) -> None:
-        """The run is over: no switch will complete any more."""
+        """The run is over: no switch will complete any more, and there is nobody to be told of a failure."""
+        # The job and its regions know each other; without this, what the job holds would stay until a garbage collection.
+        self.fail = _nobody
         with self._lock:
             self._ended = True
             for switch in self._switches:
@@ -210,3 +212,7 @@ class RunningRegion:
     def _under_way(self) -> tuple[Switch, ...]:
         """The switches that are not complete; almost always none."""
         return tuple(self._switches) if self._switches else ()
+
+
+def _nobody(error: BaseException) -> None:
+    """Who is told of failures when the run is over."""
