@@ -1,9 +1,10 @@
 """Joins on Spark beside Spark's own: all pairs near in time, and by key.
 
 Native Spark refuses a stream-stream join without an equality, so for all pairs it gets a constant key. It compares so
-slowly that the input of tidegate would take it an hour: each engine has an input that takes it seconds, the figure is
-comparisons a second, and tidegate joins native Spark's input too, to show that the pairs are the same. By key both have
-one input. A file of each side is one micro-batch; checkpoint and parquet sink are on the local disk.
+slowly that the input of tidegate would take it an hour: each engine has an input of its own, and the figure is comparisons
+a second. Both rates grow with the input, as the fixed cost of a batch weighs less, so native Spark's is a lower bound that
+``--tuples`` raises; the ratio on the same small input, where that cost is nearly all, is printed beside it. By key both
+have one input. A file of each side is one micro-batch; checkpoint and parquet sink are on the local disk.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from benchmarks.report import write_json
 
 BATCHES = 6
 BEGIN_US = 1_700_000_000_000_000  # Spark drops what is at or before 1970
-NATIVE_TUPLES = 6_000
+NATIVE_TUPLES = 12_000
 SCALE_TUPLES = 150_000
 KEYED_TUPLES = 600_000
 KEYS = 100_000
@@ -83,7 +84,7 @@ class Row:
 def scalejoin(options: Options) -> int:
     """All pairs near in time, band recognition off, against native Spark with a constant key."""
     few = options.tuples or NATIVE_TUPLES
-    many = few * SCALE_TUPLES // NATIVE_TUPLES
+    many = max(few, SCALE_TUPLES)
     small, large = (scalejoin_sides(tuples, tuples // 3, options.seed) for tuples in (few, many))
     rows = [
         Row("spark, constant key", small, _native_near, HDFS),
@@ -91,7 +92,10 @@ def scalejoin(options: Options) -> int:
         Row("tidegate-spark", large, _tidegate_near, ROCKSDB),
     ]
     same = _measure(rows, options)
-    ratios = {"tidegate-spark/spark, comparisons a second": round(rows[2].rate / rows[0].rate, 1)}
+    ratios = {
+        "tidegate-spark/spark, comparisons a second, each on its own input": round(rows[2].rate / rows[0].rate, 1),
+        "tidegate-spark/spark, on the same input": round(rows[1].rate / rows[0].rate, 2),
+    }
     return _report("scalejoin-spark", rows, ratios, options, same and rows[0].output_rows == rows[1].output_rows)
 
 
