@@ -18,6 +18,7 @@ from tidegate.errors import UnsupportedError, UserError
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(480)
 def test_one_executor_becomes_two_under_load_and_one_again_and_its_death_is_survived() -> None:
     made = subprocess.run(
