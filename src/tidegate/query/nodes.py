@@ -235,11 +235,6 @@ def is_stateful(node: Node) -> TypeIs[Stateful]:
     return isinstance(node, Stateful)
 
 
-def reads_sources(node: Stateful) -> bool:
-    """Whether what a stateful node reads comes from sources alone: there lateness is decided, and nowhere else."""
-    return not any(is_stateful(upstream) for upstream in walk(node) if upstream is not node)
-
-
 def refuse_refined(step: str, *inputs: Node) -> None:
     """Refuse to read results that may be refined later."""
     for upstream in (found for node in inputs for found in walk(node)):
