@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.property.cases import Case
+from tests.property.check import law_of
 from tests.property.local_runs import run_in_step
 from tidegate.errors import DataError
 from tidegate.operators.shared_windows import SPLIT_PANES
@@ -88,7 +89,9 @@ def check_locally(case: Case, settings: Settings, reconfigure: Reconfigurer) -> 
         with pytest.raises(DataError):
             interpret(case.query.node, events_of(case.query, batches))
         return
-    law = interpret(case.query.node, events_of(case.query, batches))
+    law = law_of(case, events_of(case.query, batches))
+    if law is None:
+        return
     made = pa.concat_tables([case.query.schema.empty_table(), *run.tables])
     told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
     assert told is None, f"results differ (left: the run, right: the law)\n{told}"
