@@ -139,6 +139,7 @@ def session(mode: str) -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.executor.cores": "1",
         "spark.locality.wait": "0",
         "spark.decommission.enabled": "true",
         "spark.driver.host": "localhost",
@@ -146,8 +147,10 @@ def session(mode: str) -> Any:
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path),
     }
     if mode == "dynamic":
-        # Spark's own defaults for what is not needed to run at all.
+        # Spark's own defaults for what is not needed to run at all. Decommissioning and the tracking of shuffles together
+        # keep idle executors longer, as Spark warns.
         settings |= {
+            "spark.decommission.enabled": "false",
             "spark.dynamicAllocation.enabled": "true",
             "spark.dynamicAllocation.shuffleTracking.enabled": "true",
             "spark.dynamicAllocation.minExecutors": "1",
@@ -232,6 +235,10 @@ def run(mode: str, phases: list[tuple[float, float]], ledger: Path | None) -> di
         # One executor is where the story begins; a cluster gives all it has at the start.
         Executors(spark.sparkContext).reconfigure("", 1, None)
         wait_for(lambda: ids().size() == 1, 60)
+        for number in range(3):
+            # The one that is left starts its own processes with its first batches.
+            load.write(999_990 + number, 40)
+            query.processAllAvailable()
         scaling = tg.autoscale(query, most=WORKERS, ledger=ledger, period_seconds=2.0, shadows=("ds2", "thresholds"))
     watch.start()
     load.start()

@@ -58,12 +58,26 @@ def prepare_autoscale(query: object, elastic: Elastic, backlog: Callable[[], flo
 
     cluster = Cluster.of(query)
     rules = elastic.resolved(cluster.most_useful, cluster.recommended)
-    rules.check([cluster.name])
-    advises = rules.of(cluster.name).dry_run
-    refused = None if advises else cluster.refusal(most_of(rules))
-    if refused is not None:
-        raise UnsupportedError(f"autoscale: {refused}")
+    _refuse_useless(rules, cluster.name, cluster.refusal)
     observer = cluster.observer(elastic.period_seconds, backlog)
     return prepare_scaling(
         elastic, rules, observer, cluster.executors, name=cluster.name, period_seconds=cluster.poll_seconds
     )
+
+
+def check_autoscale(ground: object, elastic: Elastic, *, stateful: bool) -> None:
+    """Refuse, before a query is started, what `prepare_autoscale` would refuse of it.
+
+    ``ground`` is the Spark session it will run in, or a master URL where none is there yet.
+    """
+    from tidegate.runtime.spark.cluster import UNNAMED, Ground
+
+    place = Ground.of(ground, stateful)
+    _refuse_useless(elastic.resolved(place.most_useful, place.recommended), UNNAMED, place.refusal)
+
+
+def _refuse_useless(rules: Rules, name: str, refusal: Callable[[int], str | None]) -> None:
+    rules.check([name])
+    refused = None if rules.of(name).dry_run else refusal(most_of(rules))
+    if refused is not None:
+        raise UnsupportedError(f"autoscale: {refused}")

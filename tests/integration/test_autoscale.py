@@ -13,9 +13,13 @@ import pytest
 
 import tidegate as tg
 from tidegate.control.events import Notice
+from tidegate.control.rules import Rules, default_rule
 from tidegate.errors import UnsupportedError, UserError
+from tidegate.runtime.spark.sinks import Folder
+from tidegate.testing import answer, difference
 
 pytestmark = pytest.mark.spark
+UTC = pa.timestamp("us", tz="UTC")
 
 
 @pytest.mark.cluster
@@ -51,14 +55,34 @@ def test_a_local_master_is_refused_with_what_works_instead(spark: Any, tmp_path:
         query.stop()
 
 
-def test_an_elastic_run_is_refused_where_it_could_not_scale_and_leaves_no_query_behind(
-    spark: Any, tmp_path: Path
+def counts(kind: pa.DataType) -> tg.Stream:
+    rows = pa.table({"ts": pa.array([0, 1, 20], kind), "k": [1, 2, 1]})
+    return tg.stream(rows, time="ts").key_by("k").window(10).aggregate(n=tg.count())
+
+
+def test_an_elastic_run_is_refused_where_it_could_not_scale_before_a_query_is_started(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", tz="UTC")), "k": [1, 2]})
-    counts = tg.stream(rows, time="ts").key_by("k").window(10).aggregate(n=tg.count())
+    monkeypatch.setattr(Folder, "start", lambda *given: pytest.fail("a query was started"))
     with pytest.raises(UnsupportedError, match="driver is the only executor"):
-        tg.run(counts, to=tmp_path / "out", spark=spark, elastic=True, progress=False)
-    assert not spark.streams.active
+        tg.run(counts(UTC), to=tmp_path / "out", spark=spark, elastic=True, progress=False)
+    with pytest.raises(UserError, match="there is no subquery 'speed'"):
+        rules = Rules.by_name({"speed": default_rule()})
+        tg.run(counts(UTC), to=tmp_path / "other", spark=spark, elastic=rules, progress=False)
+    with pytest.raises(UnsupportedError, match=r"master is 'local\[3\]'"):
+        tg.run(counts(UTC), to=tmp_path / "third", spark="local[3]", elastic=True, progress=False)
+    assert not (tmp_path / "third").exists(), "what is known by the master is said before anything is made"
+
+
+@pytest.mark.parametrize("kind", [UTC, pa.timestamp("us")], ids=str)
+def test_an_elastic_run_gives_the_same_answer_with_and_without_a_time_zone(
+    spark: Any, tmp_path: Path, kind: pa.DataType
+) -> None:
+    elastic = tg.Elastic(dry_run=True, period_seconds=0.5)
+    # Two steps, the second with lists in its results, which travel packed.
+    query = counts(kind).key_by("k").window(20).aggregate(each=tg.collect("n"))
+    result = tg.run(query, to=tmp_path / "out", spark=spark, elastic=elastic, progress=False)
+    assert difference(result.read(), answer(query).rows) is None
 
 
 def test_a_dry_run_observes_any_query_and_notices_its_end(spark: Any, tmp_path: Path) -> None:
