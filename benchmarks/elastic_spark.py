@@ -1,6 +1,7 @@
 """A Structured Streaming query on a real cluster of Spark workers on this machine, while its load rises and falls.
 
     python -m benchmarks.elastic_spark plain --phases 12x60,25x560,25x60,25x560,30x60
+    python -m benchmarks elastic-spark
 
 Three ways to size it: `plain` is an ordinary PySpark query under `tg.autoscale`, `tidegate` a tidegate query under the same,
 `dynamic` the ordinary query under Spark's own dynamic allocation. `fixed` leaves both executors to it. Every tuple takes
