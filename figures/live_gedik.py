@@ -114,6 +114,7 @@ def draw(out: Path) -> list[Path]:
             "latency, as nothing is dropped.",
             "Figures are those of the run's ledger; no two runs are the same.",
         ),
+        live=True,
     )
     return [*drawn, write_page(page, out / "live_gedik.md")]
 

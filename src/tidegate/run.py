@@ -270,7 +270,9 @@ def _on_spark(
             stateful = any(map(is_stateful, walk(query.node)))
             job = replace(
                 job,
-                beside=lambda running: prepare_autoscale(running, wanted).start(),
+                beside=lambda running, control: prepare_autoscale(
+                    running, wanted, control=control if stateful else None
+                ).start(),
                 admit=lambda ground: check_autoscale(ground, wanted, stateful=stateful),
             )
         outcome = execute(job)

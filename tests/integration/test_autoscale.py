@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 import pytest
 
@@ -15,6 +17,10 @@ import tidegate as tg
 from tidegate.control.events import Notice
 from tidegate.control.rules import Rules, default_rule
 from tidegate.errors import UnsupportedError, UserError
+from tidegate.runtime.spark.cell_scaling import CellScaling
+from tidegate.runtime.spark.executors import Executor
+from tidegate.runtime.spark.observe import SparkObserver
+from tidegate.runtime.spark.rungs import rungs
 from tidegate.runtime.spark.sinks import Folder
 from tidegate.testing import answer, difference
 
@@ -100,6 +106,45 @@ def test_a_dry_run_observes_any_query_and_notices_its_end(spark: Any, tmp_path: 
     assert (seen.busy, seen.watermark_lag_seconds) == (None, None), "what is not known is absent"
     assert scaling.changes == ()
     assert scaling.notices[-1].notice is Notice.QUERY_ENDED
+
+
+class FourCores:
+    """One executor of four cores, of which nothing else is known."""
+
+    def seen(self) -> tuple[Executor, ...]:
+        return (Executor("0", 4, 0.0),)
+
+    def lost(self) -> list[str]:
+        return []
+
+
+def test_instances_in_cells_are_changed_and_seen_while_a_query_runs(spark: Any, tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    control.mkdir()
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+    stream = tg.stream(rows, time="timestamp").with_columns(k=nw.col("value") % 7)
+    counts = stream.key_by("k").window("1 second").aggregate(n=tg.count()).to_spark(control=str(control))
+    writer = counts.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query, executors = writer.start(), FourCores()
+    observer = SparkObserver(query, executors, "q", 0.1)  # type: ignore[arg-type]
+    scaling = CellScaling(observer, executors, control, 2, 4, rungs(2, 4, 1, 1))  # type: ignore[arg-type]
+
+    def cores_seen(until: int) -> list[int]:
+        seen: list[int] = []
+        while not seen or seen[-1] != until:
+            assert query.isActive
+            seen += [each.instances for each in scaling.look().observations]
+            time.sleep(0.1)
+        return seen
+
+    try:
+        assert cores_seen(2)[-1] == 2, "one instance in each of two cells"
+        assert scaling.reconfigure("q", 4, None).accepted
+        assert set(cores_seen(4)) <= {2, 4}
+        assert scaling.reconfigure("q", 2, None).accepted
+        assert set(cores_seen(2)) <= {2, 4}
+    finally:
+        query.stop()
 
 
 def test_what_is_no_query_is_refused(spark: Any) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.control.controllers.steady import Steady
+from tidegate.control.rules import Rule
+from tidegate.runtime.spark.cell_scaling import CellScaling, checked_control
 from tidegate.runtime.spark.dataframe import shuffle_partitions
 from tidegate.runtime.spark.executors import Executors, context_of, refusal, refuse_connect, shuffles_of
 from tidegate.runtime.spark.observe import PERIOD_SECONDS, POLL_SECONDS, SparkObserver
+from tidegate.runtime.spark.rungs import rungs
 
-RECOMMENDED_HERE = Steady(target_seconds=5.0, drain_seconds=30.0)
+RECOMMENDED_HERE = Steady(target_seconds=5.0, drain_seconds=30.0, heeds_limits=False)
 """What drives executors unless something else is asked for. Batches make a tuple wait for seconds whatever there is to run
-them, and the time in tasks of a small batch is mostly its overhead: a target as short would be met by no number."""
+them, and the time in tasks of a small batch is mostly its overhead: a target as short would be met by no number. Executors
+that stand idle while rows wait are no sign of a limit elsewhere: between stages of a batch they always do."""
 
 UNNAMED = "query"
 """What a query without a name of its own is called, in rules and in the ledger."""
@@ -93,6 +98,15 @@ class Cluster:
         return refusal(
             context.master or "", dict(context.getConf().getAll()), most, None if self.stateless else self.partitions
         )
+
+    def cells(self, rule: Rule, observer: SparkObserver, control: str | Path) -> CellScaling | None:
+        """What scales instances in cells before executors, under a rule over these; None where cells leave no core idle."""
+        cores = max((each.cores for each in self.executors.seen()), default=1)
+        folder = checked_control(control)
+        found = rungs(self.partitions, cores, rule.limits.least, rule.limits.most)
+        if self.stateless or all(each.instances == 1 for each in found):
+            return None
+        return CellScaling(observer, self.executors, folder, self.partitions, cores, found)
 
     def observer(self, period_seconds: float | None, backlog: Callable[[], float | None] | None) -> SparkObserver:
         """Who looks at the query."""

@@ -35,8 +35,8 @@ from tidegate.runtime.spark.watch import Watch, stop, stop_signals
 class Job:
     """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people.
 
-    ``beside`` is entered with the running query and left when that has ended. ``admit`` is called before, with the Spark
-    session or the master URL of the one to come, and raises what would be refused then.
+    ``beside`` is entered with the running query and its control folder, and left when that has ended. ``admit`` is called
+    before, with the Spark session or the master URL of the one to come, and raises what would be refused then.
     """
 
     query: Node
@@ -48,7 +48,7 @@ class Job:
     instances: int
     report: Callable[[Progress], None]
     say: Callable[[str], None]
-    beside: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext
+    beside: Callable[[StreamingQuery, Path], AbstractContextManager[object]] = lambda *_: nullcontext()
     admit: Callable[[object], None] = lambda _: None
 
 
@@ -145,7 +145,7 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
         running = job.sink.start(df, checkpoint.spark)
         watch = Watch(running, tally, job.report, stop_requested)
         try:
-            beside.enter_context(job.beside(running))
+            beside.enter_context(job.beside(running, checkpoint.control))
             if job.bounded:
                 finished = watch.until_all_is_read() and (not stateful or watch.end(checkpoint.control))
             else:

@@ -12,7 +12,7 @@ from tidegate.control.events import Notice
 from tidegate.control.look import Look
 from tidegate.control.observation import Observation
 from tidegate.runtime.spark.batch_cost import BatchCost
-from tidegate.runtime.spark.batches import Batch, BatchReader
+from tidegate.runtime.spark.batches import Batch, BatchReader, CellTold
 from tidegate.runtime.spark.executors import Executor, Executors, Pace, pace_of
 
 PERIOD_SECONDS = 5.0
@@ -51,6 +51,7 @@ class SparkObserver:
     _left: float | None = None
     _gathered: list[Batch] = field(default_factory=list)
     _cost: BatchCost = field(default_factory=BatchCost)
+    _cells: tuple[CellTold, ...] = ()
 
     def __post_init__(self) -> None:
         self._batches = BatchReader(self.query)
@@ -67,8 +68,13 @@ class SparkObserver:
         )
         return replace(self._look(now), noticed=gone)
 
+    def cells_told(self) -> tuple[CellTold, ...]:
+        """What cells told with the last batch in which some did."""
+        return self._cells
+
     def _look(self, now: Reading) -> Look:
         new = self._batches.new()
+        self._cells = next((batch.cells for batch in reversed(new) if batch.cells), self._cells)
         quiet = not self.query.status["isTriggerActive"]
         if self._start is None or self._pace is None:
             return self._begin(now, new, quiet)
@@ -100,7 +106,7 @@ class SparkObserver:
         """See what batches took; not where executors came or went, as their first tasks start processes."""
         before = {each.name: each.task_seconds for each in start.executors}
         if set(before) == {each.name for each in end.executors}:
-            took = sum(each.task_seconds - before[each.name] for each in end.executors)
+            took = sum(each.task_seconds - before[each.name] for each in end.executors) + beside_tasks(self._gathered)
             self._cost.see(len(self._gathered), sum(batch.rows for batch in self._gathered), took)
 
     def _begin(self, now: Reading, new: list[Batch], quiet: bool) -> Look:
@@ -168,7 +174,7 @@ def observed(
         demand=offered,
         backlog=left,
         congestion=congestion(batches, pace, period),
-        busy=busy(start, end, None if row_seconds is None else rows * row_seconds),
+        busy=busy(start, end, None if row_seconds is None else rows * row_seconds, beside_tasks(batches)),
         watermark_lag_seconds=batches[-1].lag_seconds if batches else None,
         latency_seconds=latency_seconds(batches, since, pace),
     )
@@ -193,10 +199,18 @@ def congestion(batches: Sequence[Batch], pace: Pace, period: float) -> float | N
     return sum(1 for each in left if each) / len(left)
 
 
-def busy(start: Reading, end: Reading, work_seconds: float | None = None) -> tuple[float, ...] | None:
+def beside_tasks(batches: Sequence[Batch]) -> float:
+    """The time that instances of cells worked beside their tasks: those of a cell share the time of one task."""
+    return sum(cell.busy_seconds * (1 - 1 / cell.instances) for batch in batches for cell in batch.cells)
+
+
+def busy(
+    start: Reading, end: Reading, work_seconds: float | None = None, beside_seconds: float = 0.0
+) -> tuple[float, ...] | None:
     """The share of its cores' time that each executor of now had tasks; one that came meanwhile counts from 0.
 
-    Where only ``work_seconds`` of that time went to rows, so much counts, of each executor in proportion.
+    Instances in cells worked for ``beside_seconds`` more. Where only ``work_seconds`` of all that time went to rows, so much
+    counts. Either is of each executor in proportion.
     """
     if any(each.name == "driver" for each in end.executors) or end.at <= start.at or not end.executors:
         # What Spark lists for the driver of a local master is its age, not its work.
@@ -204,7 +218,10 @@ def busy(start: Reading, end: Reading, work_seconds: float | None = None) -> tup
     earlier = {each.name: each.task_seconds for each in start.executors}
     seconds = end.at - start.at
     took = [max(each.task_seconds - earlier.get(each.name, 0.0), 0.0) for each in end.executors]
-    counts = min(work_seconds / sum(took), 1.0) if work_seconds is not None and sum(took) > 0 else 1.0
+    counts = 1.0
+    if sum(took) > 0:
+        total = sum(took) + beside_seconds
+        counts = (total if work_seconds is None else min(work_seconds, total)) / sum(took)
     shares = (
         counts * task_seconds / (max(each.cores, 1) * seconds)
         for task_seconds, each in zip(took, end.executors, strict=True)
