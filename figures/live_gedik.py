@@ -70,10 +70,10 @@ def adapt(load: Load, seconds: float = CYCLE_SECONDS, threshold: float = 0.2) ->
         segment_rows=SEGMENT_ROWS,
         waiting_rows=WAITING_ROWS,
     )
-    return run, _each_once(sent, counts)
+    return run, each_once(sent, counts)
 
 
-def _each_once(sent: Sequence[pa.RecordBatch], counts: Sequence[pa.Table]) -> bool:
+def each_once(sent: Sequence[pa.RecordBatch], counts: Sequence[pa.Table]) -> bool:
     """Whether each window and key was counted as often as it was sent."""
     times = np.concatenate([batch["ts"].cast(pa.int64()).to_numpy() for batch in sent])
     keys = np.concatenate([batch["k"].to_numpy() for batch in sent])
