@@ -14,7 +14,6 @@ from benchmarks.report import write_json
 SIZED_BY = {
     "plain": "tg.autoscale, plain PySpark",
     "dynamic": "dynamic allocation, the same query",
-    "fixed": "two executors throughout, the same",
     "tidegate": "tg.autoscale, a tidegate query",
 }
 MODE_SECONDS = 420
@@ -42,7 +41,7 @@ def local(options: Options) -> int:
 
 
 def spark(options: Options) -> int:
-    """Four ways to size the same query, one after the other, each in a process of its own; 1 if an answer is wrong."""
+    """Ways to size a query, one after the other, each in a process of its own; 1 if an answer is wrong."""
     rows = []
     print(f"{'sized by':<36}{'executor-seconds':>17}{'changes':>9}{'worst lag, s':>14}{'mean lag, s':>13}  answer")
     for mode, meaning in SIZED_BY.items():

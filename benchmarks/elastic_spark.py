@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 WORKERS = 2
+MASTER = f"local-cluster[{WORKERS},1,1024]"
 FILE_SECONDS = 0.25
 COST_SECONDS = 1 / 400
 KEYS = 7
@@ -128,7 +129,8 @@ class Watch(threading.Thread):
         )
 
 
-def session(mode: str) -> Any:
+def session(mode: str, master: str = MASTER, cores: int = 1, partitions: int = 2) -> Any:
+    """A session on workers of this machine, with executors of so many cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -139,8 +141,8 @@ def session(mode: str) -> Any:
         **LOCAL_CHECKPOINTS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.executor.cores": "1",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.executor.cores": str(cores),
         "spark.locality.wait": "0",
         "spark.decommission.enabled": "true",
         "spark.driver.host": "localhost",
@@ -157,7 +159,7 @@ def session(mode: str) -> Any:
             "spark.dynamicAllocation.minExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(WORKERS),
         }
-    made = SparkSession.builder.master(f"local-cluster[{WORKERS},1,1024]").config(map=settings).getOrCreate()
+    made = SparkSession.builder.master(master).config(map=settings).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
 

@@ -151,6 +151,7 @@ def live_panels(run: Measured, *, handled: str = "processed", target_seconds: fl
             "instances",
             (Line("instances", times, run.instances, PURPLE, steps=True, width=1.6),),
             decisions=run.decisions,
+            whole=True,
         ),
     ]
 

@@ -112,6 +112,8 @@ def draw(out: Path) -> list[Path]:
             "add up on any number of cores; nothing is said about how fast anything computes.",
             "Tuples are due by a schedule, and latency counts from there: a load that is not handled in time shows as "
             "latency, as nothing is dropped.",
+            f"Sources are blocked when {WAITING_ROWS:,} tuples wait. A change is in force when every instance has come past "
+            "the tuples before it, so the first ones, at one channel, take as long as what waits does.",
             "Figures are those of the run's ledger; no two runs are the same.",
         ),
         live=True,

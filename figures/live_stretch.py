@@ -31,7 +31,8 @@ from tidegate.simulate.loads import Constant, Load, Step, phases
 PERIOD_SECONDS = 0.25
 SEGMENT_ROWS = 2_000
 
-Query = Callable[[tg.Stream, tg.Stream], tg.Stream]
+Query = Callable[[tg.Stream, tg.Stream, bool], tg.Stream]
+"""A join of two streams; the third says whether bands in its predicate may be served by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,11 @@ class Join:
     window_seconds: float
     query: Query
 
-    def over(self, left: object, right: object) -> tg.Stream:
+    def over(self, left: object, right: object, bands: bool = False) -> tg.Stream:
         """The join over two sources."""
         sides = ((left, self.left, "left"), (right, self.right, "right"))
-        return self.query(*(tg.stream(each, time="ts", schema=_schema(rows), name=name) for each, rows, name in sides))
+        first, second = (tg.stream(each, time="ts", schema=_schema(rows), name=name) for each, rows, name in sides)
+        return self.query(first, second, bands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def scalejoin(window_seconds: float) -> Join:
 
     within = round(window_seconds * 1e6)
     return Join(
-        left, right, window_seconds, lambda l, r: l.join(r, within=within, where=near, bands=False, name="join")
+        left, right, window_seconds, lambda l, r, bands: l.join(r, within=within, where=near, bands=bands, name="join")
     )
 
 
@@ -107,7 +109,10 @@ def hedge(window_seconds: float) -> Join:
 
     within = round(window_seconds * 1e6)
     return Join(
-        trades, trades, window_seconds, lambda l, r: l.join(r, within=within, where=opposite, bands=False, name="join")
+        trades,
+        trades,
+        window_seconds,
+        lambda l, r, bands: l.join(r, within=within, where=opposite, bands=bands, name="join"),
     )
 
 
@@ -135,15 +140,17 @@ def play(join: Join, load: Load, seconds: float, controller: Controller) -> Play
         period_seconds=PERIOD_SECONDS,
         segment_rows=SEGMENT_ROWS,
     )
-    again, _ = at_full_speed(join, sent, cores())
+    again, _ = at_full_speed(join, sent, cores(), bands=True)
     return Played(run, again.num_rows, _sorted(pa.concat_tables(found)).equals(_sorted(again)))
 
 
-def at_full_speed(join: Join, sent: Sequence[list[pa.RecordBatch]], instances: int) -> tuple[pa.Table, float]:
+def at_full_speed(
+    join: Join, sent: Sequence[list[pa.RecordBatch]], instances: int, *, bands: bool = False
+) -> tuple[pa.Table, float]:
     """All pairs of what was sent, found by a fixed number of threads, and the seconds it took."""
     found: list[pa.Table] = []
     began = time.perf_counter()
-    tg.start(join.over(*sent), to=found.append, instances=instances, segment_rows=SEGMENT_ROWS).wait()
+    tg.start(join.over(*sent, bands), to=found.append, instances=instances, segment_rows=SEGMENT_ROWS).wait()
     return pa.concat_tables(found), time.perf_counter() - began
 
 
@@ -178,8 +185,8 @@ def _schema(rows: Rows) -> pa.Schema:
 
 
 Q4_WINDOW_SECONDS, Q4_STEP_SECONDS = 3.0, 8.0
-Q5_WINDOW_SECONDS, Q5_SECONDS = 2.0, 28.0
-Q6_WINDOW_SECONDS, Q6_SECONDS = 1.0, 28.0
+Q5_WINDOW_SECONDS, Q5_SECONDS = 2.0, 26.0
+Q6_WINDOW_SECONDS, Q6_SECONDS = 1.0, 24.0
 THRESHOLDS = Thresholds(lower=0.45, target=0.7, upper=0.9, balancer=None)
 PREDICTIVE = Predictive(lower=0.7, target_utilisation=0.75, upper=0.8)
 
@@ -238,7 +245,7 @@ def draw(out: Path) -> list[Path]:
             "predicted work; windows are not observed in process, so what is predicted is the rate, not their filling.",
             "The trades of Q6 are generated: ten companies, and a rate that is drawn anew ten times a second. The paper's "
             "data is not public. Its predicate is printed without its upper end; ours is −0.95.",
-            "Pairs are compared with those that a fixed number of threads finds in the same tuples.",
+            "Pairs are compared with those that a fixed number of threads finds in the same tuples, by sorting if it can.",
         ),
         live=True,
     )

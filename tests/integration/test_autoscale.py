@@ -46,6 +46,21 @@ def test_one_executor_becomes_two_under_load_and_one_again_and_its_death_is_surv
     assert all("due" in each["why"] for each in told["decisions"])
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_a_cell_gets_another_instance_where_its_executor_has_a_core_to_spare() -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "tests.integration.cells_story"], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr[-3000:]
+    told = json.loads(made.stdout.splitlines()[-1])
+    assert told["went"] == [True, True], told
+    assert told["right"], "counts are not those of the input"
+    assert told["failure"] is None
+    path = [(each["instances_before"], each["instances"], each["note"]) for each in told["decisions"]]
+    assert path[:2] == [(1, 2, "1 executor, 2 in each cell"), (2, 1, "1 executor, 1 in each cell")]
+
+
 def rates(spark: Any, tmp_path: Path, name: str = "rates") -> Any:
     rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
     writer = rows.writeStream.format("noop").queryName(name)
