@@ -90,6 +90,8 @@ def test_a_controller_is_held_to_the_sizes_there_are(demand: float, goes_to: lis
 class Cluster:
     """So many executors of four cores, as observer and as executors."""
 
+    period_seconds = 2.0
+
     def __init__(self, executors: int) -> None:
         self.executors, self.requested = executors, list[int]()
         self.told = (CellTold(1, 0.5), CellTold(1, 0.5))
@@ -122,7 +124,7 @@ def test_more_instances_are_told_to_cells_at_once_where_there_are_cores_for_them
     made, sent = scaling(cluster)
     made.look()
     outcome = made.reconfigure("q", 4, None)
-    assert (outcome.accepted, outcome.note) == (True, "1 executor, 2 in each cell")
+    assert (outcome.accepted, outcome.note, outcome.seconds) == (True, "1 executor, 2 in each cell", 2.0)
     assert (sent, cluster.requested) == ([2], []), "up before out"
     made.look()
     assert sent == [2], "once"

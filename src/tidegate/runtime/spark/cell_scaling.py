@@ -54,7 +54,8 @@ class CellScaling:
         if rung is None:
             return Outcome(False, f"no size uses {instances} cores; there are {', '.join(map(_words, self.rungs))}")
         now = len(self.executors.seen())
-        outcome = Outcome(True)
+        # What cells are told is in force with their next batch; a period ends with one.
+        outcome = Outcome(True, seconds=self.observer.period_seconds)
         if rung.executors != now:
             outcome = self.executors.reconfigure(subquery, rung.executors, None)
         if outcome.accepted:

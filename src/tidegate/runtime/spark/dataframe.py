@@ -33,7 +33,7 @@ from tidegate.query.nodes import (
     sources,
     walk,
 )
-from tidegate.query.schema import conform
+from tidegate.query.schema import TIME, conform
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.control import to_cells, with_control
 from tidegate.runtime.spark.delta_rows import SCHEMA
@@ -175,8 +175,9 @@ def _check_session(spark: SparkSession, node: Stateful) -> None:
             f'    spark.conf.set("{PROVIDER}", "{ROCKSDB}")'
         )
     for source in sources(node):
+        naive = source.schema.field(source.time).type != TIME
         zone = str(spark.conf.get("spark.sql.session.timeZone"))
-        if pa.types.is_timestamp(kind := source.schema.field(source.time).type) and not kind.tz and zone not in UTC:
+        if naive and zone not in UTC:
             raise QueryError(
                 f"stream '{source.name}': the times in '{source.time}' have no zone, and this session would read them as "
                 f"times in {zone}; before the query is made, run\n    spark.conf.set('spark.sql.session.timeZone', 'UTC')"
