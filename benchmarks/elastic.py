@@ -27,7 +27,7 @@ def local(options: Options) -> int:
     told = elastic_local.run(ups=10, step_seconds=5.0, low=400, target_seconds=0.5)
     print(f"{'step':>5}{'tuples/s':>10}{'p99 back under 0.5 s, s':>25}{'worst, s':>10}  decisions: after s → instances")
     for number, step in enumerate(told["steps"], 1):
-        made = ", ".join(f"{at:.1f} → {count}" for at, count in step["decisions"])
+        made = ", ".join(f"{at:.1f} → {count}" for at, count, _ in step["decisions"])
         under = step["under_target_after_seconds"]
         print(f"{number:>5}{step['rate']:>10,}{under:>25.2f}{step['worst_seconds']:>10.2f}  {made}")
     steps = len(told["steps"])

@@ -70,7 +70,7 @@ def run(ups: int, step_seconds: float, low: int, target_seconds: float) -> dict[
         if late is not None:
             buckets.append((time.monotonic() - began, late))
     changes = decisions(path, Chosen(changes_only=True))
-    made = list(zip(changes["time_seconds"].to_pylist(), changes["instances"].to_pylist(), strict=True))
+    made = list(zip(*(changes[name].to_pylist() for name in ("time_seconds", "instances", "why")), strict=True))
     steps = []
     for step in range(1, len(rates)):
         start, end = step * step_seconds, (step + 1) * step_seconds
@@ -80,14 +80,14 @@ def run(ups: int, step_seconds: float, low: int, target_seconds: float) -> dict[
                 "rate": rates[step],
                 "under_target_after_seconds": round(max(over, default=0.0), 2),
                 "worst_seconds": round(max((late for at, late in buckets if start <= at < end), default=0.0), 2),
-                "decisions": [(round(at - start, 2), count) for at, count in made if start <= at < end],
+                "decisions": [(round(at - start, 2), count, why) for at, count, why in made if start <= at < end],
             }
         )
     return {
         "exactly_once": counted(results) == sent(load(rates, step_seconds)),
         "target_seconds": target_seconds,
         "worst_return_seconds": max(step["under_target_after_seconds"] for step in steps),
-        "latest_decision_seconds": max((at for step in steps for at, _ in step["decisions"]), default=0.0),
+        "latest_decision_seconds": max((at for step in steps for at, _, _ in step["decisions"]), default=0.0),
         "changes": len(made),
         "steps": steps,
     }
