@@ -28,6 +28,7 @@ from tidegate.runtime.local.feeding import read_into
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
 from tidegate.runtime.local.latency import Latencies, Schedule
 from tidegate.runtime.local.metered import MeteredWork
+from tidegate.runtime.local.o_plus_work import SPLIT_KEYS
 from tidegate.runtime.local.origins import Marked, Reading
 from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
@@ -47,7 +48,8 @@ SECONDS_BETWEEN_REPORTS = 1.0
 class Settings:
     """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
 
-    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
+    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards; an O+
+    does so with segments that settle fewer than ``split_keys`` keys.
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     """
 
@@ -55,6 +57,7 @@ class Settings:
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
     split_panes: int = SPLIT_PANES
+    split_keys: int = SPLIT_KEYS
     linger_seconds: float = LINGER_SECONDS
 
     def __post_init__(self) -> None:
@@ -118,7 +121,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    MeteredWork(work_of(region, self.settings.split_panes)),
+                    MeteredWork(work_of(region, self.settings.split_panes, self.settings.split_keys)),
                     gates[region.number],
                     outlets,
                     self._pool,

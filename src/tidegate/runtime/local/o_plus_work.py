@@ -24,6 +24,9 @@ from tidegate.runtime.local.regions import Region, tuples_of
 
 Array = np.ndarray[Any, Any]
 
+SPLIT_KEYS = 8_192
+"""Keys of settled tuples that are worth the work of several instances."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldByOPlus:
@@ -47,10 +50,15 @@ class HeldByOPlus:
 
 @dataclass(slots=True, eq=False)
 class OPlusWork:
-    """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn."""
+    """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn.
+
+    Where a segment settles little, whoever gets there first does all shards: what it does then is mostly the same for one
+    shard as for all.
+    """
 
     region: Region
     state: HeldByOPlus
+    split_keys: int = SPLIT_KEYS
     turns: Turns = field(default_factory=lambda: Turns(SHARDS))
     _holding: Claims = field(init=False)
 
@@ -58,7 +66,7 @@ class OPlusWork:
         self._holding = Claims("hold", self._hold)
 
     @staticmethod
-    def fresh(region: Region, node: OPlus) -> OPlusWork:
+    def fresh(region: Region, node: OPlus, split_keys: int = SPLIT_KEYS) -> OPlusWork:
         """An O+ without state."""
         waiting = Settling(
             node.keys, tuple(node.key_schema.types), tuple(source.schema for source in node.inputs), SHARDS
@@ -68,7 +76,7 @@ class OPlusWork:
             windows = TupleWindows.fresh(node, node.form, SHARDS)
         else:
             windows = ColumnWindows.fresh(node, node.form, SHARDS)
-        return OPlusWork(region, HeldByOPlus(waiting, windows))
+        return OPlusWork(region, HeldByOPlus(waiting, windows), split_keys)
 
     @property
     def held(self) -> HeldByOPlus:
@@ -86,6 +94,10 @@ class OPlusWork:
         if segment.watermark == segment.since:
             return
         settled, prepared = segment.derive("settled", lambda each: self._settle(each, ahead))
+        if owned is not None and settled.size < self.split_keys:
+            if not segment.derived.take("all shards"):
+                return
+            owned = None
         # What another instance has not done yet on a shard that was its own until lately comes first.
         if not self.turns.wait(settled.turn, owned):
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))

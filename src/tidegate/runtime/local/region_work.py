@@ -16,7 +16,7 @@ from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, OPlus, WindowAggregate
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.join_work import JoinWork
-from tidegate.runtime.local.o_plus_work import OPlusWork
+from tidegate.runtime.local.o_plus_work import SPLIT_KEYS, OPlusWork
 from tidegate.runtime.local.regions import Region, tuples_of
 
 
@@ -75,15 +75,15 @@ class Held(Protocol):
     def late(self) -> int: ...
 
 
-def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
-    """The work of a region, with fresh state; windows over fewer panes than ``split_panes`` are made by one instance."""
+def work_of(region: Region, split_panes: int = SPLIT_PANES, split_keys: int = SPLIT_KEYS) -> Work:
+    """The work of a region, with fresh state; what has less than ``split_panes`` or ``split_keys`` is one instance's."""
     match region.operator:
         case None:
             return StatelessWork(region)
         case WindowAggregate():
             return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
         case OPlus():
-            return OPlusWork.fresh(region, region.operator)
+            return OPlusWork.fresh(region, region.operator, split_keys)
         case Join():
             return JoinWork(region, SharedJoin(region.operator))
         case _:
