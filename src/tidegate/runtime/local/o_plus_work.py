@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,22 @@ class HeldByOPlus:
         return self.waiting.late
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one segment settles, and, if one instance has done all shards at once, who it was and what it made."""
+
+    settled: Settled
+    prepared: Any
+    whole_by: int | None = None
+    made: tuple[pa.Table, ...] = ()
+
+
 @dataclass(slots=True, eq=False)
 class OPlusWork:
     """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn.
 
-    Where a segment settles little, whoever gets there first does all shards: what it does then is mostly the same for one
-    shard as for all.
+    Where a segment settles little, whoever gets there first does all shards, while the others wait: what it does then is
+    mostly the same for one shard as for all, and most of it needs the interpreter, which only one of them can have.
     """
 
     region: Region
@@ -93,28 +103,33 @@ class OPlusWork:
             self._holding.take_up(segment)
         if segment.watermark == segment.since:
             return
-        settled, prepared = segment.derive("settled", lambda each: self._settle(each, ahead))
-        if owned is not None and settled.size < self.split_keys:
-            if not segment.derived.take("all shards"):
-                return
-            owned = None
-        # What another instance has not done yet on a shard that was its own until lately comes first.
-        if not self.turns.wait(settled.turn, owned):
-            raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
-        yield from self.state.windows.process(settled, prepared, owned, segment.watermark == END)
-        self.turns.done(settled.turn, owned)
+        step: _Step = segment.derive("step", lambda each: self._step(each, instance, ahead))
+        if step.whole_by is None:
+            yield from self._turn(segment, step, owned)
+        elif step.whole_by == instance:
+            yield from step.made
 
     def _hold(self, segment: Segment) -> None:
         """Keep the tuples of a segment until they are settled."""
         for feed, tuples in tuples_of(self.region, segment):
             self.state.waiting.hold(segment.index, feed.side, tuples, feed.time, segment.since)
 
-    def _settle(self, segment: Segment, ahead: Iterator[Segment]) -> tuple[Settled, Any]:
+    def _step(self, segment: Segment, instance: int, ahead: Iterator[Segment]) -> _Step:
         """What a segment settles. Segments come here in the order of the log: nobody goes past one that was not here."""
         self._holding.finish(segment.index, ahead)
-        ended = segment.watermark == END
-        settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark, ended)
-        return settled, self.state.windows.prepare(settled)
+        settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark, segment.watermark == END)
+        step = _Step(settled, self.state.windows.prepare(settled))
+        if settled.size >= self.split_keys:
+            return step
+        return replace(step, whole_by=instance, made=tuple(self._turn(segment, step, None)))
+
+    def _turn(self, segment: Segment, step: _Step, owned: Array | None) -> Iterator[pa.Table]:
+        """Change the owned shards (None: all), and hand out what comes of it."""
+        # What another instance has not done yet on a shard that was its own until lately comes first.
+        if not self.turns.wait(step.settled.turn, owned):
+            raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
+        yield from self.state.windows.process(step.settled, step.prepared, owned, segment.watermark == END)
+        self.turns.done(step.settled.turn, owned)
 
     def may_hand_out(self, segment: Segment) -> bool:
         # Always: an instance that waits for another must not hold up the watermark that the other one's results need.
