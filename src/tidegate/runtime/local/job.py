@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tidegate.errors import InternalError, QueryError, UserError, choices
 from tidegate.files import Rejects
 from tidegate.gate.aborted import GateAborted
+from tidegate.gate.flow import FlowLimits
 from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
@@ -51,6 +52,7 @@ class Settings:
     Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards; an O+
     does so with segments that settle fewer than ``split_keys`` keys.
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
+    ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
     """
 
     instances: int = 2
@@ -59,6 +61,7 @@ class Settings:
     split_panes: int = SPLIT_PANES
     split_keys: int = SPLIT_KEYS
     linger_seconds: float = LINGER_SECONDS
+    waiting_rows: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:
@@ -70,6 +73,14 @@ class Settings:
             raise QueryError(f"segment_rows is at least 1; got {self.segment_rows}")
         if self.linger_seconds < 0:
             raise QueryError(f"linger_seconds is 0 or more; got {self.linger_seconds}")
+        if self.waiting_rows is not None and self.waiting_rows < 1:
+            raise QueryError(f"waiting_rows is at least 1; got {self.waiting_rows}")
+
+    @property
+    def limits(self) -> FlowLimits | None:
+        """The bounds of the gates, None for their own."""
+        rows = self.waiting_rows
+        return None if rows is None else FlowLimits(log_rows=rows, unready_rows=rows)
 
 
 @dataclass(slots=True, eq=False)
@@ -310,7 +321,8 @@ class LocalJob:
                 upstream = self._plan.regions[feed.origin]
                 specs.extend(Outlet.spec_of(feed, upstream, instance) for instance in instances)
         rows = self.settings.segment_rows
-        return Gate(specs, readers, inputs=len(feeds), segment_rows=rows, forward_late=True, eager=eager)
+        limits = self.settings.limits
+        return Gate(specs, readers, inputs=len(feeds), segment_rows=rows, forward_late=True, eager=eager, limits=limits)
 
     def _spec(self, feed: Feed, source: Source) -> SourceSpec:
         """The source of a gate that a source of the query is."""
