@@ -46,7 +46,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     )
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="measured runs of each engine (default: 3)")
     parser.add_argument("--engines", metavar="A,B", help="engines to run (default: all that are installed)")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="real tweets: FOLDER/tweets_congress/*.json")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="real input: tweets_congress/*.json, stocks_lean_tick/*_trade.zip"
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of a generated input (default: 1)")
     parser.add_argument(
         "--tuples-per-second", type=int, default=1_000, metavar="N",
