@@ -34,9 +34,10 @@ from tidegate.runtime.local.origins import Marked, Reading
 from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
-from tidegate.runtime.local.region_work import Held, work_of
+from tidegate.runtime.local.region_work import work_of
 from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
+from tidegate.runtime.local.work import Held
 
 if TYPE_CHECKING:
     from tidegate.elastic.scaling import Scaling

@@ -21,6 +21,7 @@ from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
+from tidegate.runtime.local.work import Work
 
 Array = np.ndarray[Any, Any]
 
@@ -59,7 +60,7 @@ class _Step:
 
 
 @dataclass(slots=True, eq=False)
-class OPlusWork:
+class OPlusWork(Work):
     """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn.
 
     Where a segment settles little, whoever gets there first does all shards, while the others wait: what it does then is
@@ -134,15 +135,6 @@ class OPlusWork:
     def may_hand_out(self, segment: Segment) -> bool:
         # Always: an instance that waits for another must not hold up the watermark that the other one's results need.
         return True
-
-    def join(self, instance: int, number: int, watermark: int) -> None:
-        """Nothing is held for an instance."""
-
-    def leave(self, instance: int) -> None:
-        """Nothing is held for an instance."""
-
-    def passed(self, instance: int, number: int, watermark: int) -> None:
-        """Nothing is held for a segment."""
 
     def abort(self) -> None:
         self.turns.abort()
