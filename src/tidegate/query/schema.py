@@ -101,6 +101,8 @@ def as_schema(columns: pa.Schema | Mapping[str, pa.DataType]) -> pa.Schema:
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of ``schema`` from ``table``, cast to its types (dictionaries and large strings decoded)."""
+    if table.schema.equals(schema):
+        return table
     columns = [table.column(field.name) for field in schema]
     if all(column.type == field.type for column, field in zip(columns, schema, strict=True)):
         return pa.table(columns, schema=schema)
