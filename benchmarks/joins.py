@@ -16,14 +16,19 @@ import narwhals as nw
 import tidegate as tg
 from benchmarks.join_inputs import KEYED, LEFT, RIGHT, TRADES, Sides, batches, keyed_sides, scalejoin_sides, trade_sides
 from benchmarks.join_runs import BATCH_ROWS, Engine, Row, measure, report, run_bare_loop, run_here
+from benchmarks.loads import STEP_US, Pool
 from benchmarks.options import Options
+from benchmarks.sweep import Part, sweep_pool
+from benchmarks.workloads import short_count
 
-BAND_ROWS = 10_000
+BAND_ROWS = (1_000, 10_000)
 WINDOW = 100_000
 SKEW_WINDOW = 20_000
 SKEW_KEYS = 10_000
 EXPONENTS = (0.0, 1.0, 2.0)
 GENERATED_TRADES = 60_000
+AT_70 = Part(0.7, 50, None)
+SEARCH_SECONDS = 10.0
 
 
 def near(l: Any, r: Any) -> Any:
@@ -46,20 +51,27 @@ def scalejoin(options: Options) -> int:
         "tidegate-local": partial(_near, bands=False, instances=2),
     }
     rows = measure(sides, engines, options)
-    return report("scalejoin", sides, rows, options, ["tidegate-local/bare-loop", "tidegate-local-1/bare-loop"])
+    ratios = ["tidegate-local/bare-loop", "tidegate-local-1/bare-loop"]
+    return report("scalejoin", sides, rows, options, ratios, figures=_under_load(sides, rows[-1], options))
 
 
 def bandjoin(options: Options) -> int:
-    """The same with and without sorting, a window of 100,000 tuples a side."""
+    """The same with and without sorting, a window of 100,000 tuples a side, in batches of two sizes."""
     tuples = options.tuples or 2 * WINDOW
     sides = scalejoin_sides(tuples, min(WINDOW, tuples // 2), options.seed)
     engines: dict[str, Engine] = {
-        "tidegate-local (all pairs)": partial(_near, bands=False, instances=2, rows=BAND_ROWS),
-        "tidegate-local-1": partial(_near, bands=True, instances=1, rows=BAND_ROWS),
-        "tidegate-local": partial(_near, bands=True, instances=2, rows=BAND_ROWS),
+        f"{name}@{short_count(rows)}": partial(_near, bands=bands, instances=instances, rows=rows)
+        for rows in BAND_ROWS
+        for name, bands, instances in (
+            ("tidegate-local (all pairs)", False, 2),
+            ("tidegate-local-1", True, 1),
+            ("tidegate-local", True, 2),
+        )
     }
     rows = measure(sides, engines, options)
-    return report("bandjoin", sides, rows, options, ["tidegate-local/tidegate-local (all pairs)"])
+    batches = [short_count(each) for each in BAND_ROWS]
+    ratios = [f"tidegate-local@{each}/tidegate-local (all pairs)@{each}" for each in batches]
+    return report("bandjoin", sides, rows, options, ratios)
 
 
 def skew(options: Options) -> int:
@@ -88,6 +100,23 @@ def hedge(options: Options) -> int:
     }
     rows = measure(sides, engines, options)
     return report("hedge", sides, rows, options, ["tidegate-local/bare-loop", "tidegate-local-1/bare-loop"])
+
+
+def _under_load(sides: Sides, row: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The highest rate that two instances sustain with full windows, and how late results are at 70 % of it.
+
+    The search begins near what the run as fast as it goes has shown: a tuple meets the other side's window once.
+    """
+    parts = tuple(side.combine_chunks().to_batches()[0] for side in (sides.left, sides.right))
+
+    def query(left: tg.Stream, right: tg.Stream) -> tg.Stream:
+        return left.join(right, within=2 * STEP_US * sides.window, where=near, bands=False)
+
+    pool = Pool(parts, query, fill=2 * sides.window)
+    guess = row["comparisons_per_second"] / sides.window
+    found = sweep_pool("scalejoin", pool, 2, options, AT_70, guess, SEARCH_SECONDS)
+    below = found["at_share"]
+    return {"under_load": found, **({} if below is None else {"p99_ms": below["p99_ms"]})}
 
 
 def _near_query(sides: Sides, bands: bool, rows: int = BATCH_ROWS) -> tg.Stream:

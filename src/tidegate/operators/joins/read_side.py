@@ -114,7 +114,7 @@ class ReadSide:
                 f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.time}'; filter them out "
                 "before the join"
             )
-        return np.array(column.cast(pa.int64()), np.int64)
+        return np.array(column.view(pa.int64()))
 
     def _key(self, array: pa.Array) -> Array:
         """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""

@@ -90,6 +90,7 @@ class Items:
         return batch, self._place(batch)
 
     def _place(self, batch: pa.RecordBatch) -> Place:
+        """Where the rows of the next batch stand among all that were given."""
         place = Place(None, "row", self._given)
         self._given += batch.num_rows
         return place
