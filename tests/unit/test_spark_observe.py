@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.errors import UnsupportedError
 from tidegate.runtime.spark import observe
-from tidegate.runtime.spark.batch_cost import BatchCost
+from tidegate.runtime.spark.batch_cost import BatchCost, Price
 from tidegate.runtime.spark.batches import Batch, batch_of, ran
 from tidegate.runtime.spark.executors import Executor, Pace, context_of, refusal
 from tidegate.runtime.spark.observe import (
@@ -181,12 +181,11 @@ def test_what_batches_cost_is_told_apart_by_their_sizes() -> None:
     cost = BatchCost()
     for _ in range(3):
         cost.see(4, 4 * 60, 4 * (0.5 + 60 / 400))
-    assert cost.row_seconds is None, "batches of one size do not tell"
-    cost.see(1, 560, 0.5 + 560 / 400)
-    assert cost.row_seconds == pytest.approx(1 / 400)
+    assert cost.price is None, "batches of one size do not tell"
     for _ in range(1000):
         cost.see(1, 560, 0.5 + 560 / 400)
-    assert cost.row_seconds == pytest.approx(1 / 400), "small ones are remembered however long there are none"
+        assert cost.price is not None, "small ones are remembered however long there are none"
+        assert (cost.price.batch_seconds, cost.price.row_seconds) == pytest.approx((0.5, 1 / 400))
 
 
 @pytest.mark.parametrize("seen", [((100, 0.1), (1_000, 9.0)), ((100, 0.9), (1_000, 0.4))])
@@ -194,7 +193,15 @@ def test_batches_that_make_no_sense_tell_nothing(seen: tuple[tuple[int, float], 
     cost = BatchCost()
     for rows, seconds in seen:
         cost.see(1, rows, seconds)
-    assert cost.row_seconds is None
+    assert cost.price is None
+
+
+def test_larger_batches_make_their_price_rarer_and_not_free() -> None:
+    price = Price(batch_seconds=1.2, row_seconds=1 / 500)
+    assert price.work_seconds(0, 3.0) == pytest.approx(1.2), "one batch of the longest"
+    assert price.work_seconds(480, 1.0) == pytest.approx(0.96 + 0.4), (
+        "more than one executor, though rows alone are less"
+    )
 
 
 class Told:

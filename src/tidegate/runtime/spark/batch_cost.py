@@ -16,17 +16,33 @@ DIFFERENT = 2.0
 """How many times the rows of the smallest batches the largest must have before anything is told apart."""
 
 
+LONGEST_SECONDS = 3.0
+"""How long batches may get under load before their rows are late; their price is paid at least that often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Seconds in tasks that any batch takes, and that each of its rows takes."""
+
+    batch_seconds: float
+    row_seconds: float
+
+    def work_seconds(self, rows: float, seconds: float) -> float:
+        """The work of so many rows in so long a time, in batches as long as they may get."""
+        return rows * self.row_seconds + self.batch_seconds * seconds / LONGEST_SECONDS
+
+
 @dataclass(slots=True)
 class BatchCost:
     """Follows the seconds in tasks of batches by their size; sizes that were seen once are not forgotten.
 
     >>> cost = BatchCost()
     >>> cost.see(batches=1, rows=100, task_seconds=0.6)
-    >>> cost.row_seconds is None
+    >>> cost.price is None
     True
     >>> cost.see(batches=2, rows=2000, task_seconds=4.8)
-    >>> round(cost.row_seconds, 6)
-    0.002
+    >>> round(cost.price.batch_seconds, 6), round(cost.price.row_seconds, 6)
+    (0.4, 0.002)
     """
 
     _by_size: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -42,10 +58,10 @@ class BatchCost:
         self._by_size[place] = size, seconds
 
     @property
-    def row_seconds(self) -> float | None:
-        """Seconds in tasks that one more row takes; None as long as batches do not tell it from their own price.
+    def price(self) -> Price | None:
+        """What batches and rows take; None as long as they cannot be told apart.
 
-        The slope of a straight line by least squares, of relative errors: small batches count as much as large ones.
+        A straight line by least squares, of relative errors: small batches count as much as large ones.
         """
         seen = [(size, seconds, 1 / seconds**2) for size, seconds in self._by_size.values()]
         if not seen or max(seen)[0] < DIFFERENT * min(seen)[0]:
@@ -56,4 +72,4 @@ class BatchCost:
         across = sum(weight * (size - middle) ** 2 for size, _, weight in seen)
         slope = sum(weight * (size - middle) * (seconds - mean) for size, seconds, weight in seen) / across
         # A batch without rows cannot take less than no time, nor can more rows take less.
-        return slope if 0 < slope <= mean / middle else None
+        return Price(mean - slope * middle, slope) if 0 < slope <= mean / middle else None

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidegate.control.events import Notice
 from tidegate.control.look import Look
 from tidegate.control.observation import Observation
-from tidegate.runtime.spark.batch_cost import BatchCost
+from tidegate.runtime.spark.batch_cost import BatchCost, Price
 from tidegate.runtime.spark.batches import Batch, BatchReader, CellTold
 from tidegate.runtime.spark.executors import Executor, Executors, Pace, pace_of
 
@@ -89,8 +89,8 @@ class SparkObserver:
         told = self.backlog() if self.backlog is not None else None
         span = (self._end, end)
         self._learn(self._start, until)
-        each = self._cost.row_seconds
-        seen = observed(self._gathered, self._since, self._pace, self._start, until, span, told, self._left, each)
+        price = self._cost.price
+        seen = observed(self._gathered, self._since, self._pace, self._start, until, span, told, self._left, price)
         self._since = self._gathered[-1].began_at if self._gathered else end
         self._start, self._end, self._gathered, self._left = until, end, [], seen.backlog
         self._last = None
@@ -145,13 +145,13 @@ def observed(
     span: tuple[float, float],
     told_left: float | None = None,
     left_before: float | None = None,
-    row_seconds: float | None = None,
+    price: Price | None = None,
 ) -> Observation:
     """The observation of one period, in which these batches ended; rates are over its span, busy shares between readings.
 
     Where each batch takes all there is, what they took had come since ``since``, when the one before them began. Elsewhere
     what was offered is known only with what is left: what the sources report, or what ``told_left`` says. Where it is
-    known that a row takes ``row_seconds`` in tasks, the rest of their time was the price of batches, and no work.
+    known what batches and rows take, small batches count as work only as far as larger ones would not do away with them.
     """
     period = span[1] - span[0]
     rows = sum(batch.rows for batch in batches)
@@ -174,7 +174,9 @@ def observed(
         demand=offered,
         backlog=left,
         congestion=congestion(batches, pace, period),
-        busy=busy(start, end, None if row_seconds is None else rows * row_seconds, beside_tasks(batches)),
+        busy=busy(
+            start, end, None if price is None else price.work_seconds(rows, end.at - start.at), beside_tasks(batches)
+        ),
         watermark_lag_seconds=batches[-1].lag_seconds if batches else None,
         latency_seconds=latency_seconds(batches, since, pace),
     )
