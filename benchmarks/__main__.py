@@ -46,7 +46,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     )
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="measured runs of each engine (default: 3)")
     parser.add_argument("--engines", metavar="A,B", help="engines to run (default: all that are installed)")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="real tweets: FOLDER/tweets_congress/*.json")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="real input: tweets_congress/*.json, stocks_lean_tick/*_trade.zip"
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of a generated input (default: 1)")
     parser.add_argument(
         "--tuples-per-second", type=int, default=1_000, metavar="N",
@@ -58,11 +60,11 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     parser.add_argument("--seconds", type=float, metavar="S", help="length of a soak (default: 600)")
     parser.add_argument("--of", metavar="A,B", help="sweep: the workloads it runs (default: keyed)")
     parser.add_argument(
-        "--span-seconds", type=float, default=60.0, metavar="S",
-        help="sweep: how long each rate is measured after a warm-up of a fifth of it (default: 60)",
+        "--span-seconds", type=float, metavar="S",
+        help="how long a rate is offered after a warm-up of a fifth of it (default: sweep 60; scalejoin 10, then 60)",
     )  # fmt: skip
     parser.add_argument(
-        "--tick-ms", type=float, default=1.0, metavar="MS", help="sweep: how often tuples are due (default: 1)"
+        "--tick-ms", type=float, default=1.0, metavar="MS", help="how often tuples are due under load (default: 1)"
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NAME.json goes (default: benchmarks/results)")
     given = vars(parser.parse_args(arguments))

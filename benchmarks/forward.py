@@ -16,7 +16,7 @@ from benchmarks.loads import Pool
 from benchmarks.machine import describe
 from benchmarks.options import Options
 from benchmarks.report import write_json
-from benchmarks.sweep import sweep_pool
+from benchmarks.sweep import SPAN_SECONDS, sweep_pool
 from benchmarks.workloads import WINDOWED
 from tidegate.query.column_form import Contributions
 from tidegate.query.tuple_form import Updated
@@ -26,12 +26,12 @@ INSTANCES = (1, 2, 4, 8)
 
 def run(options: Options) -> int:
     """Sweep each number of instances; 1 if one of them sustained no rate at all."""
-    tweets = Pool.of(WINDOWED["wordcount"], options.seed).rows
+    tweets = Pool.of(WINDOWED["wordcount"], options.seed).inputs
     swept = []
     for instances in INSTANCES:
-        pool = Pool(tweets, forward_to(instances), inputs=2)
+        pool = Pool(2 * tweets, forward_to(instances))
         swept.append({"copies": instances, **sweep_pool(f"forward-{instances}", pool, instances, options)})
-    content = {"workload": "forward", "input": {"seed": options.seed, "span_s": options.span_seconds}}
+    content = {"workload": "forward", "input": {"seed": options.seed, "span_s": options.span_seconds or SPAN_SECONDS}}
     path = options.out / "forward.json"
     write_json(path, {**content, "machine": describe(), "rows": swept, "ratios": {}})
     print(f"\nwritten to {path}")

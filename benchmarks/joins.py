@@ -1,66 +1,34 @@
-"""Joins in this process: comparisons a second against the bare loop, sorting for bands, and skewed keys.
+"""Joins in this process: comparisons a second against the bare loop, sorting for bands, skewed keys, and trades.
 
 ``scalejoin`` is the benchmark of STRETCH §8.3 with the recognition of bands off: every pair that is near in time is
 compared, the window full and sliding. The peer, `bare-loop`, is the same compiled loop over the same blocks on one thread,
-with nothing around it. ``bandjoin`` is the same with recognition on. ``skew`` joins under Zipf's keys.
+with nothing around it. ``bandjoin`` is the same with recognition on. ``skew`` joins under Zipf's keys. ``hedge`` is the
+experiment of STRETCH §8.6: trades joined with themselves.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
+import narwhals as nw
 
 import tidegate as tg
-from benchmarks.join_inputs import KEYED, LEFT, RIGHT, Sides, batches, keyed_sides, scalejoin_sides
-from benchmarks.ladder import held_against
-from benchmarks.ladder import table as ladder_table
-from benchmarks.machine import describe
+from benchmarks.join_inputs import KEYED, LEFT, RIGHT, TRADES, Sides, batches, keyed_sides, scalejoin_sides, trade_sides
+from benchmarks.join_runs import BATCH_ROWS, Engine, Row, measure, report, run_bare_loop, run_here
+from benchmarks.loads import STEP_US, Pool
 from benchmarks.options import Options
-from benchmarks.report import write_json
-from tidegate.operators.joins.loop_source import LoopShape, loop_source
-from tidegate.operators.joins.try_pairs import BLOCK, BUFFER
-from tidegate.operators.kernels.pairs import compiled
-from tidegate.query.nodes import Join
+from benchmarks.sweep import Part, sweep_pool
+from benchmarks.workloads import short_count
 
-BATCH_ROWS = 1_000
-BAND_ROWS = 10_000
+BAND_ROWS = (1_000, 10_000)
 WINDOW = 100_000
 SKEW_WINDOW = 20_000
 SKEW_KEYS = 10_000
 EXPONENTS = (0.0, 1.0, 2.0)
-
-
-@dataclass(slots=True)
-class Row:
-    """One engine: its runs, in seconds, and what they did."""
-
-    engine: str
-    tuples: int
-    comparisons: int
-    seed: int
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-    output_rows: int = -1
-    state_bytes: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        rates = sorted(self.comparisons / each for each in self.seconds)
-        return {
-            "engine": self.engine,
-            "tuples_per_second": round(self.tuples / statistics.median(self.seconds)),
-            "comparisons_per_second": round(statistics.median(rates)),
-            "spread": [round(rates[0]), round(rates[-1])],
-            "comparisons_per_cpu_second": round(self.comparisons / statistics.median(self.cpu_seconds)),
-            "output_rows": self.output_rows,
-            "state_bytes": self.state_bytes,
-        }
+GENERATED_TRADES = 60_000
+AT_70 = Part(0.7, 50, None)
+SEARCH_SECONDS = 10.0
 
 
 def near(l: Any, r: Any) -> Any:
@@ -68,28 +36,42 @@ def near(l: Any, r: Any) -> Any:
     return (abs(l.x - r.a) <= 10) & (abs(l.y - r.b) <= 10)
 
 
+def hedges(l: Any, r: Any) -> Any:
+    """Another company moved as much the other way. The paper's predicate has no upper bound: half of all pairs fit."""
+    return (l.id != r.id) & (r.nd / l.nd >= -1.05) & (r.nd / l.nd <= -0.95)
+
+
 def scalejoin(options: Options) -> int:
     """All pairs, with one and two instances, against the bare loop."""
     tuples = options.tuples or 2 * WINDOW
     sides = scalejoin_sides(tuples, min(WINDOW, tuples // 2), options.seed)
-    engines = {
-        "bare-loop": _bare_loop,
+    engines: dict[str, Engine] = {
+        "bare-loop": lambda given, row: run_bare_loop(_near_query(given, bands=False), given, row),
         "tidegate-local-1": partial(_near, bands=False, instances=1),
         "tidegate-local": partial(_near, bands=False, instances=2),
     }
-    return _report("scalejoin", sides, engines, options, ["tidegate-local/bare-loop", "tidegate-local-1/bare-loop"])
+    rows = measure(sides, engines, options)
+    ratios = ["tidegate-local/bare-loop", "tidegate-local-1/bare-loop"]
+    return report("scalejoin", sides, rows, options, ratios, figures=_under_load(sides, rows[-1], options))
 
 
 def bandjoin(options: Options) -> int:
-    """The same with and without sorting, a window of 100,000 tuples a side."""
+    """The same with and without sorting, a window of 100,000 tuples a side, in batches of two sizes."""
     tuples = options.tuples or 2 * WINDOW
     sides = scalejoin_sides(tuples, min(WINDOW, tuples // 2), options.seed)
-    engines = {
-        "tidegate-local (all pairs)": partial(_near, bands=False, instances=2, rows=BAND_ROWS),
-        "tidegate-local-1": partial(_near, bands=True, instances=1, rows=BAND_ROWS),
-        "tidegate-local": partial(_near, bands=True, instances=2, rows=BAND_ROWS),
+    engines: dict[str, Engine] = {
+        f"{name}@{short_count(rows)}": partial(_near, bands=bands, instances=instances, rows=rows)
+        for rows in BAND_ROWS
+        for name, bands, instances in (
+            ("tidegate-local (all pairs)", False, 2),
+            ("tidegate-local-1", True, 1),
+            ("tidegate-local", True, 2),
+        )
     }
-    return _report("bandjoin", sides, engines, options, ["tidegate-local/tidegate-local (all pairs)"])
+    rows = measure(sides, engines, options)
+    batches = [short_count(each) for each in BAND_ROWS]
+    ratios = [f"tidegate-local@{each}/tidegate-local (all pairs)@{each}" for each in batches]
+    return report("bandjoin", sides, rows, options, ratios)
 
 
 def skew(options: Options) -> int:
@@ -98,13 +80,43 @@ def skew(options: Options) -> int:
     worst = 0
     sides = keyed_sides(tuples, tuples // 3, SKEW_KEYS, 0.0, options.seed)
     for kind in ("on", "theta"):
-        engines = {
+        engines: dict[str, Engine] = {
             f"tidegate-local {kind} {exponent:g}": partial(_keyed, exponent=exponent, kind=kind)
             for exponent in EXPONENTS
         }
         names = list(engines)
-        worst |= _report(f"skew-{kind}", sides, engines, options, [f"{names[-1]}/{names[0]}"], same=False)
+        rows = measure(sides, engines, options)
+        worst |= report(f"skew-{kind}", sides, rows, options, [f"{names[-1]}/{names[0]}"], same=False)
     return worst
+
+
+def hedge(options: Options) -> int:
+    """Trades that hedge each other within 30 seconds, with one and two instances, against the bare loop."""
+    sides = trade_sides(options.data, options.tuples or (None if options.data else GENERATED_TRADES), options.seed)
+    engines: dict[str, Engine] = {
+        "bare-loop": lambda given, row: run_bare_loop(_hedge_query(given), given, row),
+        "tidegate-local-1": lambda given, row: run_here(_hedge_query(given), row, 1),
+        "tidegate-local": lambda given, row: run_here(_hedge_query(given), row, 2),
+    }
+    rows = measure(sides, engines, options)
+    return report("hedge", sides, rows, options, ["tidegate-local/bare-loop", "tidegate-local-1/bare-loop"])
+
+
+def _under_load(sides: Sides, row: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The highest rate that two instances sustain with full windows, and how late results are at 70 % of it.
+
+    The search begins near what the run as fast as it goes has shown: a tuple meets the other side's window once.
+    """
+    parts = tuple(side.combine_chunks().to_batches()[0] for side in (sides.left, sides.right))
+
+    def query(left: tg.Stream, right: tg.Stream) -> tg.Stream:
+        return left.join(right, within=2 * STEP_US * sides.window, where=near, bands=False)
+
+    pool = Pool(parts, query, fill=2 * sides.window)
+    guess = row["comparisons_per_second"] / sides.window
+    found = sweep_pool("scalejoin", pool, 2, options, AT_70, guess, SEARCH_SECONDS)
+    below = found["at_share"]
+    return {"under_load": found, **({} if below is None else {"p99_ms": below["p99_ms"]})}
 
 
 def _near_query(sides: Sides, bands: bool, rows: int = BATCH_ROWS) -> tg.Stream:
@@ -123,102 +135,20 @@ def _keyed_query(sides: Sides, kind: str) -> tg.Stream:
     )
 
 
+def _hedge_query(sides: Sides) -> tg.Stream:
+    """A stream joined with itself; ``nd`` is the distance of a price from the company's average."""
+    trades = tg.stream(list(batches(sides.left.select(TRADES.names), BATCH_ROWS)), time="ts", schema=TRADES)
+    moves = trades.with_columns(nd=(nw.col("price") - nw.col("average")) / nw.col("average"))
+    pairs = moves.select("ts", "id", "price", "nd").join(
+        moves.select("ts", "id", "price", "nd"), within=sides.within_us, where=hedges
+    )
+    return pairs.select("ts", "id", "price", "id_right", "price_right")
+
+
 def _near(sides: Sides, row: Row, bands: bool, instances: int, rows: int = BATCH_ROWS) -> None:
-    _local(_near_query(sides, bands, rows), row, instances, 2 * rows)
+    run_here(_near_query(sides, bands, rows), row, instances, 2 * rows)
 
 
 def _keyed(sides: Sides, row: Row, exponent: float, kind: str) -> None:
     made = keyed_sides(sides.left.num_rows, sides.window, SKEW_KEYS, exponent, row.seed)
-    _local(_keyed_query(made, kind), row, 2)
-
-
-def _local(query: tg.Stream, row: Row, instances: int, segment_rows: int = 2 * BATCH_ROWS) -> None:
-    """One run in this process."""
-    rows = 0
-
-    def note(table: pa.Table) -> None:
-        nonlocal rows
-        rows += table.num_rows
-
-    began, began_cpu = time.perf_counter(), time.process_time()
-    job = tg.start(query, to=note, instances=instances, segment_rows=segment_rows)
-    held = 0
-    while not job.wait(0.05):
-        held = max(held, job.state_bytes)
-    row.seconds.append(time.perf_counter() - began)
-    row.cpu_seconds.append(time.process_time() - began_cpu)
-    row.output_rows, row.state_bytes = rows, held
-
-
-def _bare_loop(sides: Sides, row: Row) -> None:
-    """The loop alone: blocks of the window against batches of new tuples, positions noted and nothing else."""
-    node = _near_query(sides, bands=False).node
-    assert isinstance(node, Join) and node.where is not None and node.where.tree is not None
-    loops = [compiled(loop_source(LoopShape(node.where.tree, side, 0, False, False))) for side in (0, 1)]
-    times = [np.array(side.column("ts").cast(pa.int64())) for side in (sides.left, sides.right)]
-    columns = [
-        [np.array(sides.left.column(name)) for name in ("x", "y")],
-        [np.array(sides.right.column(name)) for name in ("a", "b")],
-    ]
-    out = np.empty(BUFFER, np.int64), np.empty(BUFFER, np.int64)
-    found = 0
-    began, began_cpu = time.perf_counter(), time.process_time()
-    for first in range(0, len(times[0]), BATCH_ROWS):
-        stop = min(first + BATCH_ROWS, len(times[0]))
-        for side, end in ((0, stop), (1, first)):
-            new, stored = slice(first, stop), times[1 - side][:end]
-            lows = np.searchsorted(stored, times[side][new] - sides.within_us, "left")
-            highs = np.searchsorted(stored, times[side][new] + sides.within_us, "right")
-            starts = np.arange(int(lows.min()) // BLOCK * BLOCK, max(end, 1), BLOCK)
-            at = np.zeros(3, np.int64)
-            while at[0] < len(starts):
-                mine = [column[new] for column in columns[side]]
-                found += loops[side](lows, highs, starts, starts + BLOCK, at, *out, *mine, *columns[1 - side])
-    row.seconds.append(time.perf_counter() - began)
-    row.cpu_seconds.append(time.process_time() - began_cpu)
-    row.output_rows = found
-
-
-def _report(
-    name: str,
-    sides: Sides,
-    engines: dict[str, Callable[[Sides, Row], None]],
-    options: Options,
-    ratios: list[str],
-    same: bool = True,
-) -> int:
-    """Warm up, run the engines in turns, print and write what they did; 1 if they found different pairs."""
-    comparisons = sides.near_pairs
-    made = {engine: Row(engine, sides.tuples, comparisons, options.seed) for engine in engines}
-    few = sides.few(4 * BATCH_ROWS)
-    for engine, run in engines.items():
-        run(few, Row(engine, few.tuples, 1, options.seed))
-    for _ in range(options.runs):
-        for engine, run in engines.items():
-            run(sides, made[engine])
-    rows = [row.as_json() for row in made.values()]
-    print(f"{name}: {sides.tuples:,} tuples, {sides.window:,} a side in the window, {comparisons:,} pairs near in time")
-    for row in rows:
-        spread = " – ".join(f"{each / 1e9:.2f}" for each in row["spread"])
-        print(
-            f"{row['engine']:>28}  {row['comparisons_per_second'] / 1e9:8.2f} G comparisons/s  ({spread})  "
-            f"{row['comparisons_per_cpu_second'] / 1e9:6.2f} G per CPU second  "
-            f"{row['tuples_per_second']:>10,} tuples/s  {row['output_rows']:>9,} pairs  {row['state_bytes'] / 1e6:6.1f} MB"
-        )
-    rates = {row["engine"]: row["comparisons_per_second"] for row in rows}
-    found = {each: round(rates[each.split("/")[0]] / rates[each.split("/")[1]], 3) for each in ratios}
-    for ratio, value in found.items():
-        print(f"{ratio} = {value:.2f}")
-    rungs = held_against(name, [], found)
-    print(ladder_table(rungs))
-    path = options.out / f"{name}.json"
-    content = {"workload": name, "input": {"tuples": sides.tuples, "window": sides.window, "seed": options.seed}}
-    write_json(
-        path,
-        {**content, "machine": describe(), "rows": rows, "ratios": found, "ladder": [rung.as_json() for rung in rungs]},
-    )
-    print(f"written to {path}\n")
-    if same and len({row["output_rows"] for row in rows}) > 1:
-        print("FAILED: the engines found different pairs")
-        return 1
-    return 0
+    run_here(_keyed_query(made, kind), row, 2)

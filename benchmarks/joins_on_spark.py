@@ -31,6 +31,8 @@ from benchmarks.engines.spark_streaming import NO_CHILD_PROCESSES, PRIMER, ROCKS
 from benchmarks.engines.tidegate_spark import SETTINGS
 from benchmarks.join_inputs import Sides, keyed_sides, scalejoin_sides
 from benchmarks.joins import near
+from benchmarks.ladder import held_against
+from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
 from benchmarks.measure import say
 from benchmarks.options import Options
@@ -93,8 +95,8 @@ def scalejoin(options: Options) -> int:
     ]
     same = _measure(rows, options)
     ratios = {
-        "tidegate-spark/spark, comparisons a second, each on its own input": round(rows[2].rate / rows[0].rate, 1),
-        "tidegate-spark/spark, on the same input": round(rows[1].rate / rows[0].rate, 2),
+        "tidegate-spark/spark": round(rows[2].rate / rows[0].rate, 1),
+        "tidegate-spark, the same input/spark": round(rows[1].rate / rows[0].rate, 2),
     }
     return _report("scalejoin-spark", rows, ratios, options, same and rows[0].output_rows == rows[1].output_rows)
 
@@ -110,6 +112,7 @@ def equijoin(options: Options) -> int:
     ]
     same = _measure(rows, options)
     ratios = {f"tidegate-spark/{row.engine}": round(rows[2].rate / row.rate, 2) for row in rows[:2]}
+    ratios["tidegate-spark/spark"] = min(ratios.values())
     return _report("equijoin", rows, ratios, options, same and len({row.output_rows for row in rows}) == 1)
 
 
@@ -243,8 +246,11 @@ def _report(name: str, rows: list[Row], ratios: dict[str, float], options: Optio
         )
     for ratio, value in ratios.items():
         print(f"{ratio} = {value}")
+    rungs = held_against(name, [], ratios)
+    print(ladder_table(rungs))
     path = options.out / f"{name}.json"
-    write_json(path, {"workload": name, "seed": options.seed, "machine": describe(), "rows": made, "ratios": ratios})
+    figures = {"rows": made, "ratios": ratios, "ladder": [rung.as_json() for rung in rungs]}
+    write_json(path, {"workload": name, "seed": options.seed, "machine": describe(), **figures})
     print(f"written to {path}")
     if not same:
         print("FAILED: the engines found different pairs")

@@ -87,7 +87,21 @@ GOALS = (
     Goal("wordcount", "two instances against one", _ratio(f"{LOCAL}/{ONE_INSTANCE}"), 1.6),
     Goal("wordcount", "peak memory in process", _peak_mb, 600, 300, "MB", "less"),
     Goal("scalejoin", "all pairs, two instances against the bare loop", _ratio(f"{LOCAL}/bare-loop"), 1.2, 1.6),
-    Goal("bandjoin", "by sorting against all pairs", _ratio(f"{LOCAL}/{LOCAL} (all pairs)"), 5),
+    Goal("scalejoin", "p99 latency at 70 % of the sustainable rate", _ratio("p99_ms"), 50, None, "ms", "less"),
+    Goal(
+        "scalejoin-spark",
+        "all pairs on Spark against native Spark, constant key",
+        _ratio(f"{ON_SPARK}/spark"),
+        100,
+        1_000,
+    ),
+    Goal("equijoin", "by key on Spark against native Spark at its best", _ratio(f"{ON_SPARK}/spark"), 1.5),
+    *(
+        Goal(
+            "bandjoin", f"by sorting against all pairs @{each}", _ratio(f"{LOCAL}@{each}/{LOCAL} (all pairs)@{each}"), 5
+        )
+        for each in ("1k", "10k")
+    ),
     Goal("skew-theta", "all pairs, exponent 2 against 0", _ratio(f"{LOCAL} theta 2/{LOCAL} theta 0"), 0.8),
 )
 

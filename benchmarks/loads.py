@@ -28,32 +28,33 @@ STEP_US = 1_000_000 // TUPLES_PER_EVENT_SECOND
 class Pool:
     """Tuples to draw from over and over, made before the clock starts; only their times are made when they are due.
 
-    ``build`` makes the query of as many streams as there are ``inputs``; tuples are dealt to them in turn.
+    ``inputs`` holds the tuples of each input; they are due in turn, one of each. ``build`` makes the query of as many
+    streams. After ``fill`` tuples its windows are full, and what it does for a tuple does not grow any more.
     """
 
-    rows: pa.RecordBatch
+    inputs: tuple[pa.RecordBatch, ...]
     build: Callable[..., tg.Stream]
-    inputs: int = 1
+    fill: int = 0
 
     @classmethod
     def of(cls, workload: Workload, seed: int) -> Pool:
         data = prepare(InputSpec(workload.input_kind, POOL, seed, TUPLES_PER_EVENT_SECOND), CACHE)
         names = list(columns_read(workload))
         table = pa.concat_tables([pq.read_table(file, columns=names) for file in data.files])
-        return cls(table.combine_chunks().to_batches()[0], lambda stream: query_of(stream, workload))
+        return cls((table.combine_chunks().to_batches()[0],), lambda stream: query_of(stream, workload))
 
     def batch(self, first: int, rows: int, part: int = 0) -> pa.RecordBatch:
         """The tuples of an input from number `first` on, at most until the pool begins anew."""
-        at = first % self.rows.num_rows
-        drawn = self.rows.slice(at, rows)
-        times = START_US + ((first + np.arange(drawn.num_rows)) * self.inputs + part) * STEP_US
-        ts = pa.array(times).cast(self.rows.schema.field("ts").type)
-        return pa.RecordBatch.from_arrays([ts, *drawn.columns[1:]], schema=self.rows.schema)
+        held = self.inputs[part]
+        drawn = held.slice(first % held.num_rows, rows)
+        times = START_US + ((first + np.arange(drawn.num_rows)) * len(self.inputs) + part) * STEP_US
+        ts = pa.array(times).view(held.schema.field("ts").type)
+        return pa.RecordBatch.from_arrays([ts, *drawn.columns[1:]], schema=held.schema)
 
     def query(self, *origins: object) -> tg.Stream:
-        named = enumerate(origins, start=1)
+        both = enumerate(zip(origins, self.inputs, strict=True), start=1)
         return self.build(
-            *(tg.stream(origin, time="ts", schema=self.rows.schema, name=f"input {at}") for at, origin in named)
+            *(tg.stream(origin, time="ts", schema=rows.schema, name=f"input {at}") for at, (origin, rows) in both)
         )
 
 
@@ -68,7 +69,7 @@ class Load:
 
     def origins(self) -> list[Paced]:
         """One for each input of the pool's query."""
-        return [Paced(self._batches(part)) for part in range(self.pool.inputs)]
+        return [Paced(self._batches(part)) for part in range(len(self.pool.inputs))]
 
     def due(self, now: float) -> float:
         """How many tuples are due by now."""
@@ -78,7 +79,7 @@ class Load:
         self.began = time.monotonic()
         first = 0
         for tick in itertools.count():
-            until = round((tick + 1) * self.tuples_per_second / self.ticks_per_second / self.pool.inputs)
+            until = round((tick + 1) * self.tuples_per_second / self.ticks_per_second / len(self.pool.inputs))
             while first < until:
                 batch = self.pool.batch(first, until - first, part)
                 yield tick / self.ticks_per_second, batch

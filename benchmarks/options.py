@@ -28,7 +28,7 @@ class Options:
     driver_memory_gb: int | None = None
     seconds: float | None = None
     of: tuple[str, ...] | None = None
-    span_seconds: float = 60.0
+    span_seconds: float | None = None
     tick_ms: float = 1.0
     out: Path = RESULTS
 
@@ -40,7 +40,7 @@ class Options:
         for name in self.of or ():
             if name not in WINDOWED:
                 raise ValueError(f"--of names workloads, not {name!r}; valid are: {', '.join(WINDOWED)}")
-        if self.span_seconds < 1:
+        if self.span_seconds is not None and self.span_seconds < 1:
             raise ValueError(f"--span-seconds must be at least 1, not {self.span_seconds:g}")
         if not 0.1 <= self.tick_ms <= 1_000:
             raise ValueError(f"--tick-ms must be from 0.1 to 1000, not {self.tick_ms:g}")

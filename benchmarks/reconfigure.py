@@ -31,7 +31,6 @@ BATCHES_PER_SECOND = 1_000
 PAUSE_SECONDS = 0.005
 SPAN_SECONDS = 3.0
 """How long each rate is offered in the search for the highest."""
-LIMIT_MS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def sustained(pool: Pool) -> float:
     tried: list[tuple[float, bool]] = []
     guess = capacity(pool, BATCHES_PER_SECOND, 2)
     while (rate := next_rate(tried, guess / 2)) is not None:
-        tried.append((rate, probe(pool, rate, BATCHES_PER_SECOND, 2, SPAN_SECONDS).sustained(LIMIT_MS)))
+        tried.append((rate, probe(pool, rate, BATCHES_PER_SECOND, 2, SPAN_SECONDS).sustained))
     found = highest(tried)
     if found is None:
         raise SystemExit(f"no rate from {min(rate for rate, _ in tried):,.0f} tuples/s on is sustained on this machine")

@@ -109,6 +109,7 @@ _JOINS = (
     ),
     Benchmark("equijoin", "a join by key beside native Spark's", partial(_joins_on_spark, "equijoin")),
     Benchmark("skew", "joins in process under Zipf keys, by key and over all pairs", partial(_joins, "skew")),
+    Benchmark("hedge", "trades that hedge each other, in process, against the bare loop", partial(_joins, "hedge")),
 )
 
 _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for each in WINDOWED.values())

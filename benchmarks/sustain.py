@@ -17,11 +17,14 @@ import tidegate as tg
 from benchmarks.loads import Load, Pool
 from tidegate.runtime.local.latency import Latencies
 
+LIMIT_MS = 1_000.0
 SAMPLES_PER_SECOND = 20
 GROWTH_TOLERATED = 0.01
 """Of the offered tuples: a backlog that grows by less over the span is noise of the samples."""
 WARM_UP = 0.2
 LEAST_WARM_UP_SECONDS = 2.0
+FILL = 1.5
+"""The warm-up lasts so many times as long as filling the windows takes."""
 STEP, PRECISION, MOST_PROBES = 1.25, 0.05, 14
 
 
@@ -37,22 +40,32 @@ class Probe:
     p50_ms: float | None
     p99_ms: float | None
     max_ms: float | None
+    limit_ms: float = LIMIT_MS
 
-    def sustained(self, limit_ms: float) -> bool:
-        return self.backlog_growth <= GROWTH_TOLERATED and self.p99_ms is not None and self.p99_ms <= limit_ms
+    @property
+    def sustained(self) -> bool:
+        return self.backlog_growth <= GROWTH_TOLERATED and self.p99_ms is not None and self.p99_ms <= self.limit_ms
 
-    def as_json(self, limit_ms: float) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in self.__slots__}
         rounded = {name: None if value is None else round(value, 4) for name, value in fields.items()}
-        return {**rounded, "sustained": self.sustained(limit_ms)}
+        return {**rounded, "sustained": self.sustained}
 
 
-def probe(pool: Pool, rate: float, ticks_per_second: int, instances: int, span_seconds: float) -> Probe:
-    """Offer a rate for a warm-up and a span."""
+def probe(
+    pool: Pool,
+    rate: float,
+    ticks_per_second: int,
+    instances: int,
+    span_seconds: float,
+    limit_ms: float = LIMIT_MS,
+) -> Probe:
+    """Offer a rate for a warm-up, until windows are full at least, and a span."""
+    warm_up_seconds = max(WARM_UP * span_seconds, LEAST_WARM_UP_SECONDS, FILL * pool.fill / rate)
     load = Load(pool, rate, ticks_per_second)
     job = tg.start(pool.query(*load.origins()), to=lambda table: None, instances=instances)
     try:
-        job.wait(max(WARM_UP * span_seconds, LEAST_WARM_UP_SECONDS))
+        job.wait(warm_up_seconds)
         job.latencies = Latencies()
         samples: list[tuple[float, float]] = []
         read_before, started = job.rows, time.monotonic()
@@ -66,7 +79,7 @@ def probe(pool: Pool, rate: float, ticks_per_second: int, instances: int, span_s
     quantiles = (latencies.quantile(share) for share in (0.5, 0.99, 1.0))
     p50_ms, p99_ms, max_ms = (None if found is None else found * 1e3 for found in quantiles)
     most = max(backlog for _, backlog in samples)
-    return Probe(rate, read / seconds, growth(samples) / rate, most, p50_ms, p99_ms, max_ms)
+    return Probe(rate, read / seconds, growth(samples) / rate, most, p50_ms, p99_ms, max_ms, limit_ms)
 
 
 def growth(samples: Sequence[tuple[float, float]]) -> float:

@@ -7,6 +7,7 @@ the picture beside the figures.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,35 @@ from benchmarks.machine import describe
 from benchmarks.measure import say
 from benchmarks.options import Options
 from benchmarks.report import write_json
-from benchmarks.sustain import Probe, capacity, highest, next_rate, probe
+from benchmarks.sustain import LIMIT_MS, MOST_PROBES, PRECISION, Probe, capacity, highest, next_rate, probe
 from benchmarks.workloads import WINDOWED
 
-LIMIT_MS = 1_000.0
+SPAN_SECONDS = 60.0
 INSTANCES = 2
 FIRST_GUESS = 0.8  # of the rate when nothing is scheduled
-P99_MUST_MS, P99_AIM_MS = 10, 5
 USUAL = ("keyed",)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the highest rate at which latency is looked at, and what its 99th percentile must be there."""
+
+    share: float
+    must_ms: float
+    aim_ms: float | None
+
+    @property
+    def marks(self) -> str:
+        return f"p99 must be ≤ {self.must_ms:g} ms" + ("" if self.aim_ms is None else f", aim ≤ {self.aim_ms:g} ms")
+
+
+HALF = Part(0.5, 10, 5)
 
 
 def run(options: Options) -> int:
     """Sweep each chosen workload; 1 if one of them sustained no rate at all."""
     swept = [sweep(name, options) for name in options.of or USUAL]
-    content = {"workload": "sweep", "input": {"seed": options.seed, "span_s": options.span_seconds}}
+    content = {"workload": "sweep", "input": {"seed": options.seed, "span_s": options.span_seconds or SPAN_SECONDS}}
     path = options.out / "sweep.json"
     write_json(path, {**content, "machine": describe(), "rows": swept, "ratios": {}})
     print(f"\nwritten to {path}")
@@ -40,51 +56,75 @@ def sweep(name: str, options: Options) -> dict[str, Any]:
     return {"workload": name, **sweep_pool(name, Pool.of(WINDOWED[name], options.seed), INSTANCES, options)}
 
 
-def sweep_pool(name: str, pool: Pool, instances: int, options: Options) -> dict[str, Any]:
-    """The same of any query, with a picture of its name."""
+def sweep_pool(
+    name: str,
+    pool: Pool,
+    instances: int,
+    options: Options,
+    part: Part = HALF,
+    guess: float | None = None,
+    search_seconds: float = SPAN_SECONDS,
+) -> dict[str, Any]:
+    """The same of any query, with a picture of its name; at another part, and with a guess of the rate if there is one.
+
+    Rates are searched in spans of ``search_seconds``; if that is less than the whole span, the highest has to last for
+    the whole span too, or a lower one.
+    """
     ticks_per_second = round(1_000 / options.tick_ms)
-    guess = capacity(pool, ticks_per_second, instances)
+    span_seconds = options.span_seconds or SPAN_SECONDS
+    guess = guess or capacity(pool, ticks_per_second, instances)
     say(f"{name}: {guess:,.0f} tuples/s when nothing is scheduled; a tick every {options.tick_ms:g} ms")
     probes: list[Probe] = []
+
+    def offer(rate: float, seconds: float) -> bool:
+        # Latency that grows slowly has less time to show in a short span, so less of it is let pass.
+        limit_ms = LIMIT_MS * seconds / span_seconds
+        probes.append(probe(pool, rate, ticks_per_second, instances, seconds, limit_ms))
+        say(f"  {_line(probes[-1])}{f', for {seconds:g} s' if seconds < span_seconds else ''}")
+        return probes[-1].sustained
+
+    search_seconds = min(search_seconds, span_seconds)
     while (rate := next_rate(tried(probes), FIRST_GUESS * guess)) is not None:
-        probes.append(probe(pool, rate, ticks_per_second, instances, options.span_seconds))
-        say(f"  {_line(probes[-1])}")
+        offer(rate, search_seconds)
     found = highest(tried(probes))
-    half = None
+    while found is not None and search_seconds < span_seconds and not offer(found, span_seconds):
+        found = found / (1 + PRECISION) if len(probes) < 2 * MOST_PROBES else None
+    below = None
     if found is not None:
-        half = probe(pool, found / 2, ticks_per_second, instances, options.span_seconds)
+        below = probe(pool, part.share * found, ticks_per_second, instances, span_seconds)
         print(f"{name}: {found:,.0f} tuples/s sustained, p99 under {LIMIT_MS:,.0f} ms")
-        print(f"at half of it: {_line(half)}; p99 must be ≤ {P99_MUST_MS} ms, aim ≤ {P99_AIM_MS} ms")
+        print(f"at {part.share:.0%} of it: {_line(below)}; {part.marks}")
     else:
         print(
             f"{name}: no rate was sustained; the lowest tried is {min(rate for rate, _ in tried(probes)):,.0f} tuples/s"
         )
     picture = options.out / f"sweep-{name}.png"
-    draw(f"{name}, {instances} instances in process", probes, half, found, picture)
+    draw(f"{name}, {instances} instances in process", probes, below, found, picture)
     return {
         "engine": f"tidegate-local-{instances}" if instances != INSTANCES else "tidegate-local",
         "tick_ms": options.tick_ms,
         "tuples_per_second": None if found is None else round(found),
-        "at_half": None if half is None else half.as_json(LIMIT_MS),
-        "probes": [each.as_json(LIMIT_MS) for each in probes],
+        "share": part.share,
+        "at_share": None if below is None else below.as_json(),
+        "probes": [each.as_json() for each in probes],
         "picture": picture.name,
     }
 
 
 def tried(probes: list[Probe]) -> list[tuple[float, bool]]:
-    return [(each.tuples_per_second, each.sustained(LIMIT_MS)) for each in probes]
+    return [(each.tuples_per_second, each.sustained) for each in probes]
 
 
-def draw(title: str, probes: list[Probe], half: Probe | None, found: float | None, path: Path) -> None:
+def draw(title: str, probes: list[Probe], below: Probe | None, found: float | None, path: Path) -> None:
     """Latency and growth of the backlog over the offered rate."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    shown = sorted([*probes, *([half] if half else [])], key=lambda each: each.tuples_per_second)
+    shown = sorted([*probes, *([below] if below else [])], key=lambda each: each.tuples_per_second)
     rates = [each.tuples_per_second for each in shown]
-    colours = ["#2e8b57" if each.sustained(LIMIT_MS) else "#d1495b" for each in shown]
+    colours = ["#2e8b57" if each.sustained else "#d1495b" for each in shown]
     figure, (latency, backlog) = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6), layout="constrained")
     for label, marker, values in (
         ("p50", "v", [each.p50_ms for each in shown]),
@@ -113,7 +153,7 @@ def _line(seen: Probe) -> str:
     latency = "no result in the span"
     if seen.p50_ms is not None:
         latency = f"latency p50 {seen.p50_ms:.1f}, p99 {seen.p99_ms:.1f}, max {seen.max_ms:.1f} ms"
-    verdict = "sustained" if seen.sustained(LIMIT_MS) else "not sustained"
+    verdict = "sustained" if seen.sustained else "not sustained"
     return (
         f"{seen.tuples_per_second:,.0f} tuples/s offered, {seen.read_per_second:,.0f} read, backlog grows by "
         f"{seen.backlog_growth:.1%}, {latency}: {verdict}"

@@ -31,6 +31,14 @@ query = tg.stream({files!r}, time="time").key_by("appId").window("90 seconds", e
     flows=tg.count(), amount=tg.sum("flowAmount"))
 """
 
+JOINED = """
+import tidegate as tg
+flows = tg.stream({files!r}, time="time")
+pairs = flows.join(flows, within="20 seconds", where=lambda l, r: abs(l.flowAmount - r.flowAmount) <= 40)
+query = pairs.key_by("appId").window("90 seconds", every="60 seconds").aggregate(
+    pairs=tg.count(), amount=tg.sum("flowAmount_right"))
+"""
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
@@ -101,8 +109,10 @@ def test_an_interrupted_run_says_how_to_go_on(
 
 @pytest.mark.spark
 @pytest.mark.timeout(180)
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(file: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """A join and, after it, windows: both have state when the process is killed."""
+    file, out = str(tmp_path / "joined.py"), tmp_path / "out"
+    Path(file).write_text(JOINED.format(files=usage(tmp_path / "usage", rows=600, minutes=10, files=5)))
     command = [*COMMAND, "run", file, "--to", str(out), "--master", "local[2]", "--files-per-batch", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
         wait_for((out / "_checkpoint" / "spark" / "commits" / "0").exists, first)

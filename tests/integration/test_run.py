@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def by_app(files: Any, **options: Any) -> tg.Stream:
         .aggregate(flows=tg.count(), amount=tg.sum("flowAmount"))
         .filter(nw.col("flows") > 1)
     )
+
+
+def near_in_size(files: Any) -> tg.Stream:
+    """Flows of a stream joined with itself: about as large, within 20 seconds, and no equality."""
+    flows = tg.stream(files, time="time").select("time", "appId", "flowAmount")
+    return flows.join(flows, within="20 seconds", where=lambda l, r: abs(l.flowAmount - r.flowAmount) <= 40)
 
 
 def counts(source: Any) -> tg.Stream:
@@ -79,8 +86,11 @@ def test_a_bounded_run_hands_out_every_window(spark: Any, flows: str, tmp_path: 
         tg.run(query, to=tmp_path / "out", spark=spark, progress=False)
 
 
-def test_a_stopped_run_goes_on_where_it_was(spark: Any, flows: str, tmp_path: Path) -> None:
-    query, out = by_app(flows), tmp_path / "out"
+@pytest.mark.parametrize("build", [by_app, near_in_size])
+def test_a_stopped_run_goes_on_where_it_was(
+    spark: Any, flows: str, tmp_path: Path, build: Callable[[str], tg.Stream]
+) -> None:
+    query, out = build(flows), tmp_path / "out"
 
     def stop_soon(progress: tg.Progress) -> None:
         if progress.batch == 1:

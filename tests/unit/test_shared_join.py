@@ -11,6 +11,8 @@ import pytest
 import tidegate as tg
 from tidegate.operators.joins import row_store, text_codes
 from tidegate.operators.joins.adjacent import alike
+from tidegate.operators.joins.column_log import ColumnLog
+from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.row_store import RowStore
 from tidegate.operators.joins.shared_join import SharedJoin
 from tidegate.operators.joins.text_codes import TextCodes
@@ -97,3 +99,28 @@ def test_codes_of_texts_in_use_are_kept() -> None:
     again = codes.encode(pa.array(["a", "b", "c"]))
     assert again[:2].tolist() == first[:2].tolist()
     assert again[2] > first[3]
+
+
+@pytest.mark.parametrize("kind", JOINS)
+def test_nothing_is_held_when_the_input_has_ended(kind: str) -> None:
+    batches = [batch for number in range(20) for batch in segment(number).to_batches()]
+    stream = tg.stream(batches, time="ts", schema=SCHEMA)
+    job = tg.start(stream.join(stream, **JOINS[kind]), to=lambda table: None, instances=2)
+    job.wait()
+    assert (job.state_rows, job.state_bytes) == (0, 0)
+
+
+def test_a_log_that_was_emptied_goes_on_and_old_views_stay() -> None:
+    log = ColumnLog(0, (np.int64,))
+    values = np.arange(5_000)
+
+    def columns(first: int) -> Columns:
+        return Columns(values + first, values + first, (), (values * 2,), (np.ones(5_000, np.bool_),), False)
+
+    log.add(columns(0))
+    seen = log.view(100, 5_000)
+    log.forget(5_000)
+    assert log.nbytes == 0
+    log.add(columns(5_000))
+    assert log.view(5_000, 10_000).arrivals.tolist() == list(range(5_000, 10_000))
+    assert seen.values[0].tolist() == (values[100:] * 2).tolist()

@@ -21,7 +21,8 @@ def read_by_join(node: Join, upstream: Node, wanted: set[str]) -> set[str]:
 def cut_join(node: Join, wanted: set[str]) -> Join:
     """A join without the columns that nobody wants and its predicate does not read."""
     columns = tuple(made for made in node.columns if made.name in wanted | _read_by_expression(node))
-    kept = {node.time, "window_start", "window_end"} | {made.name for made in columns}
+    own = {node.time} if node.window is None else {node.time, "window_start", "window_end"}
+    kept = own | {made.name for made in columns}
     return replace(node, columns=columns, schema=pa.schema([field for field in node.schema if field.name in kept]))
 
 

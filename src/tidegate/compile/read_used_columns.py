@@ -1,4 +1,4 @@
-"""Pass: in process, a source hands out only the columns that some step reads."""
+"""Pass: a source hands out only the columns that some step reads."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def read_used_columns(plan: Plan) -> Plan:
         before   tweets (ts, user, lang, text) | with words = split(text) | count by each(words)
         after    tweets (ts, text) | with words = split(text) | count by each(words)
 
-    What is not read is not decoded from a parquet file, and not copied where a gate merges. A user's own function, and
-    an aggregate that orders whole tuples, read every column. On Spark, Spark does this itself.
+    What is not read is not decoded from a parquet file, not copied where a gate merges, not sent through an exchange and
+    not kept by a join. A user's own function, and an aggregate that orders whole tuples, read every column. On Spark, Spark
+    does this itself as far as an aggregate, so only queries that join are changed.
 
     >>> import pyarrow as pa
     >>> from tidegate.query.aggregates import count
@@ -45,7 +46,8 @@ def read_used_columns(plan: Plan) -> Plan:
     >>> read_used_columns(Plan(query.node, "local")).query.input.schema.names
     ['ts', 'k']
     """
-    if plan.runtime != "local":
+    joins = any(isinstance(node, Join) for node in walk(plan.query))
+    if not (plan.runtime == "local" or (plan.runtime == "spark" and joins)):
         return plan
     wanted: dict[int, set[str]] = {id(plan.query): set(plan.query.schema.names)}
     for node in reversed(list(walk(plan.query))):

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import narwhals as nw
 import pyarrow as pa
+import pytest
 
 from tidegate.compile.compiler import compile_query
 from tidegate.query.aggregates import count, last, mean, top_k
 from tidegate.query.builder import Builder, source
-from tidegate.query.nodes import sources
+from tidegate.query.nodes import Join, sources, walk
 
 WIDE = {name: pa.int64() for name in "abcdef"}
 
@@ -57,3 +58,26 @@ def test_a_stream_that_is_read_twice_has_what_both_sides_read() -> None:
     other = wide("other").with_columns(c=nw.col("d"))
     query = stream.filter(nw.col("b") > 1).union(other).key_by("c").window("1 minute").aggregate(n=count())
     assert read(query) == [["ts", "b", "c"], ["ts", "d"]]
+
+
+def test_a_join_keeps_what_is_read_after_it_and_by_its_predicate() -> None:
+    near = wide("left").join(wide("right"), on="a", within="1 minute", where=lambda l, r: l.b < r.c)
+    query = near.filter(nw.col("d_right") > 1).key_by("e").window("1 minute").aggregate(n=count())
+    for runtime in ("local", "spark"):
+        assert read(query, runtime) == [["ts", "a", "b", "e"], ["ts", "a", "c", "d"]]
+        join = next(node for node in walk(compile_query(query.node, runtime).query) if isinstance(node, Join))
+        assert join.schema.names == ["ts", "e", "d_right"]
+
+
+def test_a_join_with_results_of_windows_drops_their_bounds() -> None:
+    counts = wide().key_by("a").window("1 minute").aggregate(n=count())
+    query = wide("other").join(counts, on="a", within="1 minute").select("ts", "a", "n")
+    for runtime in ("local", "spark"):
+        join = compile_query(query.node, runtime).query.inputs[0]
+        assert join.schema.names == ["ts", "a", "n"]
+
+
+def test_a_predicate_that_is_not_compiled_reads_whole_tuples() -> None:
+    with pytest.warns(UserWarning, match="interpreted"):
+        near = wide("left").join(wide("right"), within="1 minute", where=lambda l, r: str(l.b) < str(r.c))
+    assert read(near.select("ts", "a"), "spark") == [["ts", *WIDE]] * 2

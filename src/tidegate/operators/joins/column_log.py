@@ -24,7 +24,7 @@ class ColumnLog:
         dtypes = (np.int64, np.int64, *([np.int64] * keys), *kinds, *([np.bool_] * len(kinds)))
         self._keys = keys
         self._values = len(kinds)
-        self._arrays = tuple(np.empty(LEAST_ROWS, dtype) for dtype in dtypes)
+        self._arrays = tuple(np.empty(0, dtype) for dtype in dtypes)
         self._base = 0
         self._head = 0
         self._tail = 0
@@ -46,8 +46,10 @@ class ColumnLog:
             self._last_null = self._tail - 1
 
     def forget(self, least: int) -> None:
-        """Tuples with lower arrival numbers are not needed any more."""
+        """Tuples with lower arrival numbers are not needed any more; when none is, the arrays go too."""
         self._head = max(self._head, min(least, self._tail))
+        if self._head == self._tail:
+            self._arrays, self._base = tuple(np.empty(0, array.dtype) for array in self._arrays), self._head
 
     def view(self, first: int, stop: int) -> Columns:
         """The tuples with arrival numbers from ``first`` to before ``stop``."""

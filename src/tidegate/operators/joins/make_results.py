@@ -42,7 +42,7 @@ def pairs_at_the_later(node: Join, stores: Stores, left: Array, right: Array, ti
     order = np.argsort(times, kind="stable")
     pairs = pair_rows(node, stores, left[order], right[order])
     moment = node.schema.field(node.time).type
-    return _table(node, pairs, {node.time: pa.array(times[order]).cast(moment)})
+    return _table(node, pairs, {node.time: pa.array(times[order]).view(moment)})
 
 
 def pairs_of_windows(
@@ -57,9 +57,9 @@ def pairs_of_windows(
     moment = node.schema.field(node.time).type
     starts = windows * near.window.every
     made = {
-        node.time: pa.array(starts + near.window.size - 1).cast(moment),
-        "window_start": pa.array(starts).cast(moment),
-        "window_end": pa.array(starts + near.window.size).cast(moment),
+        node.time: pa.array(starts + near.window.size - 1).view(moment),
+        "window_start": pa.array(starts).view(moment),
+        "window_end": pa.array(starts + near.window.size).view(moment),
     }
     return _table(node, pair_rows(node, stores, left[take], right[take]), made)
 

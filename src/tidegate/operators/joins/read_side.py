@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.operators.columns import canonical_floats, mix, numbers, valid_mask, whole
+from tidegate.operators.columns import canonical_floats, mix, numbers, valid_mask
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.text_codes import TextCodes
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bands import Band
 from tidegate.query.predicates.tree import Column, Side, Tree, columns_of
+from tidegate.query.schema import whole
 
 Array = np.ndarray[Any, Any]
 
@@ -113,7 +114,7 @@ class ReadSide:
                 f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.time}'; filter them out "
                 "before the join"
             )
-        return np.array(column.cast(pa.int64()), np.int64)
+        return np.array(column.view(pa.int64()))
 
     def _key(self, array: pa.Array) -> Array:
         """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""

@@ -38,6 +38,11 @@ from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, 
 
 Array = np.ndarray[Any, Any]
 
+SPLIT_PAIRS = 1 << 27
+"""So many pairs take a thread some 20 ms: time enough for the others to take a share of them."""
+SPLIT_ROWS = 1 << 13
+"""The same where pairs are found by sorting, in new tuples."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
@@ -135,6 +140,13 @@ class SharedJoin:
         """Let the tuples of all segments up to one be seen, given that they have all been read."""
         with self._lock:
             self._settle(number)
+
+    def worth_splitting(self, lifted: Lifted) -> bool:
+        """Whether a segment has so many pairs to try that several instances had better share them; an estimate."""
+        new, held = [len(each.columns) for each in lifted.sides], [side.tail - side.head for side in self._sides]
+        if self._sides[0].sorted:
+            return sum(new) >= SPLIT_ROWS
+        return new[LEFT] * held[RIGHT] + new[RIGHT] * held[LEFT] >= SPLIT_PAIRS
 
     def pairs_within(self, number: int, lifted: Lifted, owned: Array | None) -> Iterator[pa.Table]:
         """Results that the tuples of a segment make with all up to it, an instance's share, in the order of time."""

@@ -29,13 +29,15 @@ from tidegate.runtime.local.feeding import read_into
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
 from tidegate.runtime.local.latency import Latencies, Schedule
 from tidegate.runtime.local.metered import MeteredWork
+from tidegate.runtime.local.o_plus_work import SPLIT_KEYS
 from tidegate.runtime.local.origins import Marked, Reading
 from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
-from tidegate.runtime.local.region_work import Held, work_of
+from tidegate.runtime.local.region_work import work_of
 from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
+from tidegate.runtime.local.work import Held
 
 if TYPE_CHECKING:
     from tidegate.elastic.scaling import Scaling
@@ -48,7 +50,8 @@ SECONDS_BETWEEN_REPORTS = 1.0
 class Settings:
     """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
 
-    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
+    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards; an O+
+    does so with segments that settle fewer than ``split_keys`` keys.
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
     """
@@ -57,6 +60,7 @@ class Settings:
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
     split_panes: int = SPLIT_PANES
+    split_keys: int = SPLIT_KEYS
     linger_seconds: float = LINGER_SECONDS
     waiting_rows: int | None = None
 
@@ -129,7 +133,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    MeteredWork(work_of(region, self.settings.split_panes)),
+                    MeteredWork(work_of(region, self.settings.split_panes, self.settings.split_keys)),
                     gates[region.number],
                     outlets,
                     self._pool,

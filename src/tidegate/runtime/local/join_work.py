@@ -13,11 +13,16 @@ from tidegate.operators.joins.shared_join import Lifted, SharedJoin
 from tidegate.operators.shared_windows import Array
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
+from tidegate.runtime.local.work import Work
 
 
 @dataclass(slots=True, eq=False)
-class JoinWork:
-    """A join: each segment is read once; its pairs are tried by all instances, each its share."""
+class JoinWork(Work):
+    """A join: each segment is read once; its pairs are tried by all instances, each its share.
+
+    The pairs of a small segment are tried by the first instance to get there, while the others go on to the next one: what
+    there is to do once for a segment would cost more than the pairs.
+    """
 
     region: Region
     state: SharedJoin
@@ -45,7 +50,11 @@ class JoinWork:
         if self.settles:
             yield from self.state.pairs_expired(segment.index, _known(segment.since), _known(segment.watermark), owned)
         elif segment.rows:
-            yield from self.state.pairs_within(segment.index, self._reading.result(segment), owned)
+            lifted = self._reading.result(segment)
+            if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(lifted)):
+                yield from self.state.pairs_within(segment.index, lifted, owned)
+            elif segment.derived.take("pairs"):
+                yield from self.state.pairs_within(segment.index, lifted, None)
 
     def may_hand_out(self, segment: Segment) -> bool:
         window = self.state.node.window
@@ -62,9 +71,6 @@ class JoinWork:
     def passed(self, instance: int, number: int, watermark: int) -> None:
         self.state.passed(instance, number, _known(watermark))
         self.state.compact()
-
-    def abort(self) -> None:
-        """Nobody waits but for reading a segment, which ends."""
 
     def _read(self, segment: Segment) -> Lifted:
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])

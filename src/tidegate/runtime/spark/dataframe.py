@@ -72,7 +72,7 @@ class _Builder:
     def build(self, node: Node) -> DataFrame:
         match node:
             case Source():
-                return _origin(node)
+                return _origin(node).select(*node.schema.names)
             case Union():
                 return _union([self.build(branch) for branch in node.inputs])
             case WindowAggregate() | OPlus() | Join():

@@ -42,6 +42,8 @@ class Items:
         """One item by itself."""
         if isinstance(item, Heartbeat):
             return item, None
+        if isinstance(item, pa.RecordBatch) and item.schema.equals(self._schema, check_metadata=True):
+            return item, self._place(item)
         return self._placed([self._rows([item]) if isinstance(item, Mapping) else self._table(item)])
 
     def gathered(self, items: Iterable[Any], tables_at_once: bool = False) -> Iterator[Found]:
@@ -85,9 +87,13 @@ class Items:
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
         batches = table.combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self._schema)
+        return batch, self._place(batch)
+
+    def _place(self, batch: pa.RecordBatch) -> Place:
+        """Where the rows of the next batch stand among all that were given."""
         place = Place(None, "row", self._given)
         self._given += batch.num_rows
-        return batch, place
+        return place
 
     def _table(self, item: Any) -> pa.Table:
         match item:
