@@ -38,8 +38,8 @@ from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, 
 
 Array = np.ndarray[Any, Any]
 
-SPLIT_PAIRS = 1 << 27
-"""So many pairs take a thread some 20 ms: time enough for the others to take a share of them."""
+SPLIT_PAIRS = 1 << 25
+"""So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
 SPLIT_ROWS = 1 << 13
 """The same where pairs are found by sorting, in new tuples."""
 
