@@ -20,6 +20,7 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
+from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
 from tidegate.query.nodes import Join, Node, Source, WindowAggregate, sources
@@ -47,7 +48,8 @@ SECONDS_BETWEEN_REPORTS = 1.0
 class Settings:
     """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
 
-    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards.
+    Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards; so are the
+    pairs of a segment if a join has fewer than ``split_pairs`` to try.
     ``linger_seconds`` is how long small pieces from an iterable, and what is ready for a join, are held back for others to
     share their segment.
     """
@@ -56,6 +58,7 @@ class Settings:
     most: int = 32
     segment_rows: int = SEGMENT_ROWS
     split_panes: int = SPLIT_PANES
+    split_pairs: int = SPLIT_PAIRS
     linger_seconds: float = LINGER_SECONDS
 
     def __post_init__(self) -> None:
@@ -122,7 +125,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    MeteredWork(work_of(region, self.settings.split_panes)),
+                    MeteredWork(work_of(region, self.settings.split_panes, self.settings.split_pairs)),
                     gates[region.number],
                     outlets,
                     self._pool,

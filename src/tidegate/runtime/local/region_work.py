@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
-from tidegate.operators.joins.shared_join import SharedJoin
+from tidegate.operators.joins.shared_join import SPLIT_PAIRS, SharedJoin
 from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, OPlus, WindowAggregate
@@ -75,8 +75,12 @@ class Held(Protocol):
     def late(self) -> int: ...
 
 
-def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
-    """The work of a region, with fresh state; windows over fewer panes than ``split_panes`` are made by one instance."""
+def work_of(region: Region, split_panes: int = SPLIT_PANES, split_pairs: int = SPLIT_PAIRS) -> Work:
+    """The work of a region, with fresh state.
+
+    Windows over fewer panes than ``split_panes`` are made by one instance, segments with fewer than ``split_pairs`` pairs to
+    try are tried by one.
+    """
     match region.operator:
         case None:
             return StatelessWork(region)
@@ -85,7 +89,7 @@ def work_of(region: Region, split_panes: int = SPLIT_PANES) -> Work:
         case OPlus():
             return OPlusWork.fresh(region, region.operator)
         case Join():
-            return JoinWork(region, SharedJoin(region.operator))
+            return JoinWork(region, SharedJoin(region.operator, split_pairs=split_pairs))
         case _:
             raise InternalError(f"no work is known for {type(region.operator).__name__}")
 
