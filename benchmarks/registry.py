@@ -91,6 +91,14 @@ def _joins_on_spark(name: str, options: Options) -> int:
     return run(options)
 
 
+def _elastic(name: str, options: Options) -> int:
+    # Imported when it runs: it needs the control plane.
+    from benchmarks import elastic
+
+    run: Callable[[Options], int] = getattr(elastic, name)
+    return run(options)
+
+
 _JOINS = (
     Benchmark("scalejoin", "all pairs near in time, in process, against the bare loop", partial(_joins, "scalejoin")),
     Benchmark("bandjoin", "the same pairs found by sorting, against trying all", partial(_joins, "bandjoin")),
@@ -122,6 +130,15 @@ _FIRST_RESULT = Benchmark("first-result", "process start to first result, 50,000
 
 _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and two cells on Spark", _cell_instances)
 
+_ELASTIC = (
+    Benchmark(
+        "elastic-local", "a load that steps ten times up and down, followed in process", partial(_elastic, "local")
+    ),
+    Benchmark(
+        "elastic-spark", "executors that follow a load, beside Spark's dynamic allocation", partial(_elastic, "spark")
+    ),
+)
+
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark
     for benchmark in (
@@ -135,5 +152,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _SOAK,
         _SCHEDULING,
         _CELL_INSTANCES,
+        *_ELASTIC,
     )
 }

@@ -18,6 +18,8 @@ FIGURES: dict[str, str] = {
     "stretch": "STRETCH's phases of random rates, predictive against thresholds (§8.4, §8.5)",
     "day": "a day of load on up to 1,000 instances",
     "tournament": "all controllers on all loads",
+    "live_gedik": "SASO under Gedik's sine and step loads, live in this process",
+    "live_stretch": "STRETCH's reconfigurations under joins, live in this process (§8.4 to §8.6)",
 }
 """The names, each that of a module here with `draw(out) -> files written`, and what they show."""
 
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = "\n".join(f"  {name:<12} {meaning}" for name, meaning in FIGURES.items())
     parser = argparse.ArgumentParser(
         prog="python -m figures",
-        description=f"Simulate the papers' experiments; write pictures and tables.\n\nnames:\n{names}",
+        description=f"Simulate the papers' experiments, or run them live; write pictures and tables.\n\nnames:\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="what to draw (default: all)")

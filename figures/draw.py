@@ -35,7 +35,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A set of axes: curves, horizontal levels with a name, and the decisions of a run as marks at their instances."""
+    """A set of axes: curves, horizontal levels with a name, and the decisions of a run as marks at their instances.
+
+    A panel of `whole` numbers has no ticks between them.
+    """
 
     label: str
     lines: Sequence[Line]
@@ -46,6 +49,7 @@ class Panel:
     top: float | None = None
     height: float = 2.0
     title: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,8 @@ def _fill(axes: Any, panel: Panel) -> None:
     else:
         axes.set_ylim(bottom=panel.bottom, top=panel.top or max(axes.dataLim.y1 * 1.08, 1e-9))
         axes.yaxis.set_major_formatter(_thousands)
+    if panel.whole:
+        axes.yaxis.get_major_locator().set_params(integer=True)
     if panel.title:
         axes.set_title(panel.title, fontsize=9, loc="left", pad=14)
     axes.set_ylabel(panel.label)

@@ -25,19 +25,23 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An experiment: what it is, its pictures, its tables, and how it was simulated."""
+    """An experiment: what it is, its pictures, its tables, and how it was simulated, or measured if it is live."""
 
     title: str
     about: str
     pictures: Sequence[Path]
     tables: Sequence[Table]
     model: Sequence[str] = ()
+    live: bool = False
 
     def __str__(self) -> str:
         parts = [f"# {self.title}", self.about, *(f"![{each.stem}]({each.name})" for each in self.pictures)]
         parts += map(str, self.tables)
         if self.model:
-            parts.append("## How it was simulated\n\n" + "\n".join(f"- {each}" for each in self.model))
+            parts.append(
+                f"## How it was {'measured' if self.live else 'simulated'}\n\n"
+                + "\n".join(f"- {each}" for each in self.model)
+            )
         return "\n\n".join(parts) + "\n"
 
 
@@ -50,7 +54,12 @@ def write_page(page: Page, path: Path) -> Path:
 
 def write_index(out: Path, seconds: dict[str, float]) -> Path:
     """Write `index.md`: every page and every table in the folder, with its pictures, and what this run took."""
-    lines = ["# Figures", "", "Simulated experiments; in each, what the paper reports stands beside ours.", ""]
+    lines = [
+        "# Figures",
+        "",
+        "Experiments, simulated and live; in each, what the paper reports stands beside ours.",
+        "",
+    ]
     for page in sorted(path for path in out.glob("*.md") if path.name != "index.md"):
         pictures = sorted(out.glob(f"{page.stem}*.png"))
         shown = ", ".join(f"[{picture.name}]({picture.name})" for picture in pictures)

@@ -28,6 +28,7 @@ def autoscale(
     shadows: tuple[Controller | str, ...] = (),
     metrics_port: int | None = None,
     backlog: Callable[[], float | None] | None = None,
+    control: str | Path | None = None,
 ) -> Scaling:
     """Let the executors of a running Structured Streaming query follow its load, until it ends or ``stop`` is called.
 
@@ -36,7 +37,8 @@ def autoscale(
     There are ``least`` to ``most`` executors; by default as many as the query's partitions can keep busy.
     ``dry_run`` decides and changes nothing, ``shadows`` are asked what they would do, ``ledger`` is a file that
     keeps all of it. ``backlog`` says how many rows wait, for sources that do not report that and have a limit per
-    batch. ``metrics_port`` serves Prometheus on the loopback address.
+    batch. ``metrics_port`` serves Prometheus on the loopback address. ``control`` is for a query made by
+    ``to_spark(control=...)``, the same folder: where executors have more cores than cells, instances in cells come first.
 
     The query need not know of it, and goes on as it is if this ends, for whatever reason::
 
@@ -44,10 +46,15 @@ def autoscale(
             query.awaitTermination()
     """
     elastic = Elastic(controller, least, most, period_seconds, ledger, dry_run, shadows, metrics_port)
-    return prepare_autoscale(query, elastic, backlog).start()
+    return prepare_autoscale(query, elastic, backlog, control).start()
 
 
-def prepare_autoscale(query: object, elastic: Elastic, backlog: Callable[[], float | None] | None = None) -> Scaling:
+def prepare_autoscale(
+    query: object,
+    elastic: Elastic,
+    backlog: Callable[[], float | None] | None = None,
+    control: str | Path | None = None,
+) -> Scaling:
     """The autoscaler of a query, yet to be started; refused where it could be of no use."""
     try:
         from tidegate.runtime.spark.cluster import Cluster
@@ -58,12 +65,32 @@ def prepare_autoscale(query: object, elastic: Elastic, backlog: Callable[[], flo
 
     cluster = Cluster.of(query)
     rules = elastic.resolved(cluster.most_useful, cluster.recommended)
-    rules.check([cluster.name])
-    advises = rules.of(cluster.name).dry_run
-    refused = None if advises else cluster.refusal(most_of(rules))
+    _refuse_useless(rules, cluster.name, cluster.refusal)
+    observer, rule = cluster.observer(elastic.period_seconds, backlog), rules.of(cluster.name)
+    cells = None if control is None else cluster.cells(rule, observer, control)
+    return prepare_scaling(
+        elastic,
+        rules if cells is None else cells.rules(rule),
+        cells or observer,
+        cells or cluster.executors,
+        name=cluster.name,
+        period_seconds=cluster.poll_seconds,
+    )
+
+
+def check_autoscale(ground: object, elastic: Elastic, *, stateful: bool) -> None:
+    """Refuse, before a query is started, what `prepare_autoscale` would refuse of it.
+
+    ``ground`` is the Spark session it will run in, or a master URL where none is there yet.
+    """
+    from tidegate.runtime.spark.cluster import UNNAMED, Ground
+
+    place = Ground.of(ground, stateful)
+    _refuse_useless(elastic.resolved(place.most_useful, place.recommended), UNNAMED, place.refusal)
+
+
+def _refuse_useless(rules: Rules, name: str, refusal: Callable[[int], str | None]) -> None:
+    rules.check([name])
+    refused = None if rules.of(name).dry_run else refusal(most_of(rules))
     if refused is not None:
         raise UnsupportedError(f"autoscale: {refused}")
-    observer = cluster.observer(elastic.period_seconds, backlog)
-    return prepare_scaling(
-        elastic, rules, observer, cluster.executors, name=cluster.name, period_seconds=cluster.poll_seconds
-    )

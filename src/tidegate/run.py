@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.errors import CheckpointError, EnvironmentFault, QueryError, UnsupportedError, UserError, choices
 from tidegate.files import Files, Rejects, read_table
 from tidegate.progress import Progress, ProgressLine
-from tidegate.query.nodes import sources
+from tidegate.query.nodes import is_stateful, sources, walk
 from tidegate.results import format_of, local_folder, read_results, require_writable, visible_entries, write_results
 from tidegate.stream import Stream
 
@@ -135,6 +135,7 @@ def start(
     instances: int | tuple[int, int] = 2,
     segment_rows: int | None = None,
     linger_seconds: float = 0.001,
+    waiting_rows: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
 ) -> LocalJob:
@@ -144,7 +145,9 @@ def start(
     ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
     them. Results come in the order of event time, whatever the instances are and whenever they change. What an iterable
     gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
-    ``segment_rows``. With ``elastic``, as in `run`, instances follow the load; ``job.scaling`` tells what was decided.
+    ``segment_rows``. At most ``waiting_rows`` (default: 200,000) wait in front of a subquery; then its sources do, which is
+    what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load;
+    ``job.scaling`` tells what was decided.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -181,7 +184,7 @@ def start(
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
     most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
-    settings = Settings(first, most, segment_rows=rows, linger_seconds=linger_seconds)
+    settings = Settings(first, most, segment_rows=rows, linger_seconds=linger_seconds, waiting_rows=waiting_rows)
     job = LocalJob(plan.query, output, settings, progress or (lambda _: None))
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
@@ -247,7 +250,7 @@ def _on_spark(
             f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
         ) from error
 
-    from tidegate.autoscale import prepare_autoscale
+    from tidegate.autoscale import check_autoscale, prepare_autoscale
     from tidegate.elastic.given import elastic_of
 
     if bounded is None:
@@ -264,7 +267,14 @@ def _on_spark(
         job = Job(query.node, sink, where, spark, files_per_batch, bounded, number, report, say)
         wanted = elastic_of(elastic)
         if wanted is not None:
-            job = replace(job, beside=lambda running: prepare_autoscale(running, wanted).start())
+            stateful = any(map(is_stateful, walk(query.node)))
+            job = replace(
+                job,
+                beside=lambda running, control: prepare_autoscale(
+                    running, wanted, control=control if stateful else None
+                ).start(),
+                admit=lambda ground: check_autoscale(ground, wanted, stateful=stateful),
+            )
         outcome = execute(job)
     finally:
         if line is not None:

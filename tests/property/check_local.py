@@ -21,6 +21,7 @@ from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.job import LocalJob, Settings
+from tidegate.runtime.local.o_plus_work import SPLIT_KEYS
 from tidegate.testing import difference, last_revisions
 
 
@@ -73,6 +74,7 @@ def any_settings() -> st.SearchStrategy[Settings]:
         st.integers(1, 4),
         segment_rows=st.sampled_from([1, 2, 7, 1_000]),
         split_panes=st.sampled_from([0, 4, SPLIT_PANES]),
+        split_keys=st.sampled_from([0, 4, SPLIT_KEYS]),
         split_pairs=st.sampled_from([0, 1 << 14, SPLIT_PAIRS]),
     )
 

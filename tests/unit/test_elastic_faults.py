@@ -209,6 +209,8 @@ def test_what_may_be_given_for_elastic(tmp_path: Path) -> None:
         ("saso", 5),
     ]
     assert rules[0].controller == Steady(margin=0.5)
+    assert Elastic("steady").resolved(7, Steady(margin=0.5)).default.controller == Steady(margin=0.5)
+    assert rules[2].controller == Steady(), "what is given as a value is taken as it is"
     dry = Elastic("saso", dry_run=True, shadows=("ds2",)).resolved(4, Steady()).default
     assert dry.dry_run
     assert [shadow.name for shadow in dry.shadows] == ["ds2"]

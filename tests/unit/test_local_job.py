@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,34 @@ def test_an_instance_that_raises_ends_the_run_with_its_error() -> None:
     )
     with pytest.raises(ZeroDivisionError, match="own mistake"):
         job.wait(30)
+
+
+def test_a_source_waits_when_as_many_tuples_do_as_are_allowed() -> None:
+    begun, go, given = threading.Event(), threading.Event(), [0]
+
+    def held(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            begun.set()
+            assert go.wait(30)
+        return batch
+
+    def origin() -> Iterator[pa.RecordBatch]:
+        for start in range(0, 5_000, 10):
+            given[0] += 10
+            yield from calls(list(range(start, start + 10))).to_batches()
+
+    stream = tg.stream(origin(), time="ts", schema=SCHEMA).map_batches(held)
+    job = tg.start(counts(stream), instances=1, segment_rows=10, linger_seconds=0, waiting_rows=100)
+    assert begun.wait(30)
+    before = -1
+    while given[0] != before:
+        before = given[0]
+        time.sleep(0.2)
+    assert before < 500, "a source may be ahead by what waits, and by a batch or two"
+    go.set()
+    assert total(job) == 5_000
+    with pytest.raises(QueryError, match="waiting_rows is at least 1; got 0"):
+        tg.start(counts(tg.stream(calls([1]), time="ts")), waiting_rows=0)
 
 
 def test_an_output_that_raises_ends_the_run_with_its_error() -> None:

@@ -12,9 +12,19 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.errors import UnsupportedError
+from tidegate.runtime.spark import observe
+from tidegate.runtime.spark.batch_cost import BatchCost, Price
 from tidegate.runtime.spark.batches import Batch, batch_of, ran
 from tidegate.runtime.spark.executors import Executor, Pace, context_of, refusal
-from tidegate.runtime.spark.observe import Reading, congestion, latency_seconds, observed, period_end
+from tidegate.runtime.spark.observe import (
+    Reading,
+    SparkObserver,
+    busy,
+    congestion,
+    latency_seconds,
+    observed,
+    period_end,
+)
 
 GOOD = {"spark.locality.wait": "0"}
 
@@ -149,6 +159,7 @@ def test_a_quiet_period_offers_nothing() -> None:
         ([batch(1, 0.0, 3.0)], False, True, ALL, 9.0, 9.0),  # nothing came after it
         ([batch(1, 0.0, 0.3)], True, True, EVERY_SECOND, 0.5, None),  # its interval is not over
         ([batch(1, 0.0, 0.3)], False, True, EVERY_SECOND, 1.1, 1.0),
+        ([batch(1, 0.0, 0.3)], False, False, EVERY_SECOND, 1.1, 1.0),  # it is, and the next batch has begun
         ([], False, False, ALL, 9.0, None),  # a long batch runs
         ([], False, True, Pace(10.0, True), 9.0, None),  # the trigger has not come yet
         ([], False, True, ALL, 9.0, 9.0),
@@ -158,6 +169,82 @@ def test_where_a_period_may_end(
     batches: list[Batch], new: bool, quiet: bool, pace: Pace, now: float, end: float | None
 ) -> None:
     assert period_end(batches, new, quiet, pace, 0.0, now) == end
+
+
+def test_the_price_of_a_batch_does_not_count_as_work() -> None:
+    start, end = readings(("0", 0.0, 10.0), ("1", 0.0, 5.0))
+    assert busy(start, end, 12.0) == pytest.approx((0.4, 0.2)), "12 of 15 s, of each in proportion"
+    assert busy(start, end, 99.0) == (0.5, 0.25)
+
+
+def test_what_batches_cost_is_told_apart_by_their_sizes() -> None:
+    cost = BatchCost()
+    for _ in range(3):
+        cost.see(4, 4 * 60, 4 * (0.5 + 60 / 400))
+    assert cost.price is None, "batches of one size do not tell"
+    for _ in range(1000):
+        cost.see(1, 560, 0.5 + 560 / 400)
+        assert cost.price is not None, "small ones are remembered however long there are none"
+        assert (cost.price.batch_seconds, cost.price.row_seconds) == pytest.approx((0.5, 1 / 400))
+
+
+@pytest.mark.parametrize("seen", [((100, 0.1), (1_000, 9.0)), ((100, 0.9), (1_000, 0.4))])
+def test_batches_that_make_no_sense_tell_nothing(seen: tuple[tuple[int, float], ...]) -> None:
+    cost = BatchCost()
+    for rows, seconds in seen:
+        cost.see(1, rows, seconds)
+    assert cost.price is None
+
+
+def test_larger_batches_make_their_price_rarer_and_not_free() -> None:
+    price = Price(batch_seconds=1.2, row_seconds=1 / 500)
+    assert price.work_seconds(0, 3.0) == pytest.approx(1.2), "one batch of the longest"
+    assert price.work_seconds(480, 1.0) == pytest.approx(0.96 + 0.4), (
+        "more than one executor, though rows alone are less"
+    )
+
+
+class Told:
+    """A query that reports one batch after another, and executors that had a second of tasks in each."""
+
+    isActive = True
+
+    def __init__(self) -> None:
+        self.lastProgress: StreamingQueryProgress | None = None
+        self.status = {"isTriggerActive": True}
+        self.recentProgress: list[StreamingQueryProgress] = []
+        self.now = 0.0
+
+    def ran(self, number: int, began: float, seconds: float, rows: int) -> None:
+        self.lastProgress = report(
+            batchId=number,
+            timestamp=f"1970-01-01T00:00:{began:06.3f}Z",
+            durationMs={"addBatch": 1, "triggerExecution": round(1000 * seconds)},
+            source={"numInputRows": rows},
+        )
+        self.recentProgress.append(self.lastProgress)
+        self.now = began + seconds + 0.2
+
+    def seen(self) -> tuple[Executor, ...]:
+        return (Executor("0", 1, float(len(self.recentProgress))),)
+
+    def lost(self) -> list[str]:
+        return []
+
+
+def test_a_period_ends_sooner_where_batches_run_over_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observe, "pace_of", lambda query: Pace(1.0, True))
+    told: Any = Told()
+    observer = SparkObserver(told, told, "q", 5.0, clock=lambda: told.now)
+    shown = []
+    # begins with the first; then 4 within their intervals and a bit more; then one that takes 1.5 s
+    for number, seconds in enumerate([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.5]):
+        told.ran(number, float(number), seconds, 10)
+        shown += observer.look().observations
+        told.now = number + max(seconds, 1.0) + 0.1
+        shown += observer.look().observations
+    assert [(each.time_seconds, each.period_seconds) for each in shown] == [(5.5, 5.5), (7.0, 1.5)]
+    assert shown[0].busy == (1.0,), "five batches, of a second of tasks each, in as many seconds"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from tidegate.control.decision import Decision
@@ -12,10 +14,17 @@ from tidegate.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How few and how many instances a subquery may have; the same for every controller."""
+    """How few and how many instances a subquery may have; the same for every controller.
+
+    Where not every number between them can be had, ``sizes`` are those that can, from ``least`` to ``most``.
+
+    >>> [Limits(1, 4, sizes=(1, 2, 4)).clamp(wanted) for wanted in (0, 2, 3, 9)]
+    [1, 2, 4, 4]
+    """
 
     least: int = 1
     most: int = 32
+    sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
@@ -23,10 +32,17 @@ class Limits:
                 f"limits: least ({self.least}) and most ({self.most}) must satisfy 1 ≤ least ≤ most; "
                 "give the range of instances the subquery may have"
             )
+        rising = all(after > before for before, after in pairwise(self.sizes))
+        if self.sizes and not (rising and (self.sizes[0], self.sizes[-1]) == (self.least, self.most)):
+            raise UserError(f"limits: sizes {self.sizes} must rise from least ({self.least}) to most ({self.most})")
 
     def clamp(self, instances: int) -> int:
-        """The number within the limits that is nearest to `instances`."""
-        return min(max(instances, self.least), self.most)
+        """The number within the limits that is nearest to `instances`; of sizes, the next that is enough."""
+        within = min(max(instances, self.least), self.most)
+        return within if not self.sizes else self.sizes[bisect_left(self.sizes, within)]
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.sizes)) if self.sizes else f"{self.least} to {self.most}"
 
 
 def require(holds: bool, controller: str, setting: str, value: object, rule: str) -> None:

@@ -159,7 +159,7 @@ class ControlLoop:
                 reasons.append(f"at most {self._max_step} instances may change at a time")
             if self._limits.clamp(after) != after:
                 after = self._limits.clamp(after)
-                reasons.append(f"the limits are {self._limits.least} to {self._limits.most} instances")
+                reasons.append(f"the limits are {self._limits} instances")
         allowed = wanted
         if reasons:
             why = "; ".join(reasons)

@@ -51,7 +51,8 @@ class Elastic:
             case str() if given not in CONTROLLERS and (given.endswith(".toml") or Path(given).exists()):
                 rules = read_rules(given)
             case _:
-                controller = recommended if given is None else controller_named(given)
+                # By its name alone, the recommended one comes with the settings that fit the runtime.
+                controller = recommended if given in (None, recommended.name) else controller_named(given)
                 rules = Rules(Rule(controller, Limits(self.least, max(self.most or most, self.least))))
         if not self.dry_run and not self.shadows:
             return rules

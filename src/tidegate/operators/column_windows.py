@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import whole
 from tidegate.operators.grouping import group, key_codes
 from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import OPlus
 from tidegate.query.order import canonical
+from tidegate.query.schema import whole
 
 Array = np.ndarray[Any, Any]
 FOREVER = 0
@@ -100,6 +100,11 @@ class ColumnWindows:
         if not sides:
             return []
         found = [settled.entries[side] for side in sides]
+        if not self.node.single and (len(sides) == 1 or not self.form.ordered):
+            return [
+                Stretch(side, np.arange(len(entries.rows)), entries.rows, entries.shards)
+                for side, entries in zip(sides, found, strict=True)
+            ]
         side_of = np.repeat(sides, [len(entries.rows) for entries in found])
         entry = np.concatenate([np.arange(len(entries.rows)) for entries in found])
         rows = np.concatenate([entries.rows for entries in found])
@@ -147,7 +152,9 @@ class ColumnWindows:
     def _handle(self, settled: Settled, part: Stretch) -> tuple[Array, pa.Table]:
         """Call ``update`` for one stretch."""
         tuples, entries = settled.tuples[part.side], settled.entries[part.side]
-        columns = tuple(column.take(pa.array(part.entries)) for column in entries.columns)
+        columns = entries.columns
+        if len(part.entries) < len(entries.rows):
+            columns = tuple(column.take(pa.array(part.entries)) for column in columns)
         times = settled.times[part.side][part.rows]
         which, windows = self._spread(times)
         codes, bound = key_codes(columns)
@@ -259,7 +266,7 @@ class ColumnWindows:
             none = pa.nulls(len(slots), moment)
             return Slots(keys, none, none, states)
         starts = places * window.every
-        return Slots(keys, pa.array(starts).cast(moment), pa.array(starts + window.size).cast(moment), states)
+        return Slots(keys, pa.array(starts).view(moment), pa.array(starts + window.size).view(moment), states)
 
     def _first(self, times: Any) -> Any:
         """The earliest window that covers each time."""
@@ -289,10 +296,11 @@ class ColumnWindows:
         schema = self.node.schema
         times = np.concatenate([when for when, _ in parts])
         rows = pa.concat_tables([table for _, table in parts])
-        order = np.argsort(times, kind="stable")
-        moments = pa.array(times[order]).cast(schema.field(0).type)
-        columns = [whole(column) for column in rows.take(pa.array(order)).columns]
-        yield pa.table([moments, *columns], schema=schema)
+        if (times[1:] < times[:-1]).any():
+            order = np.argsort(times, kind="stable")
+            times, rows = times[order], rows.take(pa.array(order))
+        moments = pa.array(times).view(schema.field(0).type)
+        yield pa.table([moments, *(whole(column) for column in rows.columns)], schema=schema)
 
     @cached_property
     def _initial(self) -> tuple[Any, ...]:

@@ -16,11 +16,6 @@ _SIGN = np.int64(-(2**63))
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One contiguous array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def valid_mask(array: pa.Array) -> Array:
     """True where a value is not null."""
     if array.null_count == 0:
@@ -30,10 +25,17 @@ def valid_mask(array: pa.Array) -> Array:
 
 def numbers(array: pa.Array, kind: pa.DataType) -> Array:
     """The values of a column as one NumPy type; what stands where it is null is not defined."""
+    if array.type != kind:
+        array = _in_type(array, kind)
+    return np.asarray(array.fill_null(0) if array.null_count else array)
+
+
+def _in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(array.type) and pa.types.is_int64(kind):
+        return array.view(kind)  # a cast would give the same, after many times as long
     if pa.types.is_date32(array.type):
-        array = array.cast(pa.int32())  # Arrow casts dates to no other number
-    cast = array if array.type == kind else array.cast(kind)
-    return np.asarray(cast.fill_null(0) if cast.null_count else cast)
+        array = array.view(pa.int32())  # Arrow casts dates to no other number
+    return array.cast(kind)
 
 
 def canonical_floats(array: pa.Array) -> pa.Array:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, whole
+from tidegate.operators.columns import numbers
 from tidegate.operators.delta import Delta
 from tidegate.operators.windowed_aggregate import SHARDS, SLICE, Panes
+from tidegate.query.schema import whole
 
 ROWS_AT_ONCE = 65_536
 THREADS = 2

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, whole
+from tidegate.operators.columns import numbers
 from tidegate.operators.grouping import key_codes, key_hashes
 from tidegate.query.nodes import OPlus
+from tidegate.query.schema import whole
 from tidegate.query.tuple_form import TupleForm
 
 Array = np.ndarray[Any, Any]

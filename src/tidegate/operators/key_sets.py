@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.operators.columns import whole
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import WindowAggregate
+from tidegate.query.schema import whole
 
 Array = np.ndarray[Any, Any]
 
@@ -27,6 +27,13 @@ class KeySets:
 
     def __len__(self) -> int:
         return len(self.columns[0])
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether some row may have a key twice that counts once."""
+        if self.repeats or self.offsets is None or not len(self):
+            return False
+        return bool((np.diff(self.offsets) > 1).any())
 
     def entries(self, codes: Array, bound: int) -> Array | None:
         """The entries that count, given a code for each: every key once per row (None: all of them)."""
@@ -60,9 +67,14 @@ def key_sets_of(keys: Keys, rows: pa.Table) -> KeySets:
 
 
 def _from_lists(lists: pa.ListArray, names: tuple[str, ...], repeats: bool) -> KeySets:
-    lengths = np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
     values = lists.flatten()
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    if lists.null_count == 0:
+        offsets = np.asarray(lists.offsets).astype(np.int64)
+        offsets -= offsets[0]
+        lengths = np.diff(offsets)
+    else:
+        lengths = np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
     rows = np.repeat(np.arange(len(lengths)), lengths)
     composite = pa.types.is_struct(values.type)
     columns = tuple(values.field(name) for name in names) if composite else (values,)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, order_codes, whole
+from tidegate.operators.columns import numbers, order_codes
 from tidegate.operators.deal import cells_of
 from tidegate.operators.grouping import key_codes, key_hashes
 from tidegate.operators.key_sets import key_sets_of
 from tidegate.query.keys import Keys
+from tidegate.query.schema import whole
 
 Array = np.ndarray[Any, Any]
 
@@ -57,6 +58,11 @@ class Settled:
     times: tuple[Array, ...]
     places: tuple[Array, ...]
     entries: tuple[Entries, ...]
+
+    @property
+    def size(self) -> int:
+        """How many keys the tuples have in all."""
+        return sum(len(entries.rows) for entries in self.entries)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +135,7 @@ class Settling:
         found = key_sets_of(self.keys[side], tuples)
         columns = found.columns
         rows = np.arange(tuples.num_rows) if found.rows is None else found.rows
-        chosen = found.entries(*key_codes(columns)) if len(found) else None
+        chosen = found.entries(*key_codes(columns)) if found.may_repeat else None
         if chosen is not None:
             rows, columns = rows[chosen], tuple(column.take(pa.array(chosen)) for column in columns)
         hashes = key_hashes(columns)
@@ -138,7 +144,8 @@ class Settling:
             rows, hashes = rows[mine], hashes[mine]
             columns = tuple(column.take(pa.array(mine)) for column in columns)
         shards = (hashes % np.uint64(self.shards)).astype(np.int64)
-        plain = tuple(column.cast(kind) for column, kind in zip(columns, self.key_types, strict=True))
+        typed = zip(columns, self.key_types, strict=True)
+        plain = tuple(column if column.type == kind else column.cast(kind) for column, kind in typed)
         return Entries(rows, plain, shards)
 
 
@@ -146,8 +153,13 @@ def _ordered(parts: Sequence[Part], schema: pa.Schema) -> tuple[pa.Table, Array]
     """Parts as one table in canonical order."""
     if not parts:
         return schema.empty_table(), np.empty(0, np.int64)
-    tuples = pa.concat_tables([part.tuples for part in parts]).combine_chunks()
-    times = np.concatenate([part.times for part in parts])
+    if len(parts) == 1:
+        tuples, times = parts[0].tuples, parts[0].times
+    else:
+        tuples = pa.concat_tables([part.tuples for part in parts]).combine_chunks()
+        times = np.concatenate([part.times for part in parts])
+    if (times[1:] > times[:-1]).all():
+        return tuples, times
     order = np.argsort(times, kind="stable")
     by_time = times[order]
     same = by_time[1:] == by_time[:-1]

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, whole
+from tidegate.operators.columns import numbers
 from tidegate.operators.windowed_aggregate import LEAST_RUN, SHARDS, SLICE, Panes
+from tidegate.query.schema import whole
 
 Array = np.ndarray[Any, Any]
 

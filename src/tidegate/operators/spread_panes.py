@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, whole
+from tidegate.operators.columns import numbers
 from tidegate.operators.instances import Instances
 from tidegate.operators.windowed_aggregate import SHARDS, SLICE, Panes, unify
+from tidegate.query.schema import whole
 from tidegate.state.chunk_store import Piece
 from tidegate.state.slice_log import Encoded
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, whole
+from tidegate.operators.columns import numbers
 from tidegate.operators.delta import Delta
+from tidegate.query.schema import whole
 from tidegate.state import chunks
 from tidegate.state.chunk_store import Piece
 

@@ -199,6 +199,6 @@ class TupleWindows:
 
     def _table(self, made: list[tuple[int, Record]]) -> pa.Table:
         schema = self.node.schema
-        columns = [pa.array([time for time, _ in made], pa.int64()).cast(schema.field(0).type)]
+        columns = [pa.array([time for time, _ in made], pa.int64()).view(schema.field(0).type)]
         columns += [pa.array([row[field.name] for _, row in made], field.type) for field in self.form.returns]
         return pa.table(columns, schema=schema)

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from tidegate.errors import DataError
 from tidegate.operators.aggregates import Logic, logic_of
-from tidegate.operators.columns import canonical_floats, numbers, whole
+from tidegate.operators.columns import canonical_floats, numbers
 from tidegate.operators.grouping import compact, distinct, group, key_codes, key_hashes
 from tidegate.operators.key_sets import KeySets, key_sets
 from tidegate.query.nodes import WindowAggregate
+from tidegate.query.schema import whole
 from tidegate.state import chunks
 from tidegate.state.chunk_store import Piece
 
@@ -183,9 +184,9 @@ class Panes:
         moment = self.node.schema.field(self.node.time).type
         start = windows * self.node.window.every
         made = {
-            self.node.time: pa.array(start + self.node.window.size - 1).cast(moment),
-            "window_start": pa.array(start).cast(moment),
-            "window_end": pa.array(start + self.node.window.size).cast(moment),
+            self.node.time: pa.array(start + self.node.window.size - 1).view(moment),
+            "window_start": pa.array(start).view(moment),
+            "window_end": pa.array(start + self.node.window.size).view(moment),
         }
         for field, key in zip(self.node.key_schema, keys, strict=True):
             made[field.name] = key.cast(field.type) if key.type != field.type else key

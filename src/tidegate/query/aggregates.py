@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError
-from tidegate.query.schema import as_schema, column_type, is_integer, is_number, is_scalar
+from tidegate.query.schema import as_schema, column_type, is_integer, is_number, is_scalar, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +142,18 @@ class Monoid:
 
     def lift_rows(self, rows: pa.Table) -> pa.Table:
         """One state per row."""
-        columns = {name: _whole(rows.column(name)) for name in self.reads}
+        columns = {name: whole(rows.column(name)) for name in self.reads}
         return self._table(self.lift(**columns), "lift")
 
     def merged(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """The merge of each state on the left with the one beside it on the right."""
-        one = {name: _whole(left.column(name)) for name in self.state.names}
-        other = {name: _whole(right.column(name)) for name in self.state.names}
+        one = {name: whole(left.column(name)) for name in self.state.names}
+        other = {name: whole(right.column(name)) for name in self.state.names}
         return self._table(self.merge(one, other), "merge")
 
     def finished(self, states: pa.Table) -> pa.Array:
         """One result per state."""
-        made = self.finish(**{name: _whole(states.column(name)) for name in self.state.names})
+        made = self.finish(**{name: whole(states.column(name)) for name in self.state.names})
         return _array(made, self.result, f"monoid '{self.name}': finish")
 
     def _table(self, columns: Mapping[str, Any], function: str) -> pa.Table:
@@ -265,12 +265,8 @@ def _ordered(schema: pa.Schema, column: str, step: str, function: str) -> pa.Dat
     return kind
 
 
-def _whole(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def _array(values: Any, kind: pa.DataType, subject: str) -> pa.Array:
-    made = _whole(values) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    made = whole(values) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     try:
         return made if made.type == kind else made.cast(kind)
     except pa.ArrowException as error:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
+from tidegate.query.schema import whole
 from tidegate.query.tuple_form import Updated
 
 
@@ -52,7 +53,7 @@ class Contributions:
     def column(self, name: str) -> pa.Array:
         """A column of the tuples with one value per contribution."""
         taken = self.tuples.column(name).take(self.rows)
-        return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+        return whole(taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class ColumnForm:
         if made.of is None:
             _refuse(step, function, "rows without of=..., the index of what made each of them")
         of = self._array(step, function, "of", made.of, pa.int64(), None)
-        where = np.asarray(of.fill_null(-1))
+        where = np.asarray(of.fill_null(-1) if of.null_count else of)
         if len(where) and (where.min() < 0 or where.max() >= most):
             _refuse(step, function, f"of=... with the index {where.min()} or {where.max()}; there are 0 to {most - 1}")
         return self._table(step, function, "rows", made.rows, self.returns, len(of)), of
@@ -155,7 +156,7 @@ class ColumnForm:
     ) -> pa.Array:
         try:
             made = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
-            made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+            made = whole(made)
             made = made if made.type == kind else made.cast(kind)
         except (pa.ArrowException, TypeError, ValueError) as error:
             _refuse(step, function, f"{what} that is not {kind}: {error}", error)

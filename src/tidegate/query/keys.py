@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError
-from tidegate.query.schema import as_schema, check_unique, column_type, is_scalar
+from tidegate.query.schema import as_schema, check_unique, column_type, is_scalar, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,7 @@ class KeyFunction:
     def key_lists(self, batch: pa.RecordBatch) -> pa.ListArray:
         """One list of keys per row: of values for one key column, of structs for several."""
         made = self.function(batch)
-        if isinstance(made, pa.ChunkedArray):
-            made = made.combine_chunks()
+        made = whole(made)
         if not isinstance(made, pa.ListArray) or len(made) != batch.num_rows:
             raise QueryError(
                 f"the key function must return a pyarrow ListArray with one list per row ({batch.num_rows}); got "
@@ -141,4 +140,4 @@ def _key_type(kind: pa.DataType, name: str, step: str) -> pa.DataType:
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
+    return pa.RecordBatch.from_arrays([whole(column) for column in table.columns], schema=table.schema)

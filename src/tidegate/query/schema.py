@@ -99,9 +99,17 @@ def as_schema(columns: pa.Schema | Mapping[str, pa.DataType]) -> pa.Schema:
     return columns if isinstance(columns, pa.Schema) else pa.schema(list(columns.items()))
 
 
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One contiguous array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    # Arrow would copy a single chunk too.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of ``schema`` from ``table``, cast to its types (dictionaries and large strings decoded)."""
-    if table.schema.equals(schema):
+    if table.schema.equals(schema, check_metadata=True):
         return table
     columns = [table.column(field.name) for field in schema]
     if all(column.type == field.type for column, field in zip(columns, schema, strict=True)):

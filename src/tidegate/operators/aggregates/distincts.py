@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Array, taken
-from tidegate.operators.columns import canonical_floats, identity_codes, numbers, whole
+from tidegate.operators.columns import canonical_floats, identity_codes, numbers
+from tidegate.query.schema import whole
 
 
 @dataclass(frozen=True, slots=True)

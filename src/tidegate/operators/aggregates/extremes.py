@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.operators.aggregates.logic import Array, taken
-from tidegate.operators.columns import order_codes, valid_mask, whole
+from tidegate.operators.columns import order_codes, valid_mask
+from tidegate.query.schema import whole
 
 
 @dataclass(frozen=True, slots=True)

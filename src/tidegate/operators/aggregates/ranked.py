@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Array, taken
-from tidegate.operators.columns import numbers, order_codes, valid_mask, whole
+from tidegate.operators.columns import numbers, order_codes, valid_mask
 from tidegate.query.aggregates import Ranked
+from tidegate.query.schema import whole
 
 
 @dataclass(frozen=True, slots=True)

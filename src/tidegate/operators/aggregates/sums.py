@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import DataError
 from tidegate.operators.aggregates.logic import Array, taken
-from tidegate.operators.columns import numbers, valid_mask, whole
+from tidegate.operators.columns import numbers, valid_mask
+from tidegate.query.schema import whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import hashes, mix, whole
+from tidegate.operators.columns import hashes, mix
 from tidegate.operators.deal import Deal, Dealt, cells_of
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.tree import Side
-from tidegate.query.schema import is_integer
+from tidegate.query.schema import is_integer, whole
 
 Array = np.ndarray[Any, Any]
 

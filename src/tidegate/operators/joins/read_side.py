@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.operators.columns import canonical_floats, mix, numbers, valid_mask, whole
+from tidegate.operators.columns import canonical_floats, mix, numbers, valid_mask
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.text_codes import TextCodes
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bands import Band
 from tidegate.query.predicates.tree import Column, Side, Tree, columns_of
+from tidegate.query.schema import whole
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, valid_mask, whole
+from tidegate.operators.columns import numbers, valid_mask
+from tidegate.query.schema import whole
 
 Array = np.ndarray[Any, Any]
 

@@ -13,10 +13,11 @@ from tidegate.operators.joins.shared_join import Lifted, SharedJoin
 from tidegate.operators.shared_windows import Array
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
+from tidegate.runtime.local.work import Work
 
 
 @dataclass(slots=True, eq=False)
-class JoinWork:
+class JoinWork(Work):
     """A join: each segment is read once; its pairs are tried by all instances, each its share.
 
     The pairs of a small segment are tried by the first instance to get there, while the others go on to the next one: what
@@ -70,9 +71,6 @@ class JoinWork:
     def passed(self, instance: int, number: int, watermark: int) -> None:
         self.state.passed(instance, number, _known(watermark))
         self.state.compact()
-
-    def abort(self) -> None:
-        """Nobody waits but for reading a segment, which ends."""
 
     def _read(self, segment: Segment) -> Lifted:
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])

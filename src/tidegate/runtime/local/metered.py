@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.gate.segment import Segment
 from tidegate.operators.shared_windows import Array
-from tidegate.runtime.local.region_work import Held, Work
+from tidegate.runtime.local.work import Held, Work
 
 
 @dataclass(frozen=True, slots=True)

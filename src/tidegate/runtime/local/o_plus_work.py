@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,12 @@ from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
+from tidegate.runtime.local.work import Work
 
 Array = np.ndarray[Any, Any]
+
+SPLIT_KEYS = 8_192
+"""Keys of settled tuples that are worth the work of several instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,27 @@ class HeldByOPlus:
         return self.waiting.late
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one segment settles, and, if one instance has done all shards at once, who it was and what it made."""
+
+    settled: Settled
+    prepared: Any
+    whole_by: int | None = None
+    made: tuple[pa.Table, ...] = ()
+
+
 @dataclass(slots=True, eq=False)
-class OPlusWork:
-    """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn."""
+class OPlusWork(Work):
+    """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn.
+
+    Where a segment settles little, whoever gets there first does all shards, while the others wait: what it does then is
+    mostly the same for one shard as for all, and most of it needs the interpreter, which only one of them can have.
+    """
 
     region: Region
     state: HeldByOPlus
+    split_keys: int = SPLIT_KEYS
     turns: Turns = field(default_factory=lambda: Turns(SHARDS))
     _holding: Claims = field(init=False)
 
@@ -58,7 +77,7 @@ class OPlusWork:
         self._holding = Claims("hold", self._hold)
 
     @staticmethod
-    def fresh(region: Region, node: OPlus) -> OPlusWork:
+    def fresh(region: Region, node: OPlus, split_keys: int = SPLIT_KEYS) -> OPlusWork:
         """An O+ without state."""
         waiting = Settling(
             node.keys, tuple(node.key_schema.types), tuple(source.schema for source in node.inputs), SHARDS
@@ -68,7 +87,7 @@ class OPlusWork:
             windows = TupleWindows.fresh(node, node.form, SHARDS)
         else:
             windows = ColumnWindows.fresh(node, node.form, SHARDS)
-        return OPlusWork(region, HeldByOPlus(waiting, windows))
+        return OPlusWork(region, HeldByOPlus(waiting, windows), split_keys)
 
     @property
     def held(self) -> HeldByOPlus:
@@ -85,37 +104,37 @@ class OPlusWork:
             self._holding.take_up(segment)
         if segment.watermark == segment.since:
             return
-        settled, prepared = segment.derive("settled", lambda each: self._settle(each, ahead))
-        # What another instance has not done yet on a shard that was its own until lately comes first.
-        if not self.turns.wait(settled.turn, owned):
-            raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
-        yield from self.state.windows.process(settled, prepared, owned, segment.watermark == END)
-        self.turns.done(settled.turn, owned)
+        step: _Step = segment.derive("step", lambda each: self._step(each, instance, ahead))
+        if step.whole_by is None:
+            yield from self._turn(segment, step, owned)
+        elif step.whole_by == instance:
+            yield from step.made
 
     def _hold(self, segment: Segment) -> None:
         """Keep the tuples of a segment until they are settled."""
         for feed, tuples in tuples_of(self.region, segment):
             self.state.waiting.hold(segment.index, feed.side, tuples, feed.time, segment.since)
 
-    def _settle(self, segment: Segment, ahead: Iterator[Segment]) -> tuple[Settled, Any]:
+    def _step(self, segment: Segment, instance: int, ahead: Iterator[Segment]) -> _Step:
         """What a segment settles. Segments come here in the order of the log: nobody goes past one that was not here."""
         self._holding.finish(segment.index, ahead)
-        ended = segment.watermark == END
-        settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark, ended)
-        return settled, self.state.windows.prepare(settled)
+        settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark, segment.watermark == END)
+        step = _Step(settled, self.state.windows.prepare(settled))
+        if settled.size >= self.split_keys:
+            return step
+        return replace(step, whole_by=instance, made=tuple(self._turn(segment, step, None)))
+
+    def _turn(self, segment: Segment, step: _Step, owned: Array | None) -> Iterator[pa.Table]:
+        """Change the owned shards (None: all), and hand out what comes of it."""
+        # What another instance has not done yet on a shard that was its own until lately comes first.
+        if not self.turns.wait(step.settled.turn, owned):
+            raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
+        yield from self.state.windows.process(step.settled, step.prepared, owned, segment.watermark == END)
+        self.turns.done(step.settled.turn, owned)
 
     def may_hand_out(self, segment: Segment) -> bool:
         # Always: an instance that waits for another must not hold up the watermark that the other one's results need.
         return True
-
-    def join(self, instance: int, number: int, watermark: int) -> None:
-        """Nothing is held for an instance."""
-
-    def leave(self, instance: int) -> None:
-        """Nothing is held for an instance."""
-
-    def passed(self, instance: int, number: int, watermark: int) -> None:
-        """Nothing is held for a segment."""
 
     def abort(self) -> None:
         self.turns.abort()

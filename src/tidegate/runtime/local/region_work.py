@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -16,78 +15,22 @@ from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, OPlus, WindowAggregate
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.join_work import JoinWork
-from tidegate.runtime.local.o_plus_work import OPlusWork
+from tidegate.runtime.local.o_plus_work import SPLIT_KEYS, OPlusWork
 from tidegate.runtime.local.regions import Region, tuples_of
+from tidegate.runtime.local.work import Work
 
 
-class Work(Protocol):
-    """The work of a region; shared by its instances, called from all of their threads.
-
-    An instance takes the segments in order. It has `join`ed before its first, asks for `results` of each, says that it
-    `passed` each, control segments included, and may `leave` at a control segment.
-    """
-
-    @property
-    def held(self) -> Held | None:
-        """The state, to be measured; None if there is none."""
-        ...
-
-    @property
-    def settles(self) -> bool:
-        """Whether results wait until the watermark is past their time."""
-        ...
-
-    def results(
-        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
-    ) -> Iterator[pa.Table]:
-        """Do an instance's part of the work on a segment; what it hands out for it, in the order of event time.
-
-        What needs to be done once is done by whichever instance comes first. Every instance consumes this to its end,
-        for every segment it passes. Instead of waiting for another instance it may begin on the segments ``ahead``.
-        """
-        ...
-
-    def may_hand_out(self, segment: Segment) -> bool:
-        """Whether some instance may have results for a segment; where none has, its watermark can wait."""
-        ...
-
-    def join(self, instance: int, number: int, watermark: int) -> None: ...
-
-    def leave(self, instance: int) -> None: ...
-
-    def passed(self, instance: int, number: int, watermark: int) -> None: ...
-
-    def abort(self) -> None:
-        """The run has failed: nobody may wait for another instance any more."""
-        ...
-
-
-class Held(Protocol):
-    """What state says of itself: how many rows and bytes it holds, and how many tuples came too late for it."""
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def late(self) -> int: ...
-
-
-def work_of(region: Region, split_panes: int = SPLIT_PANES, split_pairs: int = SPLIT_PAIRS) -> Work:
-    """The work of a region, with fresh state.
-
-    Windows over fewer panes than ``split_panes`` are made by one instance, segments with fewer than ``split_pairs`` pairs to
-    try are tried by one.
-    """
+def work_of(
+    region: Region, split_panes: int = SPLIT_PANES, split_keys: int = SPLIT_KEYS, split_pairs: int = SPLIT_PAIRS
+) -> Work:
+    """The work of a region, with fresh state; what has less than the panes, keys or pairs to split is one instance's."""
     match region.operator:
         case None:
             return StatelessWork(region)
         case WindowAggregate():
             return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
         case OPlus():
-            return OPlusWork.fresh(region, region.operator)
+            return OPlusWork.fresh(region, region.operator, split_keys)
         case Join():
             return JoinWork(region, SharedJoin(region.operator, split_pairs=split_pairs))
         case _:
@@ -95,7 +38,7 @@ def work_of(region: Region, split_panes: int = SPLIT_PANES, split_pairs: int = S
 
 
 @dataclass(slots=True, eq=False)
-class WindowWork:
+class WindowWork(Work):
     """A windowed aggregate: each segment is lifted once; windows are handed out by the owners of their shards.
 
     Windows that hold little are handed out whole by the first instance to get there: what it does then is mostly the
@@ -146,9 +89,6 @@ class WindowWork:
         self.state.passed(instance, number, watermark)
         self.state.compact()
 
-    def abort(self) -> None:
-        """Nobody waits: what is shared is never changed."""
-
     def _lift(self, segment: Segment) -> Lifted:
         """Lift a segment's tuples and make their panes visible."""
         tables = [table for _, table in tuples_of(self.region, segment)]
@@ -169,7 +109,7 @@ class WindowWork:
 
 
 @dataclass(frozen=True, slots=True)
-class StatelessWork:
+class StatelessWork(Work):
     """No state: whoever comes first to a segment hands it out, and all keep the order by passing the watermark on."""
 
     region: Region
@@ -190,15 +130,3 @@ class StatelessWork:
 
     def may_hand_out(self, segment: Segment) -> bool:
         return True
-
-    def join(self, instance: int, number: int, watermark: int) -> None:
-        """Nothing is held for an instance."""
-
-    def leave(self, instance: int) -> None:
-        """Nothing is held for an instance."""
-
-    def passed(self, instance: int, number: int, watermark: int) -> None:
-        """Nothing is held for a segment."""
-
-    def abort(self) -> None:
-        """Nobody waits."""

@@ -19,8 +19,8 @@ from tidegate.gate.source import Source, SourceSpec
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.pool import Pool
-from tidegate.runtime.local.region_work import Work
 from tidegate.runtime.local.regions import Feed, Region
+from tidegate.runtime.local.work import Work
 
 AHEAD = 4
 """On how many segments ahead an instance may begin while it would wait for another one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,13 +11,24 @@ from typing import Any
 from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidegate.runtime.spark.outward import OBSERVED
+
+
+@dataclass(frozen=True, slots=True)
+class CellTold:
+    """What a cell told about a batch: its instances, and how long they worked, added up."""
+
+    instances: int
+    busy_seconds: float
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One batch that ran: when, by the driver's clock, for how long, and what it took.
 
     ``left`` is how many rows its sources had left when it began, None where one of them does not say. ``lag_seconds`` is
-    event time from the watermark to the newest row, ``partitions`` the least number over stateful operators.
+    event time from the watermark to the newest row, ``partitions`` the least number over stateful operators. ``cells`` is
+    what cells of tidegate's stateful steps told, if there are any.
     """
 
     number: int
@@ -27,6 +38,7 @@ class Batch:
     left: float | None
     lag_seconds: float | None
     partitions: int | None
+    cells: tuple[CellTold, ...] = ()
 
     @property
     def ended_at(self) -> float:
@@ -70,7 +82,15 @@ def batch_of(update: StreamingQueryProgress) -> Batch:
         sum(each for each in left if each is not None) if left and None not in left else None,
         _lag_seconds(update.eventTime),
         min(partitions) if partitions else None,
+        tuple(_cells(update.observedMetrics)),
     )
+
+
+def _cells(observed: Mapping[str, Any]) -> Iterator[CellTold]:
+    for step, figures in observed.items():
+        if step.startswith(OBSERVED) and figures is not None:
+            for cell in figures["by_cell"] or ():
+                yield CellTold(cell["instances"], cell["busy_ms"] / 1000)
 
 
 def rows_left(source: SourceProgress) -> float | None:

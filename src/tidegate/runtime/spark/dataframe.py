@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
@@ -32,7 +33,7 @@ from tidegate.query.nodes import (
     sources,
     walk,
 )
-from tidegate.query.schema import conform
+from tidegate.query.schema import TIME, conform
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.control import to_cells, with_control
 from tidegate.runtime.spark.delta_rows import SCHEMA
@@ -42,6 +43,7 @@ from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.cache import ChunkCache, default_folder
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -105,6 +107,7 @@ class _Builder:
         """One branch up to the exchange: native steps, control and watermark, then the kernel."""
         df = self.build(feed.native).select(*feed.stage.intake.columns.names)
         if feed.source is not None:
+            df = _with_zone(df, feed.source.time)
             df = with_control(df, feed.source, self.control)
             df = df.withWatermark(feed.source.time, f"{delay_ms(feed.source)} milliseconds")
         return df.mapInArrow(feed.stage, SCHEMA)
@@ -151,6 +154,13 @@ def _origin(source: Source) -> DataFrame:
     return df
 
 
+def _with_zone(df: DataFrame, time: str) -> DataFrame:
+    """The data with event times as Spark's watermarks want them; `_check_session` saw to it that the zone is UTC."""
+    if not isinstance(df.schema[time].dataType, TimestampNTZType):
+        return df
+    return df.withColumn(time, F.col(time).cast(TimestampType()))
+
+
 def _union(frames: list[DataFrame]) -> DataFrame:
     made = frames[0]
     for other in frames[1:]:
@@ -165,6 +175,13 @@ def _check_session(spark: SparkSession, node: Stateful) -> None:
             f'    spark.conf.set("{PROVIDER}", "{ROCKSDB}")'
         )
     for source in sources(node):
+        naive = source.schema.field(source.time).type != TIME
+        zone = str(spark.conf.get("spark.sql.session.timeZone"))
+        if naive and zone not in UTC:
+            raise QueryError(
+                f"stream '{source.name}': the times in '{source.time}' have no zone, and this session would read them as "
+                f"times in {zone}; before the query is made, run\n    spark.conf.set('spark.sql.session.timeZone', 'UTC')"
+            )
         if not _origin(source).isStreaming:
             raise QueryError(f"stream '{source.name}' is a batch DataFrame; make it with spark.readStream")
         if any("spark.watermarkDelayMs" in (field.metadata or {}) for field in _origin(source).schema):

@@ -24,7 +24,7 @@ from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.failure import translated
 from tidegate.runtime.spark.files_source import Pace, read_stream, stage, stage_new
-from tidegate.runtime.spark.session import Session, needs_java, open_session, session_of_frames
+from tidegate.runtime.spark.session import Session, ground_of, needs_java, open_session, session_of_frames
 from tidegate.runtime.spark.sinks import Sink
 from tidegate.runtime.spark.stages import step_fingerprint
 from tidegate.runtime.spark.tally import RESULTS, Tally
@@ -35,7 +35,8 @@ from tidegate.runtime.spark.watch import Watch, stop, stop_signals
 class Job:
     """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people.
 
-    ``beside`` is entered with the running query and left when that has ended.
+    ``beside`` is entered with the running query and its control folder, and left when that has ended. ``admit`` is called
+    before, with the Spark session or the master URL of the one to come, and raises what would be refused then.
     """
 
     query: Node
@@ -47,7 +48,8 @@ class Job:
     instances: int
     report: Callable[[Progress], None]
     say: Callable[[str], None]
-    beside: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext
+    beside: Callable[[StreamingQuery, Path], AbstractContextManager[object]] = lambda *_: nullcontext()
+    admit: Callable[[object], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ def execute(job: Job) -> Outcome:
     `KeyboardInterrupt` when it has stopped.
     """
     plan = compile_query(job.query, "spark")
+    ground = ground_of(job.query, job.spark)
+    if not isinstance(ground, SparkSession):
+        job.admit(ground)
     if needs_java(job.query, job.spark):
         require_java()
     with ExitStack() as stack:
@@ -79,6 +84,7 @@ def execute(job: Job) -> Outcome:
         head = _opened(job, plan, checkpoint)
         paces = _stage(job, checkpoint)
         session = stack.enter_context(open_session(job.query, job.spark, head.cells if head else None, (held,)))
+        job.admit(session.spark)
         mark = _fingerprint(plan, session.cells)
         if head is None:
             checkpoint.write(Head(mark, session.cells, str(job.sink)))
@@ -139,7 +145,7 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
         running = job.sink.start(df, checkpoint.spark)
         watch = Watch(running, tally, job.report, stop_requested)
         try:
-            beside.enter_context(job.beside(running))
+            beside.enter_context(job.beside(running, checkpoint.control))
             if job.bounded:
                 finished = watch.until_all_is_read() and (not stateful or watch.end(checkpoint.control))
             else:

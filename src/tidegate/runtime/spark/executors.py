@@ -78,13 +78,18 @@ def refusal(master: str, conf: Mapping[str, str], most: int, partitions: int | N
     return None
 
 
-def context_of(query: object) -> SparkContext:
-    """The Spark context that runs a query; refused for queries that run elsewhere."""
-    if type(query).__module__.startswith("pyspark.sql.connect"):
+def refuse_connect(given: object) -> None:
+    """Refuse a query or a session that is a client's: what it stands for is in another process."""
+    if type(given).__module__.startswith("pyspark.sql.connect"):
         raise UnsupportedError(
             "autoscale: this query runs over Spark Connect, which cannot see or size executors; call tg.autoscale in the "
             "process of the driver, on the query that was started there"
         )
+
+
+def context_of(query: object) -> SparkContext:
+    """The Spark context that runs a query; refused for queries that run elsewhere."""
+    refuse_connect(query)
     if not isinstance(query, StreamingQuery):
         raise UserError(
             f"autoscale takes a running StreamingQuery, such as df.writeStream.….start() gives; got {type(query).__name__}"
@@ -93,6 +98,11 @@ def context_of(query: object) -> SparkContext:
     if found is None:
         raise UserError("autoscale: the Spark session of this query was stopped")
     return found
+
+
+def shuffles_of(query: StreamingQuery) -> int:
+    """The partitions that a shuffle of a query has, by the settings of the session that runs it."""
+    return int(query._jsq.sparkSession().sessionState().conf().numShufflePartitions())
 
 
 def pace_of(query: StreamingQuery) -> Pace:

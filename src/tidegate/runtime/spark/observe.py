@@ -11,7 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidegate.control.events import Notice
 from tidegate.control.look import Look
 from tidegate.control.observation import Observation
-from tidegate.runtime.spark.batches import Batch, BatchReader
+from tidegate.runtime.spark.batch_cost import BatchCost, Price
+from tidegate.runtime.spark.batches import Batch, BatchReader, CellTold
 from tidegate.runtime.spark.executors import Executor, Executors, Pace, pace_of
 
 PERIOD_SECONDS = 5.0
@@ -30,6 +31,7 @@ class Reading:
 class SparkObserver:
     """Looks at a query; shows a period when it is long enough and ends with a batch, or in quiet.
 
+    It is long enough sooner where batches run over their trigger interval: then something waits for an answer.
     ``backlog`` is for sources that do not report theirs: a function that says how many rows wait.
     """
 
@@ -43,10 +45,13 @@ class SparkObserver:
     _pace: Pace | None = None
     _began: float = 0.0
     _start: Reading | None = None
+    _last: Reading | None = None
     _end: float = 0.0
     _since: float | None = None
     _left: float | None = None
     _gathered: list[Batch] = field(default_factory=list)
+    _cost: BatchCost = field(default_factory=BatchCost)
+    _cells: tuple[CellTold, ...] = ()
 
     def __post_init__(self) -> None:
         self._batches = BatchReader(self.query)
@@ -63,27 +68,53 @@ class SparkObserver:
         )
         return replace(self._look(now), noticed=gone)
 
+    def cells_told(self) -> tuple[CellTold, ...]:
+        """What cells told with the last batch in which some did."""
+        return self._cells
+
     def _look(self, now: Reading) -> Look:
         new = self._batches.new()
+        self._cells = next((batch.cells for batch in reversed(new) if batch.cells), self._cells)
         quiet = not self.query.status["isTriggerActive"]
         if self._start is None or self._pace is None:
             return self._begin(now, new, quiet)
         self._gathered += new
+        if new:
+            self._last = Reading(min(new[-1].ended_at, now.at), now.executors)
         end = period_end(self._gathered, bool(new), quiet, self._pace, self._end, now.at)
-        if end is None or end - self._end < self.period_seconds:
+        if end is None or end - self._end < self._long_enough(self._pace):
             return Look()
+        # What tasks of a batch took is read when it was seen to end: by the end of its interval the next one may run.
+        until = self._last if self._last is not None and end < now.at else now
         told = self.backlog() if self.backlog is not None else None
         span = (self._end, end)
-        seen = observed(self._gathered, self._since, self._pace, self._start, now, span, told, self._left)
+        self._learn(self._start, until)
+        price = self._cost.price
+        seen = observed(self._gathered, self._since, self._pace, self._start, until, span, told, self._left, price)
         self._since = self._gathered[-1].began_at if self._gathered else end
-        self._start, self._end, self._gathered, self._left = now, end, [], seen.backlog
+        self._start, self._end, self._gathered, self._left = until, end, [], seen.backlog
+        self._last = None
         return Look((replace(seen, subquery=self.name, time_seconds=end - self._began),))
+
+    def _long_enough(self, pace: Pace) -> float:
+        interval = pace.interval_seconds
+        if interval is None or not any(batch.seconds > interval for batch in self._gathered):
+            return self.period_seconds
+        return min(self.period_seconds, interval)
+
+    def _learn(self, start: Reading, end: Reading) -> None:
+        """See what batches took; not where executors came or went, as their first tasks start processes."""
+        before = {each.name: each.task_seconds for each in start.executors}
+        if set(before) == {each.name for each in end.executors}:
+            took = sum(each.task_seconds - before[each.name] for each in end.executors) + beside_tasks(self._gathered)
+            self._cost.see(len(self._gathered), sum(batch.rows for batch in self._gathered), took)
 
     def _begin(self, now: Reading, new: list[Batch], quiet: bool) -> Look:
         """The first batch takes as long as starting everything does: measuring begins behind it."""
         if new:
-            self._pace, self._start = pace_of(self.query), now
+            self._pace = pace_of(self.query)
             self._began = self._end = now.at if quiet else new[-1].ended_at
+            self._start = Reading(self._began, now.executors)
             self._since = new[-1].began_at
         return Look()
 
@@ -101,7 +132,8 @@ def period_end(batches: Sequence[Batch], new: bool, quiet: bool, pace: Pace, sta
     end = max(batches[-1].ended_at, batches[-1].began_at + interval)
     if quiet and now - end >= idle:
         return now
-    return end if end <= now and (new or quiet) else None
+    # With an interval the next batch begins where this one's ends, and is running by the time that is seen.
+    return end if end <= now and (new or quiet or pace.interval_seconds is not None) else None
 
 
 def observed(
@@ -113,11 +145,13 @@ def observed(
     span: tuple[float, float],
     told_left: float | None = None,
     left_before: float | None = None,
+    price: Price | None = None,
 ) -> Observation:
     """The observation of one period, in which these batches ended; rates are over its span, busy shares between readings.
 
     Where each batch takes all there is, what they took had come since ``since``, when the one before them began. Elsewhere
-    what was offered is known only with what is left: what the sources report, or what ``told_left`` says.
+    what was offered is known only with what is left: what the sources report, or what ``told_left`` says. Where it is
+    known what batches and rows take, small batches count as work only as far as larger ones would not do away with them.
     """
     period = span[1] - span[0]
     rows = sum(batch.rows for batch in batches)
@@ -140,7 +174,9 @@ def observed(
         demand=offered,
         backlog=left,
         congestion=congestion(batches, pace, period),
-        busy=busy(start, end),
+        busy=busy(
+            start, end, None if price is None else price.work_seconds(rows, end.at - start.at), beside_tasks(batches)
+        ),
         watermark_lag_seconds=batches[-1].lag_seconds if batches else None,
         latency_seconds=latency_seconds(batches, since, pace),
     )
@@ -165,17 +201,34 @@ def congestion(batches: Sequence[Batch], pace: Pace, period: float) -> float | N
     return sum(1 for each in left if each) / len(left)
 
 
-def busy(start: Reading, end: Reading) -> tuple[float, ...] | None:
-    """The share of its cores' time that each executor of now had tasks; one that came meanwhile counts from 0."""
+def beside_tasks(batches: Sequence[Batch]) -> float:
+    """The time that instances of cells worked beside their tasks: those of a cell share the time of one task."""
+    return sum(cell.busy_seconds * (1 - 1 / cell.instances) for batch in batches for cell in batch.cells)
+
+
+def busy(
+    start: Reading, end: Reading, work_seconds: float | None = None, beside_seconds: float = 0.0
+) -> tuple[float, ...] | None:
+    """The share of its cores' time that each executor of now had tasks; one that came meanwhile counts from 0.
+
+    Instances in cells worked for ``beside_seconds`` more. Where only ``work_seconds`` of all that time went to rows, so much
+    counts. Either is of each executor in proportion.
+    """
     if any(each.name == "driver" for each in end.executors) or end.at <= start.at or not end.executors:
         # What Spark lists for the driver of a local master is its age, not its work.
         return None
     earlier = {each.name: each.task_seconds for each in start.executors}
     seconds = end.at - start.at
+    took = [max(each.task_seconds - earlier.get(each.name, 0.0), 0.0) for each in end.executors]
+    counts = 1.0
+    if sum(took) > 0:
+        total = sum(took) + beside_seconds
+        counts = (total if work_seconds is None else min(work_seconds, total)) / sum(took)
     shares = (
-        (each.task_seconds - earlier.get(each.name, 0.0)) / (max(each.cores, 1) * seconds) for each in end.executors
+        counts * task_seconds / (max(each.cores, 1) * seconds)
+        for task_seconds, each in zip(took, end.executors, strict=True)
     )
-    return tuple(min(max(share, 0.0), 1.0) for share in shares)
+    return tuple(min(share, 1.0) for share in shares)
 
 
 def latency_seconds(batches: Sequence[Batch], since: float | None, pace: Pace) -> float | None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidegate.query.schema import TIME, conform, whole
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state import chunks
 
@@ -44,7 +45,10 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Outward:
-    """The way out for results of a schema; event time travels as it is, since a later stateful step needs it."""
+    """The way out for results of a schema; event time travels unpacked, since a later stateful step needs it.
+
+    It travels with a zone, UTC: Spark's watermarks know no other times.
+    """
 
     schema: pa.Schema
     time: str
@@ -55,22 +59,30 @@ class Outward:
         return any(pa.types.is_nested(kind) for kind in self.schema.types)
 
     @property
+    def is_naive(self) -> bool:
+        """Whether event time has no zone."""
+        return bool(self.schema.field(self.time).type != TIME)
+
+    @property
     def columns(self) -> pa.Schema:
         """The columns of what travels."""
-        packed = [self.schema.field(self.time), pa.field(PACKED, pa.binary())]
-        results = packed if self.packs else list(self.schema)
+        packed = [pa.field(self.time, TIME), pa.field(PACKED, pa.binary())]
+        results = (
+            packed if self.packs else [pa.field(self.time, TIME) if f.name == self.time else f for f in self.schema]
+        )
         return pa.schema([*results, pa.field(METRICS, pa.string())])
 
     def results(self, table: pa.Table) -> Iterator[pd.DataFrame]:
         """Results as they travel."""
         if self.packs:
             parts = [table.slice(at, ROWS_PER_PACK) for at in range(0, table.num_rows, ROWS_PER_PACK)]
-            times = pa.array([pc.min(part.column(self.time)) for part in parts], self.schema.field(self.time).type)
+            naive = pa.array([pc.min(part.column(self.time)) for part in parts], self.schema.field(self.time).type)
+            times = naive.cast(TIME)
             packs = pa.array(map(chunks.encode, parts), pa.binary())
             yield _frame(pa.table([times, packs, pa.nulls(len(packs), pa.string())], schema=self.columns))
         else:
             for at in range(0, table.num_rows, ROWS_PER_FRAME):
-                part = table.slice(at, ROWS_PER_FRAME)
+                part = conform(table.slice(at, ROWS_PER_FRAME), pa.schema(list(self.columns)[:-1]))
                 yield _frame(pa.table([*part.columns, pa.nulls(part.num_rows, pa.string())], schema=self.columns))
 
     def metrics(self, metrics: Metrics) -> pd.DataFrame:
@@ -81,7 +93,10 @@ class Outward:
     def arrived(self, df: DataFrame, step: str) -> DataFrame:
         """The results alone; the metrics go to the query's progress on the way."""
         results = df.observe(f"{OBSERVED}{step}", *_observed()).where(F.col(METRICS).isNull()).drop(METRICS)
-        return results.mapInArrow(unpack, spark_schema(self.schema)) if self.packs else results
+        if self.packs:
+            return results.mapInArrow(unpack, spark_schema(self.schema))
+        wanted = spark_schema(self.schema)[self.time].dataType
+        return results.withColumn(self.time, F.col(self.time).cast(wanted)) if self.is_naive else results
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,5 +115,5 @@ def _observed() -> list[Column]:
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    columns = {name: whole(table.column(name)) for name in table.column_names}
     return pd.DataFrame({name: pd.Series(pd.arrays.ArrowExtensionArray(array)) for name, array in columns.items()})

@@ -36,6 +36,7 @@ LOCAL_CHECKPOINTS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
+LOCAL = "local[*]"
 PARTITIONS = "spark.sql.shuffle.partitions"
 # A stateful Python partition costs about 0.1 s per batch whatever it does, so a few fat ones are better than many.
 MOST_CELLS = 8
@@ -75,6 +76,16 @@ def needs_java(query: Node, spark: SparkSession | str | None) -> bool:
     return not given and SparkContext._active_spark_context is None
 
 
+def ground_of(query: Node, spark: SparkSession | str | None) -> SparkSession | str:
+    """The session that a query will run in or beside, or the master of the one that will be started for it."""
+    frames = session_of_frames(query)
+    if frames is not None:
+        return frames
+    if spark is None and SparkContext._active_spark_context is not None:
+        return SparkSession.builder.getOrCreate()
+    return spark or LOCAL
+
+
 @contextmanager
 def open_session(
     query: Node, spark: SparkSession | str | None, cells: int | None, held: tuple[int, ...]
@@ -96,7 +107,7 @@ def open_session(
         yield Session(_sibling(SparkSession.builder.getOrCreate(), cells))
     else:
         with _log_file() as log:
-            made = _start(spark or "local[*]", log, held)
+            made = _start(spark or LOCAL, log, held)
             made.conf.set(PARTITIONS, cells or _default_cells(made))
             try:
                 yield Session(made, log)

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.operators.columns import numbers, whole
+from tidegate.operators.columns import numbers
 from tidegate.operators.combine import regrouped
 from tidegate.operators.deal import Deal
 from tidegate.operators.delta import Delta
 from tidegate.operators.memory import keep_memory
 from tidegate.operators.tuple_pieces import tuple_piece, with_home
-from tidegate.query.schema import conform
+from tidegate.query.schema import conform, whole
 from tidegate.runtime.spark.delta_rows import Intake, delta_row
 
 ROWS_AT_ONCE = 65_536

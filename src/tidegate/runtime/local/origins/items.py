@@ -42,7 +42,7 @@ class Items:
         """One item by itself."""
         if isinstance(item, Heartbeat):
             return item, None
-        if isinstance(item, pa.RecordBatch) and item.schema.equals(self._schema):
+        if isinstance(item, pa.RecordBatch) and item.schema.equals(self._schema, check_metadata=True):
             return item, self._place(item)
         return self._placed([self._rows([item]) if isinstance(item, Mapping) else self._table(item)])
 
