@@ -15,6 +15,7 @@ from tests.property.cases import Case
 from tests.property.check import law_of
 from tests.property.local_runs import run_in_step
 from tidegate.errors import DataError
+from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import sources
@@ -74,6 +75,7 @@ def any_settings() -> st.SearchStrategy[Settings]:
         segment_rows=st.sampled_from([1, 2, 7, 1_000]),
         split_panes=st.sampled_from([0, 4, SPLIT_PANES]),
         split_keys=st.sampled_from([0, 4, SPLIT_KEYS]),
+        split_pairs=st.sampled_from([0, 1 << 14, SPLIT_PAIRS]),
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.compile.compiler import compile_query
 from tidegate.compile.rewrite import rewrite
 from tidegate.gate.ready import START
 from tidegate.query.nodes import Node, Source, sources
@@ -67,8 +68,9 @@ def run_in_step(
             with suppress(threading.BrokenBarrierError):
                 advanced.wait()
 
+    compiled = compile_query(query, "local").query
     bound = rewrite(
-        query, lambda node: replace(node, origin=Marked(origin(node))) if isinstance(node, Source) else node
+        compiled, lambda node: replace(node, origin=Marked(origin(node))) if isinstance(node, Source) else node
     )
     tables: list[pa.Table] = []
     run = LocalRun(LocalJob(bound, ToFunction(tables.append), settings), tables)

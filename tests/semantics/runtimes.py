@@ -83,7 +83,7 @@ class OnLocal:
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         arrivals = [{name: [table] for name, table in batch.items()} for batch in batches]
-        run = run_in_step(query.node, arrivals, Settings(self.instances, split_panes=0, split_keys=0))
+        run = run_in_step(query.node, arrivals, Settings(self.instances, split_panes=0, split_pairs=0, split_keys=0))
         return Result(pa.concat_tables([query.schema.empty_table(), *run.tables]), run.job.late)
 
 

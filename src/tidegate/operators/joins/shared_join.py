@@ -38,10 +38,10 @@ from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, 
 
 Array = np.ndarray[Any, Any]
 
-SPLIT_PAIRS = 1 << 27
-"""So many pairs take a thread some 20 ms: time enough for the others to take a share of them."""
-SPLIT_ROWS = 1 << 13
-"""The same where pairs are found by sorting, in new tuples."""
+SPLIT_PAIRS = 1 << 25
+"""So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
+SORTED_PAIRS = 1 << 12
+"""Where pairs are found by sorting, a new tuple takes about as long as trying so many pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ class SharedJoin:
 
     node: Join
     shards: int = SHARDS
+    split_pairs: int = SPLIT_PAIRS
     late: int = 0
     near: Within | Sharing = field(init=False)
     _codes: TextCodes = field(init=False)
@@ -145,8 +146,8 @@ class SharedJoin:
         """Whether a segment has so many pairs to try that several instances had better share them; an estimate."""
         new, held = [len(each.columns) for each in lifted.sides], [side.tail - side.head for side in self._sides]
         if self._sides[0].sorted:
-            return sum(new) >= SPLIT_ROWS
-        return new[LEFT] * held[RIGHT] + new[RIGHT] * held[LEFT] >= SPLIT_PAIRS
+            return sum(new) * SORTED_PAIRS >= self.split_pairs
+        return new[LEFT] * held[RIGHT] + new[RIGHT] * held[LEFT] >= self.split_pairs
 
     def pairs_within(self, number: int, lifted: Lifted, owned: Array | None) -> Iterator[pa.Table]:
         """Results that the tuples of a segment make with all up to it, an instance's share, in the order of time."""

@@ -21,9 +21,10 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
+from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node, Source, WindowAggregate, sources
+from tidegate.query.nodes import Join, Node, Source, WindowAggregate, sources
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.feeding import read_into
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
@@ -51,8 +52,10 @@ class Settings:
     """How a query runs in this process: instances to begin with and at most, and how much a segment may hold.
 
     Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards; an O+
-    does so with segments that settle fewer than ``split_keys`` keys.
-    ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
+    does so with segments that settle fewer than ``split_keys`` keys, a join with segments that have fewer than
+    ``split_pairs`` pairs to try.
+    ``linger_seconds`` is how long small pieces from an iterable, and what is ready for a join, are held back for others to
+    share their segment.
     ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
     """
 
@@ -61,6 +64,7 @@ class Settings:
     segment_rows: int = SEGMENT_ROWS
     split_panes: int = SPLIT_PANES
     split_keys: int = SPLIT_KEYS
+    split_pairs: int = SPLIT_PAIRS
     linger_seconds: float = LINGER_SECONDS
     waiting_rows: int | None = None
 
@@ -125,7 +129,10 @@ class LocalJob:
         gates: dict[int, Gate] = {}
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
-            gates[region.number] = self._gate(region.inputs, epoch.instances, names, self._is_eager(region))
+            # A join does as much for a segment of one tuple as for a hundred before it tries any pair, and its two sides
+            # come one after the other.
+            linger = self.settings.linger_seconds if isinstance(region.operator, Join) else 0.0
+            gates[region.number] = self._gate(region.inputs, epoch.instances, names, self._is_eager(region), linger)
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self._gates = list(gates.values())
         for region in plan.regions:
@@ -133,7 +140,9 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    MeteredWork(work_of(region, self.settings.split_panes, self.settings.split_keys)),
+                    MeteredWork(
+                        work_of(region, self.settings.split_panes, self.settings.split_keys, self.settings.split_pairs)
+                    ),
                     gates[region.number],
                     outlets,
                     self._pool,
@@ -312,7 +321,14 @@ class LocalJob:
         windows = isinstance(region.operator, WindowAggregate) and not region.operator.window.lateness
         return not (windows and self._is_alone(region))
 
-    def _gate(self, feeds: Sequence[Feed], instances: Sequence[int], readers: list[str], eager: bool = True) -> Gate:
+    def _gate(
+        self,
+        feeds: Sequence[Feed],
+        instances: Sequence[int],
+        readers: list[str],
+        eager: bool = True,
+        linger_seconds: float = 0.0,
+    ) -> Gate:
         """The gate in front of a region, or of the output, with the sources it begins with."""
         specs = []
         for feed in feeds:
@@ -322,8 +338,16 @@ class LocalJob:
                 upstream = self._plan.regions[feed.origin]
                 specs.extend(Outlet.spec_of(feed, upstream, instance) for instance in instances)
         rows = self.settings.segment_rows
-        limits = self.settings.limits
-        return Gate(specs, readers, inputs=len(feeds), segment_rows=rows, forward_late=True, eager=eager, limits=limits)
+        return Gate(
+            specs,
+            readers,
+            inputs=len(feeds),
+            segment_rows=rows,
+            forward_late=True,
+            linger_seconds=linger_seconds,
+            eager=eager,
+            limits=self.settings.limits,
+        )
 
     def _spec(self, feed: Feed, source: Source) -> SourceSpec:
         """The source of a gate that a source of the query is."""

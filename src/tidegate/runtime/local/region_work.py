@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
-from tidegate.operators.joins.shared_join import SharedJoin
+from tidegate.operators.joins.shared_join import SPLIT_PAIRS, SharedJoin
 from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, OPlus, WindowAggregate
@@ -20,8 +20,10 @@ from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.work import Work
 
 
-def work_of(region: Region, split_panes: int = SPLIT_PANES, split_keys: int = SPLIT_KEYS) -> Work:
-    """The work of a region, with fresh state; what has less than ``split_panes`` or ``split_keys`` is one instance's."""
+def work_of(
+    region: Region, split_panes: int = SPLIT_PANES, split_keys: int = SPLIT_KEYS, split_pairs: int = SPLIT_PAIRS
+) -> Work:
+    """The work of a region, with fresh state; what has less than the panes, keys or pairs to split is one instance's."""
     match region.operator:
         case None:
             return StatelessWork(region)
@@ -30,7 +32,7 @@ def work_of(region: Region, split_panes: int = SPLIT_PANES, split_keys: int = SP
         case OPlus():
             return OPlusWork.fresh(region, region.operator, split_keys)
         case Join():
-            return JoinWork(region, SharedJoin(region.operator))
+            return JoinWork(region, SharedJoin(region.operator, split_pairs=split_pairs))
         case _:
             raise InternalError(f"no work is known for {type(region.operator).__name__}")
 
