@@ -32,7 +32,9 @@ Array = np.ndarray[Any, Any]
 
 SECONDS = 600.0
 SECONDS_BETWEEN_CHANGES = 0.05
-SECONDS_BETWEEN_READINGS = 10.0
+SECONDS_BETWEEN_READINGS = 1.0
+READINGS_SHOWN = 10
+"""Every so many readings, one is printed."""
 MOST_INSTANCES = 8
 SIZE_US, EVERY_US = 60_000_000, 10_000_000  # of the query's windows
 US_PER_TUPLE = 1_000_000 // TUPLES_PER_EVENT_SECOND
@@ -126,11 +128,11 @@ class Soaked:
     max_change_ms: float
 
     def mb_per_minute(self) -> float:
-        """The slope of memory in the second half of the run."""
-        half = self.resident_mb[len(self.resident_mb) // 2 :]
-        if len(half) < 3:
+        """The slope of memory after the first fifth of the run."""
+        settled = self.resident_mb[len(self.resident_mb) // 5 :]
+        if len(settled) < 3:
             return 0.0
-        seconds, resident = np.array(half).T
+        seconds, resident = np.array(settled).T
         return float(np.polyfit(seconds, resident, 1)[0] * 60)
 
 
@@ -148,7 +150,7 @@ def run(options: Options) -> int:
     print(
         f"change p50 {done.p50_change_ms:.2f} ms, max {done.max_change_ms:.2f} ms; latency p99 {done.p99_latency_ms:.1f} ms"
     )
-    print(f"memory in the second half: {slope:+.2f} MB a minute, {flat}")
+    print(f"memory after the first fifth: {slope:+.2f} MB a minute, {flat}")
     for line in done.wrong[:20]:
         print(line)
     return int(bool(done.wrong) or slope > FLAT_MB_PER_MINUTE)
@@ -202,5 +204,5 @@ def _changes(
         if time.monotonic() >= next_reading:
             next_reading += SECONDS_BETWEEN_READINGS
             resident.append((time.monotonic() - began, process.memory_info().rss / 1e6))
-            if show:
+            if show and len(resident) % READINGS_SHOWN == 1:
                 print(f"{resident[-1][0]:6.0f} s {resident[-1][1]:8.1f} MB {job.results:>14,} results", flush=True)
