@@ -1,7 +1,7 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
-Each case runs as Spark would run it, and in this process with instances that change. About every tenth brings an O+ along.
-``make fuzz N=20000 ARGS=--joins`` runs joins instead.
+Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
+About every tenth brings an O+ along. ``make fuzz N=20000 ARGS=--joins`` runs joins instead.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("cases", type=int, help="how many cases to run")
     parser.add_argument("--joins", action="store_true", help="joins, rather than windows")
+    parser.add_argument("--on", choices=["spark", "local"], help="only as Spark would run it, or only in this process")
     given_ = parser.parse_args()
-    return fuzz_joins(given_.cases) if given_.joins else fuzz_windows(given_.cases)
+    fuzz = fuzz_joins if given_.joins else fuzz_windows
+    return fuzz(given_.cases, cells=given_.on != "local", local=given_.on != "spark")
 
 
-def fuzz_windows(wanted: int) -> int:
+def fuzz_windows(wanted: int, cells: bool = True, local: bool = True) -> int:
     """Windowed aggregates, as on Spark and in this process."""
     coverage, started = Coverage(), time.monotonic()
 
@@ -48,12 +50,16 @@ def fuzz_windows(wanted: int) -> int:
         @given(st.data())
         def check(data: st.DataObject) -> None:
             case: Case = data.draw(any_features().flatmap(cases))
-            check_case(case, Path(folder))
-            check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+            if cells:
+                check_case(case, Path(folder))
+            if local:
+                check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             if data.draw(st.integers(1, O_PLUS_EVERY)) == O_PLUS_EVERY:
                 applied = data.draw(o_plus_cases())
-                check_o_plus(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
-                check_on_driver(applied, *data.draw(any_driver(applied, Path(folder))))
+                if local:
+                    check_o_plus(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
+                if cells:
+                    check_on_driver(applied, *data.draw(any_driver(applied, Path(folder))))
             coverage.add(case.features)
             if coverage.cases % REPORT_EVERY == 0:
                 rate = coverage.cases / (time.monotonic() - started)
@@ -65,7 +71,7 @@ def fuzz_windows(wanted: int) -> int:
     return 0
 
 
-def fuzz_joins(wanted: int) -> int:
+def fuzz_joins(wanted: int, cells: bool = True, local: bool = True) -> int:
     """Joins in this process, and other ones as on Spark."""
     seen: Counter[str] = Counter()
     started = time.monotonic()
@@ -76,8 +82,10 @@ def fuzz_joins(wanted: int) -> int:
         @given(st.data())
         def check(data: st.DataObject) -> None:
             case = data.draw(join_cases())
-            check_join(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
-            check_join_on_cells(data.draw(spark_join_cases()), Path(folder))
+            if local:
+                check_join(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+            if cells:
+                check_join_on_cells(data.draw(spark_join_cases()), Path(folder))
             seen.update(["cases", *case.features])
             if seen["cases"] % REPORT_EVERY == 0:
                 rate = seen["cases"] / (time.monotonic() - started)
