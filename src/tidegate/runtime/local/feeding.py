@@ -12,6 +12,7 @@ from tidegate.gate.source import Source as Way
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.origins import Heartbeat, Reading, arrivals_of
 from tidegate.runtime.local.origins.broken_promises import Reached, broken_promise, reached_by
+from tidegate.runtime.local.shared_core import SharedCore
 
 SEGMENT_BYTES = 2 << 20
 
@@ -22,6 +23,7 @@ def read_into(
     ways: Sequence[Way],
     note: Callable[[pa.RecordBatch, float | None], None],
     stopping: Callable[[], bool],
+    core: SharedCore,
 ) -> None:
     """Read a source to its end, or until the run is ``stopping``, into all gates; ``note`` is told of each batch."""
     for way in ways:
@@ -42,6 +44,7 @@ def read_into(
                             way.add(part)
                 except DataError as error:
                     raise broken_promise(source, arrival, reached) or error from error
+                core.move()
             else:
                 continue
             now = reached_by(source, arrival.what)

@@ -24,7 +24,7 @@ from tidegate.gate.source import SourceSpec
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.progress import Progress
-from tidegate.query.nodes import Join, Node, Source, WindowAggregate, sources
+from tidegate.query.nodes import Join, Node, OPlus, Source, WindowAggregate, sources
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.feeding import read_into
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
@@ -38,6 +38,7 @@ from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import work_of
 from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
+from tidegate.runtime.local.shared_core import SharedCore
 from tidegate.runtime.local.work import Held
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class LocalJob:
     _read: set[str] = field(default_factory=set)
     _rejects: dict[str, Rejects] = field(default_factory=dict)
     _newest: int = START
+    _core: SharedCore = field(default_factory=SharedCore)
     _results: int = 0
     _segments: int = 0
     _reported: tuple[float, int] = (0.0, 0)
@@ -127,6 +129,9 @@ class LocalJob:
         plan = self._plan
         epoch = RunningRegion.first_epoch(self.settings.instances)
         gates: dict[int, Gate] = {}
+        if all(isinstance(region.operator, OPlus) for region in plan.regions):
+            # Where segments are small, one instance at a time works on them: a second core brings nothing.
+            self._core = SharedCore.of_caller()
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
             # A join does as much for a segment of one tuple as for a hundred before it tries any pair, and its two sides
@@ -150,6 +155,7 @@ class LocalJob:
                     self.settings.most,
                     epoch,
                     alone=self._is_alone(region),
+                    core=self._core,
                 )
             )
         self._reported = (time.monotonic(), 0)
@@ -373,12 +379,13 @@ class LocalJob:
             self._rows[source.name] += batch.num_rows
             self._due[source.name] = due
 
-        read_into(source, reading, ways, note, lambda: self._stopping)
+        read_into(source, reading, ways, note, lambda: self._stopping, self._core)
         self._read.add(source.name)
 
     def _collect(self, gate: Gate, feeds: Sequence[Feed]) -> None:
         """Hand results to the output, in the order of event time."""
         for segment in gate.reader("output"):
+            self._core.move()
             table = _in_order(segment, feeds)
             if table is not None:
                 self._measure(segment, table.num_rows)

@@ -20,6 +20,7 @@ from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.regions import Feed, Region
+from tidegate.runtime.local.shared_core import SharedCore
 from tidegate.runtime.local.work import Work
 
 AHEAD = 4
@@ -50,7 +51,8 @@ class RunningRegion:
 
     Instances are threads of the pool, each with a reader of the gate and a source in every gate the region feeds. A
     failure of one ends the run through ``fail``. ``alone`` says that nothing else leads to the output and that this leads
-    nowhere else: then a watermark need not be passed on unless results may wait for it.
+    nowhere else: then a watermark need not be passed on unless results may wait for it. ``core`` is what its
+    threads share while segments are small.
     """
 
     region: Region
@@ -62,6 +64,7 @@ class RunningRegion:
     most: int
     epoch: Epoch
     alone: bool = False
+    core: SharedCore = field(default_factory=SharedCore)
     _asked: Epoch = field(init=False)
     _next_instance: int = field(init=False)
     _switches: list[Switch] = field(default_factory=list)
@@ -165,6 +168,7 @@ class RunningRegion:
             if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
+            self.core.seen(segment.rows)
             for switch in self._under_way():
                 switch.moved()
 
