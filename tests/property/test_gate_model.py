@@ -286,4 +286,4 @@ def _tuples(segment: Segment) -> list[tuple[int, int, int]]:
 
 
 TestGateModel = GateMachine.TestCase
-TestGateModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestGateModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

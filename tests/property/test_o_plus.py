@@ -12,7 +12,7 @@ from tests.property.o_plus_cases import o_plus_cases
 
 
 @pytest.mark.timeout(400)
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_o_plus(data.draw(o_plus_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))

@@ -20,7 +20,7 @@ def test_the_output_is_the_laws_whatever_the_batches(
 ) -> None:
     monkeypatch.setattr(window_log, "MOST_CHUNKS", most_chunks)
 
-    @settings(max_examples=50, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=30, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(o_plus_cases())

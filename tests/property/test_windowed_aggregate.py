@@ -11,7 +11,7 @@ from tests.property.cases import Case, cases
 from tests.property.check import check_case
 from tests.property.coverage import Coverage, covering_features
 
-CASES_PER_COMBINATION = 12
+CASES_PER_COMBINATION = 6
 
 
 @pytest.mark.timeout(400)

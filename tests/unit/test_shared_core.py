@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidegate.runtime.local.shared_core import ENOUGH, LITTLE_ROWS, SharedCore
+from tidegate.runtime.local.shared_core import ENOUGH, LARGE_ROWS, RETRY_SECONDS, SharedCore
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="there is no choice of cores here"
@@ -46,11 +46,31 @@ def test_small_segments_bring_threads_together_and_large_ones_let_them_go() -> N
         assert here() == everywhere
         core.seen(1)
         assert len(here()) == 1
-        core.seen(LITTLE_ROWS)
+        core.seen(LARGE_ROWS)
         assert len(here()) == 1, "one large segment is no reason to leave"
         for _ in range(3):
-            core.seen(LITTLE_ROWS)
+            core.seen(LARGE_ROWS)
         assert here() == everywhere
+
+    on_a_thread(follow)
+
+
+def test_after_a_while_threads_come_together_again_for_a_try() -> None:
+    now = 0.0
+    core = SharedCore(frozenset(here()), clock=lambda: now)
+
+    def follow() -> None:
+        nonlocal now
+        core.seen(LARGE_ROWS)
+        assert not core.together
+        now = RETRY_SECONDS
+        core.seen(LARGE_ROWS)
+        assert core.together and len(here()) == 1
+        for _ in range(4):
+            core.seen(LARGE_ROWS)
+        assert not core.together, "they part again if segments stay large"
+        core.seen(LARGE_ROWS)
+        assert not core.together
 
     on_a_thread(follow)
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable
 
-LITTLE_ROWS = 16_384
+LARGE_ROWS = 32_768
 ENOUGH = 256
 """So many small segments bring threads together. Libraries that start threads of their own do so before."""
 LARGE_COUNTS = 64
 """A large segment counts as much as so many small ones: a few in a row let threads go."""
+RETRY_SECONDS = 2.0
+"""So long after they parted threads try it again: segments may be large because the threads are apart."""
 
 
 class SharedCore:
@@ -25,14 +29,16 @@ class SharedCore:
     on Linux, and with no or one core to choose from, nothing happens.
     """
 
-    __slots__ = ("_all", "_here", "_one", "_small", "together")
+    __slots__ = ("_all", "_clock", "_here", "_one", "_parted", "_small", "together")
 
-    def __init__(self, cores: frozenset[int] = frozenset()) -> None:
+    def __init__(self, cores: frozenset[int] = frozenset(), clock: Callable[[], float] = time.monotonic) -> None:
         self._all = cores if len(cores) > 1 else frozenset()
         self._one = frozenset({sorted(cores)[os.getpid() % len(cores)]}) if cores else frozenset()
         self._small = 0
         self._here = threading.local()
         self.together = False
+        self._clock = clock
+        self._parted = clock()
 
     @staticmethod
     def of_caller() -> SharedCore:
@@ -41,9 +47,11 @@ class SharedCore:
 
     def seen(self, rows: int) -> None:
         """An instance has handled a segment of so many rows."""
-        self._small = max(self._small - LARGE_COUNTS, 0) if rows >= LITTLE_ROWS else min(self._small + 1, ENOUGH)
-        if self._small in (0, ENOUGH):
-            self.together = self._small == ENOUGH
+        self._small = max(self._small - LARGE_COUNTS, 0) if rows >= LARGE_ROWS else min(self._small + 1, ENOUGH)
+        if not self.together and (self._small == ENOUGH or self._clock() - self._parted >= RETRY_SECONDS):
+            self._small, self.together = ENOUGH, True
+        elif self.together and self._small == 0:
+            self._parted, self.together = self._clock(), False
         self.move()
 
     def move(self) -> None:
