@@ -162,9 +162,10 @@ def start(
     from tidegate.elastic.faults import Patience
     from tidegate.elastic.given import elastic_of, most_of
     from tidegate.elastic.prepare import prepare_scaling
-    from tidegate.runtime.local.job import SEGMENT_ROWS, LocalJob, Settings
+    from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
     from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
+    from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
 
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")

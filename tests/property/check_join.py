@@ -15,7 +15,7 @@ from tests.property.spark_driver import Driver
 from tidegate.errors import DataError
 from tidegate.operators.joins.kept_join import IN_THIS_PROCESS, LIMIT_BYTES
 from tidegate.reference import interpret
-from tidegate.runtime.local.job import Settings
+from tidegate.runtime.local.settings import Settings
 from tidegate.state.cache import ChunkCache
 from tidegate.testing import difference
 

@@ -8,7 +8,7 @@ from tests.property.check_local import Reconfigurer, events_of
 from tests.property.local_runs import run_in_step
 from tests.property.o_plus_cases import OPlusCase
 from tidegate.reference import interpret
-from tidegate.runtime.local.job import Settings
+from tidegate.runtime.local.settings import Settings
 from tidegate.testing import difference
 
 

@@ -19,9 +19,10 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.rewrite import rewrite
 from tidegate.gate.ready import START
 from tidegate.query.nodes import Node, Source, sources
-from tidegate.runtime.local.job import LocalJob, Settings
+from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.origins import Heartbeat, Marked
 from tidegate.runtime.local.outputs import ToFunction
+from tidegate.runtime.local.settings import Settings
 
 Batches = Sequence[dict[str, list[pa.Table]]]
 

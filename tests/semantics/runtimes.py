@@ -20,7 +20,7 @@ from tests.property.spark_driver import Batch, Driver
 from tidegate.compile.rewrite import rewrite
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.reference import Advance, Event, Rows, interpret
-from tidegate.runtime.local.job import Settings
+from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.spark import control
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.outward import OBSERVED
