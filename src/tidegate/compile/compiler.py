@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tidegate.compile.choose_combine import choose_combine
 from tidegate.compile.choose_slices import choose_slices
 from tidegate.compile.fold_stateless import fold_stateless
+from tidegate.compile.key_by_words import key_by_words
 from tidegate.compile.mark_regions import mark_regions
 from tidegate.compile.place_steps import place_steps
 from tidegate.compile.plan import Plan
@@ -28,6 +29,7 @@ REWRITES: tuple[Callable[[Node], Node], ...] = (
 
 PASSES: tuple[Callable[[Plan], Plan], ...] = (
     refuse_unsupported,
+    key_by_words,
     read_used_columns,
     split_at_stateful,
     mark_regions,

@@ -9,7 +9,7 @@ from tidegate.compile.expression_shape import columns_made
 from tidegate.compile.place_join import place_join
 from tidegate.compile.plan import Place, Plan, Stage
 from tidegate.errors import InternalError
-from tidegate.query.keys import Each, KeyFunction
+from tidegate.query.keys import Each, KeyFunction, Words
 from tidegate.query.nodes import (
     Filter,
     Join,
@@ -130,7 +130,7 @@ def _aggregate_why(node: WindowAggregate, why: str) -> str:
     match node.keys:
         case KeyFunction():
             return f"{why}; Python makes the keys, {node.keys} once per batch"
-        case Each():
+        case Each() | Words():
             return f"{why}; a tuple is not copied for the keys of {node.keys}"
         case _:
             return why

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.operators.grouping import Grouped, key_codes
+from tidegate.operators.word_sets import words_of
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys, Words
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import whole
 
@@ -18,12 +20,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class KeySets:
-    """Entry ``i`` is a key of row ``rows[i]`` (None: one key per row); ``offsets`` bound the entries of each row."""
+    """Entry ``i`` is a key of row ``rows[i]`` (None: one key per row); ``offsets`` bound the entries of each row.
+
+    ``repeats`` says that every entry counts. ``slots`` are the distinct keys, where finding the keys has found them too.
+    """
 
     columns: tuple[pa.Array, ...]
     rows: Array | None
     offsets: Array | None
     repeats: bool
+    slots: Grouped | None = None
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -34,6 +40,10 @@ class KeySets:
         if self.repeats or self.offsets is None or not len(self):
             return False
         return bool((np.diff(self.offsets) > 1).any())
+
+    def codes(self) -> tuple[Array, int]:
+        """A code per entry, equal where the keys are, and a bound above every code."""
+        return key_codes(self.columns) if self.slots is None else (self.slots.groups, self.slots.size)
 
     def entries(self, codes: Array, bound: int) -> Array | None:
         """The entries that count, given a code for each: every key once per row (None: all of them)."""
@@ -57,6 +67,9 @@ def key_sets_of(keys: Keys, rows: pa.Table) -> KeySets:
             return KeySets(tuple(whole(rows.column(name)) for name in names), None, None, True)
         case Each(column, _, distinct):
             return _from_lists(whole(rows.column(column)), (), not distinct)
+        case Words(column, separator, _, distinct):
+            words, entry_rows, slots = words_of(whole(rows.column(column)), separator, distinct)
+            return KeySets((words,), entry_rows, None, True, slots)
         case KeyFunction(_, columns, reads, distinct):
             seen = rows if reads is None else rows.select(list(reads))
             batches = seen.combine_chunks().to_batches()

@@ -70,14 +70,17 @@ class Panes:
         sets = key_sets(self.node, rows)
         if len(sets) == 0:
             return self.schema.empty_table(), counts
-        codes, bound = key_codes(sets.columns)
+        codes, bound = sets.codes()
         entries = sets.entries(codes, bound)
         take = sets.rows if entries is None or sets.rows is None else sets.rows[entries]
         codes = codes if entries is None else codes[entries]
-        if slots is not None:
-            codes = (slots if take is None else slots[take]) * bound + codes
-        # One integer type, or the loop would be compiled twice.
-        grouped = group(codes.astype(np.int64, copy=False), len(seen) * bound)
+        if slots is None and sets.slots is not None:
+            grouped = sets.slots
+        else:
+            if slots is not None:
+                codes = (slots if take is None else slots[take]) * bound + codes
+            # One integer type, or the loop would be compiled twice.
+            grouped = group(codes.astype(np.int64, copy=False), len(seen) * bound)
         states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, grouped.size)]
         keys = self._keys(sets, grouped.first if entries is None else entries[grouped.first])
         return self._table(seen[grouped.ids // bound], keys, states), counts

@@ -56,6 +56,28 @@ class Each:
         return f"each({self.column})"
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A set of keys per tuple: the words of a text, which a separator of one byte cuts; null has none.
+
+    The compiler makes this of `Each` over a list that was cut from a text.
+    """
+
+    column: str
+    separator: str
+    name: str
+    distinct: bool = True
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.Schema:
+        return pa.schema([(self.name, column_type(schema, self.column, step))])
+
+    def __str__(self) -> str:
+        return f"words({self.column})"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyFunction:
     """A set of keys per tuple, made by a user's function over a batch."""
@@ -101,7 +123,7 @@ class KeyFunction:
         return f"{getattr(self.function, '__name__', 'function')}(batch)"
 
 
-Keys = Columns | Each | KeyFunction
+Keys = Columns | Each | Words | KeyFunction
 
 
 def each(column: str, *, name: str | None = None, distinct: bool = True) -> Each:

@@ -122,7 +122,7 @@ def test_the_aggregate_says_how_it_gets_its_keys(numbers) -> None:
     )
     assert why(own, "g").endswith("Python makes the keys, signs(batch) once per batch")
     words = numbers.with_columns(words=text.str.split(" "))
-    assert why(counted(words, each("words")), "counts").endswith("a tuple is not copied for the keys of each(words)")
+    assert why(counted(words, each("words")), "counts").endswith("a tuple is not copied for the keys of words(text)")
 
 
 def test_the_reference_runs_everything_in_python(heavy_customers) -> None:
