@@ -1,6 +1,6 @@
 """A Structured Streaming query on a real cluster of Spark workers on this machine, while its load rises and falls.
 
-    python -m benchmarks.elastic_spark plain --phases 12x60,24x500,30x60,24x500,34x60
+    python -m benchmarks.elastic_spark plain --phases 12x60,24x500,40x60,24x500,60x60
     python -m benchmarks elastic-spark
 
 Three ways to size it: `plain` is an ordinary PySpark query under `tg.autoscale`, `tidegate` a tidegate query under the same,
@@ -32,7 +32,7 @@ MASTER = f"local-cluster[{WORKERS},1,1024]"
 FILE_SECONDS = 0.25
 COST_SECONDS = 1 / 400
 KEYS = 7
-STORY = "12x60,24x500,30x60,24x500,34x60"
+STORY = "12x60,24x500,40x60,24x500,60x60"
 """Seconds and rows per second of each phase; an executor completes 400 a second at most."""
 
 WINDOW_US = 2_000_000

@@ -15,11 +15,11 @@ from typing import Any
 
 import tidegate as tg
 from benchmarks.elastic_spark import Answers, Load, session, tidegate_query, wait_for
+from tests.integration.stories import told
 from tidegate.autoscale import autoscale
 from tidegate.control.controller import Limits
 from tidegate.control.decision import Decision, resize
 from tidegate.control.observation import Observation
-from tidegate.telemetry.export import Chosen, decisions
 
 PATIENCE_SECONDS = 60.0
 
@@ -73,15 +73,8 @@ def story(root: Path) -> dict[str, Any]:
         query.processAllAvailable()
     right = dict(load.counts) == answers.counts
     query.stop()
-    table = decisions(ledger, Chosen(changes_only=True))
     spark.stop()
-    return {
-        "went": went,
-        "right": right,
-        "decisions": table.select(["instances_before", "instances", "result", "note"]).to_pylist(),
-        "notices": [(each.notice.value, each.text) for each in scaling.notices],
-        "failure": repr(scaling.failure) if scaling.failure else None,
-    }
+    return {"went": went, "right": right, **told(ledger, scaling, "note")}
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 
 from benchmarks.elastic_spark import Answers, Load, plain_query, session, wait_for
+from tests.integration.stories import told
 from tidegate.autoscale import autoscale
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.events import Notice
 from tidegate.elastic.scaling import Scaling
 from tidegate.errors import TidegateError
-from tidegate.telemetry.export import Chosen, decisions
 
 HIGH = 520.0
 MOST_WAITING = 1_500
@@ -85,17 +85,8 @@ def story(root: Path) -> dict[str, Any]:
         query.processAllAvailable()
     right = dict(load.counts) == answers.counts
     query.stop()
-    table = decisions(ledger, Chosen(changes_only=True))
     spark.stop()
-    return {
-        "refused": refused,
-        "went": went,
-        "right": right,
-        "rows": load.rows,
-        "decisions": table.select(["instances_before", "instances", "result", "why"]).to_pylist(),
-        "notices": [(each.notice.value, each.text) for each in scaling.notices],
-        "failure": repr(scaling.failure) if scaling.failure else None,
-    }
+    return {"refused": refused, "went": went, "right": right, "rows": load.rows, **told(ledger, scaling, "why")}
 
 
 if __name__ == "__main__":

@@ -99,9 +99,7 @@ class LocalJob:
             self._regions.append(
                 RunningRegion(
                     region,
-                    MeteredWork(
-                        work_of(region, self.settings.split_panes, self.settings.split_keys, self.settings.split_pairs)
-                    ),
+                    MeteredWork(work_of(region, self.settings)),
                     gates[region.number],
                     outlets,
                     self._pool,

@@ -9,30 +9,29 @@ import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
-from tidegate.operators.joins.shared_join import SPLIT_PAIRS, SharedJoin
-from tidegate.operators.shared_windows import SPLIT_PANES, Array, Lifted, SharedWindows
+from tidegate.operators.joins.shared_join import SharedJoin
+from tidegate.operators.shared_windows import Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, OPlus, WindowAggregate
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.join_work import JoinWork
-from tidegate.runtime.local.o_plus_work import SPLIT_KEYS, OPlusWork
+from tidegate.runtime.local.o_plus_work import OPlusWork
 from tidegate.runtime.local.regions import Region, tuples_of
+from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import Work
 
 
-def work_of(
-    region: Region, split_panes: int = SPLIT_PANES, split_keys: int = SPLIT_KEYS, split_pairs: int = SPLIT_PAIRS
-) -> Work:
-    """The work of a region, with fresh state; what has less than the panes, keys or pairs to split is one instance's."""
+def work_of(region: Region, settings: Settings) -> Work:
+    """The work of a region, with fresh state."""
     match region.operator:
         case None:
             return StatelessWork(region)
         case WindowAggregate():
-            return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=split_panes))
+            return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=settings.split_panes))
         case OPlus():
-            return OPlusWork.fresh(region, region.operator, split_keys)
+            return OPlusWork.fresh(region, region.operator, settings.split_keys)
         case Join():
-            return JoinWork(region, SharedJoin(region.operator, split_pairs=split_pairs))
+            return JoinWork(region, SharedJoin(region.operator, split_pairs=settings.split_pairs))
         case _:
             raise InternalError(f"no work is known for {type(region.operator).__name__}")
 
