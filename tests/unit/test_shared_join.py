@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.operators.joins import row_store, text_codes
+from tidegate.operators.joins import row_batches, text_codes
 from tidegate.operators.joins.adjacent import alike
 from tidegate.operators.joins.column_log import ColumnLog
 from tidegate.operators.joins.columns import Columns
+from tidegate.operators.joins.row_batches import RowBatches
 from tidegate.operators.joins.row_store import RowStore
 from tidegate.operators.joins.shared_join import SharedJoin
 from tidegate.operators.joins.text_codes import TextCodes
@@ -64,10 +65,49 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
     assert state.rows == 0
 
 
+KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "moment": (pa.timestamp("us", tz="UTC"), [1, 2, 3]),
+    "day": (pa.date32(), [1, -2, 3]),
+    "time": (pa.time32("ms"), [1, 2, 3]),
+    "small": (pa.int8(), [1, None, -3]),
+    "large": (pa.uint64(), [2**64 - 1, 0, None]),
+    "half": (pa.float32(), [0.5, None, -0.0]),
+    "yes": (pa.bool_(), [True, None, False]),
+    "text": (pa.string(), ["a", None, ""]),
+    "exact": (pa.decimal128(5, 2), [None, None, None]),
+    "list": (pa.list_(pa.int64()), [[1], None, []]),
+}
+
+
+def test_rows_of_all_kinds_are_found_by_number_and_stay_as_they_were_seen() -> None:
+    schema = pa.schema([(name, kind) for name, (kind, _) in KINDS.items()])
+    batch = pa.record_batch([pa.array(values, kind) for kind, values in KINDS.values()], schema=schema)
+    store = RowStore(schema)
+    for _ in range(2_000):
+        store.add(batch)
+    before = store.seen()
+    store.forget(3_000)
+    store.add(batch.slice(1))
+    wanted = np.array([5_999, 3_001, 4_002, 3_001])
+    expected = batch.take(pa.array(wanted % 3)).to_pylist()
+    assert before.take(wanted).to_pylist() == store.seen().take(wanted).to_pylist() == expected
+    assert before.take(np.array([0])).to_pylist() == batch.slice(0, 1).to_pylist()
+    assert store.seen().take(np.array([6_000, 6_001])).to_pylist() == batch.slice(1).to_pylist()
+    assert store.seen().take(np.array([], np.int64)).schema == schema
+
+
+def test_rows_without_nulls_have_none_after_rows_with_some() -> None:
+    store = RowStore(pa.schema([("n", pa.int64())]))
+    store.add(pa.record_batch({"n": pa.array([None, 1])}))
+    store.add(pa.record_batch({"n": pa.array([2, 3])}))
+    assert store.seen().take(np.array([3, 0, 1])).column("n").to_pylist() == [3, None, 1]
+    assert store.seen().take(np.array([2, 3])).column("n").to_pylist() == [2, 3]
+
+
 @pytest.mark.parametrize("few_rows", [0, 1_000])
 def test_rows_are_found_by_number_across_batches(few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_store, "FEW_ROWS", few_rows)
-    rows = RowStore(pa.schema([("n", pa.int64())]))
+    monkeypatch.setattr(row_batches, "FEW_ROWS", few_rows)
+    rows = RowBatches(pa.schema([("n", pa.int64())]))
     for first in range(0, 90, 10):
         rows = rows.with_rows(first, pa.record_batch({"n": np.arange(first, first + 10)}))
     wanted = np.array([85, 3, 44, 3, 0, 89])

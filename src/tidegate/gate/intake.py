@@ -46,6 +46,8 @@ class Intake:
 
     def ready(self, watermark: int, settled: bool) -> tuple[int, float]:
         """How many rows and bytes may leave at a watermark."""
+        if self.in_order and self.runs and is_ready(self.runs[-1].last, watermark, settled):
+            return self.rows, self.nbytes
         rows, nbytes = 0, 0.0
         for run in self.runs:
             if is_ready(run.head, watermark, settled):

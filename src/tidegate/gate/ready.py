@@ -39,14 +39,14 @@ class Run:
 
     __slots__ = ("batch", "head", "input", "last", "low", "row_bytes", "times")
 
-    def __init__(self, input_index: int, batch: pa.RecordBatch, times: Array) -> None:
+    def __init__(self, input_index: int, batch: pa.RecordBatch, times: Array, row_bytes: float) -> None:
         self.input = input_index
         self.batch = batch
         self.times = times
         self.low = 0
         self.head = int(times[0])
         self.last = int(times[-1])
-        self.row_bytes = batch.nbytes / len(times)
+        self.row_bytes = row_bytes
 
     def __len__(self) -> int:
         return len(self.times) - self.low

@@ -14,6 +14,7 @@ from tidegate.gate.congestion import Blocked
 from tidegate.gate.intake import Intake
 from tidegate.gate.ready import END, START, Array, Run
 from tidegate.gate.reorder import first_descent, in_order
+from tidegate.gate.row_width import RowWidth
 
 if TYPE_CHECKING:
     from tidegate.gate.core import Core
@@ -55,7 +56,7 @@ class Source:
     again; the batch itself is taken in first.
     """
 
-    __slots__ = ("_core", "blocked", "feeder", "heard_at", "intake", "late_rows", "spec")
+    __slots__ = ("_core", "_width", "blocked", "feeder", "heard_at", "intake", "late_rows", "spec")
 
     def __init__(self, core: Core, spec: SourceSpec, watermark: int, heard_at: float) -> None:
         self._core = core
@@ -65,6 +66,7 @@ class Source:
         self.blocked = Blocked()
         self.late_rows = 0
         self.feeder: int | None = None
+        self._width = RowWidth()
 
     @property
     def name(self) -> str:
@@ -82,7 +84,10 @@ class Source:
         the run has failed meanwhile.
         """
         times = self._times(batch)
-        self._core.admit(self, Run(self.spec.input, *self._sorted(batch, times)) if len(times) else None, watermark)
+        run = None
+        if len(times):
+            run = Run(self.spec.input, *self._sorted(batch, times), self._width.of(batch))
+        self._core.admit(self, run, watermark)
 
     def advance(self, watermark: int) -> None:
         """A heartbeat: no tuple with τ below the watermark is still due from here. Never waits, never goes back."""

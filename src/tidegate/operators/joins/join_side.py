@@ -55,7 +55,7 @@ class JoinSide:
         columns = arrived.columns.arrived_from(self.tail)
         if self._latest and columns.times.min() < self._latest[-1][1]:
             self._in_order_from = self.tail
-        self.rows = self.rows.with_rows(self.tail, arrived.rows)
+        self.rows.add(arrived.rows)
         if self.sorted:
             self.runs = [*self.runs, SortedRun.of(number, columns)]
         else:
@@ -72,7 +72,7 @@ class JoinSide:
         """Drop tuples before a time, as far as they arrived before all others."""
         while self._latest and self._latest[0][1] < least_time:
             self.head = self._latest.popleft()[0]
-        self.rows = self.rows.from_number(self.head)
+        self.rows.forget(self.head)
         self.log.forget(self.head)
         if any(run.high < least_time for run in self.runs):
             self.runs = [run for run in self.runs if run.high >= least_time]

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.joins.near import Sharing
-from tidegate.operators.joins.row_store import RowStore
+from tidegate.operators.joins.row_store import Rows
 from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.predicate import plain_values
 
 Array = np.ndarray[Any, Any]
-Stores = tuple[RowStore, RowStore]
+Stores = tuple[Rows, Rows]
 
 
 def pair_rows(node: Join, stores: Stores, left: Array, right: Array) -> pa.Table:

@@ -220,10 +220,11 @@ class SharedJoin:
             made = merge_runs(chosen, least)
             with self._lock:
                 side.replace_runs(chosen, made)
-        while (places := (rows := side.rows).mergeable()) is not None:
-            batch = rows.merged(places)
+        while (places := (batches := side.rows.batches).mergeable()) is not None:
+            batch = batches.merged(places)
             with self._lock:
-                side.rows = side.rows.replaced(rows.firsts[places[0]], rows.firsts[places[-1]], batch)
+                first, last = batches.firsts[places[0]], batches.firsts[places[-1]]
+                side.rows.batches = side.rows.batches.replaced(first, last, batch)
 
     def _codes_held(self) -> Iterable[Array]:
         with self._lock:
@@ -245,7 +246,7 @@ class SharedJoin:
                 before[1:],
                 here[1:],
                 (left.head, right.head),
-                (left.rows, right.rows),
+                (left.rows.seen(), right.rows.seen()),
                 (left.runs, right.runs),
                 (left.in_order, right.in_order),
                 self._exact and not self._asks_later,

@@ -8,6 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 
 from tidegate.errors import DataError
+from tidegate.gate.row_width import RowWidth
 from tidegate.gate.source import Source as Way
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.origins import Heartbeat, Reading, arrivals_of
@@ -29,6 +30,7 @@ def read_into(
     for way in ways:
         way.fed_here()
     reached: Reached | None = None
+    width = RowWidth()
     with closing(arrivals_of(source, reading)) as arrivals:
         for arrival in arrivals:
             if stopping():
@@ -39,7 +41,7 @@ def read_into(
             elif arrival.what.num_rows:
                 note(arrival.what, arrival.due)
                 try:
-                    for part in _parts(arrival.what):
+                    for part in _parts(arrival.what, width):
                         for way in ways:
                             way.add(part)
                 except DataError as error:
@@ -54,8 +56,8 @@ def read_into(
         way.end()
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _parts(batch: pa.RecordBatch, width: RowWidth) -> Iterator[pa.RecordBatch]:
     """A batch in parts of about `SEGMENT_BYTES`, so that wide rows are spread over instances too."""
-    parts = -(-batch.nbytes // SEGMENT_BYTES) or 1
+    parts = int(-(-batch.num_rows * width.of(batch) // SEGMENT_BYTES)) or 1
     rows = -(-batch.num_rows // parts)
     return (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
