@@ -35,9 +35,10 @@ class Run:
     """A batch in non-decreasing τ whose rows leave from the front; never empty.
 
     ``head`` and ``last`` are the first and last τ still held, as Python integers, so that most comparisons need no NumPy.
+    ``rows_through`` and ``bytes_through`` are what its source has delivered up to its end.
     """
 
-    __slots__ = ("batch", "head", "input", "last", "low", "row_bytes", "times")
+    __slots__ = ("batch", "bytes_through", "head", "input", "last", "low", "row_bytes", "rows_through", "times")
 
     def __init__(self, input_index: int, batch: pa.RecordBatch, times: Array, row_bytes: float) -> None:
         self.input = input_index
@@ -47,6 +48,8 @@ class Run:
         self.head = int(times[0])
         self.last = int(times[-1])
         self.row_bytes = row_bytes
+        self.rows_through = len(times)
+        self.bytes_through = len(times) * row_bytes
 
     def __len__(self) -> int:
         return len(self.times) - self.low
