@@ -90,7 +90,7 @@ class LocalJob:
             names = [str(instance) for instance in epoch.instances]
             # A join does as much for a segment of one tuple as for a hundred before it tries any pair, and its two sides
             # come one after the other.
-            linger = self.settings.linger_seconds if isinstance(region.operator, Join) else 0.0
+            linger = self.settings.join_linger_seconds if isinstance(region.operator, Join) else 0.0
             gates[region.number] = self._gate(region.inputs, epoch.instances, names, self._is_eager(region), linger)
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self._gates = list(gates.values())

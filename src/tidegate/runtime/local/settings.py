@@ -21,8 +21,7 @@ class Settings:
     Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards; an O+
     does so with segments that settle fewer than ``split_keys`` keys, a join with segments that have fewer than
     ``split_pairs`` pairs to try.
-    ``linger_seconds`` is how long small pieces from an iterable, and what is ready for a join, are held back for others to
-    share their segment.
+    ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
     """
 
@@ -47,6 +46,11 @@ class Settings:
             raise QueryError(f"linger_seconds is 0 or more; got {self.linger_seconds}")
         if self.waiting_rows is not None and self.waiting_rows < 1:
             raise QueryError(f"waiting_rows is at least 1; got {self.waiting_rows}")
+
+    @property
+    def join_linger_seconds(self) -> float:
+        """How long what is ready for a join is held back, which has the more to do for a segment of any size."""
+        return 4 * self.linger_seconds
 
     @property
     def limits(self) -> FlowLimits | None:
