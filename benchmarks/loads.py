@@ -22,7 +22,7 @@ from tidegate.runtime.local.origins import Paced
 POOL = Batching(200_000, 50_000)
 TUPLES_PER_EVENT_SECOND = 1_000
 STEP_US = 1_000_000 // TUPLES_PER_EVENT_SECOND
-BLOCK_ROWS = 8_192
+BLOCK_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)

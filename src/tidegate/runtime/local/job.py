@@ -21,7 +21,7 @@ from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
-from tidegate.query.nodes import Join, Node, OPlus, Source, WindowAggregate, sources
+from tidegate.query.nodes import Join, MapBatches, Node, Source, WindowAggregate, sources, walk
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.feeding import read_into
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
@@ -83,8 +83,8 @@ class LocalJob:
         plan = self._plan
         epoch = RunningRegion.first_epoch(self.settings.instances)
         gates: dict[int, Gate] = {}
-        if all(isinstance(region.operator, OPlus) for region in plan.regions):
-            # Where segments are small, one instance at a time works on them: a second core brings nothing.
+        if not any(isinstance(node, Join | MapBatches) for node in walk(self.query)):
+            # What a join does, and what a user's function may do, needs no interpreter, however small a segment is.
             self._core = SharedCore.of_caller()
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]

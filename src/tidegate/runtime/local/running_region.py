@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -160,6 +161,7 @@ class RunningRegion:
                     return
                 owned = epoch.owned(instance)
                 continue
+            began = time.thread_time()
             expected = self.work.may_hand_out(segment)
             if expected:
                 # Results leave when every instance has passed the watermark on.
@@ -168,7 +170,7 @@ class RunningRegion:
             if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
-            self.core.seen(segment.rows)
+            self.core.seen(time.thread_time() - began)
             for switch in self._under_way():
                 switch.moved()
 
