@@ -36,7 +36,7 @@ def _place(word: Any, mask: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _larger(table: Array) -> Array:
+def larger(table: Array) -> Array:
     """A table of twice the size with the same words."""
     made = np.zeros((2 * len(table), 2), np.uint64)
     mask = len(made) - 1
@@ -45,41 +45,13 @@ def _larger(table: Array) -> Array:
             place = _place(table[held, 0], mask)
             while made[place, 0] != _NONE:
                 place = (place + 1) & mask
-            made[place] = table[held]
+            # Cell by cell: to assign a slice takes Numba seconds to compile.
+            made[place, 0], made[place, 1] = table[held, 0], table[held, 1]
     return made
 
 
 @njit(cache=True, nogil=True)
 def number_words(
-    offsets: Array, valid: Array, blocks: Array, separator: int, distinct: bool
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Cut texts at a separator of one byte and number their words from 0 in the order in which they first occur.
-
-    The bytes of text ``i`` go from ``offsets[i]`` to before ``offsets[i + 1]`` of what ``blocks`` holds, eight bytes in
-    each; one block follows those that are needed. Returns the number of each word and its text; with ``distinct``, a word
-    that a text has several times is there once. Then, for each number: the entry where it first occurs, and where its
-    bytes begin and end.
-    """
-    data = blocks.view(np.uint8)
-    most = offsets.size - 1
-    for at in range(offsets[0], offsets[-1]):
-        most += data[at] == separator
-    entries = np.empty((2, most), np.int64)
-    room = 64
-    while room < offsets.size:
-        room *= 2
-    table = np.zeros((2 * room, 2), np.uint64)
-    words = np.empty((4, room), np.int64)
-    reached = np.zeros(3, np.int64)
-    while _number_some(offsets, valid, blocks, data, separator, distinct, entries, table, words, reached):
-        table = _larger(table)
-        words = np.concatenate((words, np.empty_like(words)), axis=1)
-    _, entry, count = reached
-    return entries[0, :entry], entries[1, :entry], words[0, :count], words[1, :count], words[2, :count]
-
-
-@njit(cache=True, nogil=True)
-def _number_some(
     offsets: Array,
     valid: Array,
     blocks: Array,
@@ -91,9 +63,16 @@ def _number_some(
     words: Array,
     reached: Array,
 ) -> bool:
-    """Go on from where ``reached`` says, and say whether there is too little room for the words of the next text.
+    """Cut texts at a separator of one byte and number their words from 0 in the order in which they first occur.
 
-    A table that grows inside this loop would make it three times slower, as Numba then looks its arrays up at every use.
+    The bytes of text ``i`` go from ``offsets[i]`` to before ``offsets[i + 1]`` of ``data``; ``blocks`` is the same, eight
+    bytes in each, with a block behind those that are needed. Filled in are ``entries``: the number of each word and its
+    text; with ``distinct``, a word that a text has several times is there once. And ``words``, for each number: the entry
+    where it first occurs, where its bytes begin and end, and the last text that has it.
+
+    Goes on from where ``reached`` says (text, entry, number), and says whether there was too little room for the words of
+    the next text. To let the table grow in here would make the loop three times slower: Numba would look arrays up at every
+    use.
     """
     codes, rows = entries
     first, starts, stops, last = words
