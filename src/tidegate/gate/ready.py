@@ -35,7 +35,7 @@ class Run:
     """A batch in non-decreasing τ whose rows leave from the front; never empty.
 
     ``head`` and ``last`` are the first and last τ still held, as Python integers, so that most comparisons need no NumPy.
-    ``rows_through`` and ``bytes_through`` are what its source has delivered up to its end.
+    ``rows_through`` and ``bytes_through`` are what its source has delivered up to its end, counted when it is taken in.
     """
 
     __slots__ = ("batch", "bytes_through", "head", "input", "last", "low", "row_bytes", "rows_through", "times")
@@ -48,8 +48,8 @@ class Run:
         self.head = int(times[0])
         self.last = int(times[-1])
         self.row_bytes = row_bytes
-        self.rows_through = len(times)
-        self.bytes_through = len(times) * row_bytes
+        self.rows_through = 0
+        self.bytes_through = 0.0
 
     def __len__(self) -> int:
         return len(self.times) - self.low

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.operators.columns import numbers, order_codes
 from tidegate.operators.deal import cells_of
-from tidegate.operators.grouping import key_codes, key_hashes
+from tidegate.operators.grouping import key_hashes
 from tidegate.operators.key_sets import key_sets_of
 from tidegate.query.keys import Keys
 from tidegate.query.schema import whole
@@ -135,7 +135,7 @@ class Settling:
         found = key_sets_of(self.keys[side], tuples)
         columns = found.columns
         rows = np.arange(tuples.num_rows) if found.rows is None else found.rows
-        chosen = found.entries(*key_codes(columns)) if found.may_repeat else None
+        chosen = found.entries(*found.codes()) if found.may_repeat else None
         if chosen is not None:
             rows, columns = rows[chosen], tuple(column.take(pa.array(chosen)) for column in columns)
         hashes = key_hashes(columns)
