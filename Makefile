@@ -1,17 +1,21 @@
-# make demo | test | test-cluster | check | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
+# make demo | test | test-long | test-cluster | check | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NAME ?=
 N ?= 2000
 
-.PHONY: demo test test-cluster check bench peers figures fuzz clean
+.PHONY: demo test test-long test-cluster check bench peers figures fuzz clean
 
 demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
 
 test: $(VENV)/.ready java
 	$(BIN)/python -m pytest
+
+# What make test leaves out for want of time.
+test-long: $(VENV)/.ready java
+	$(BIN)/python -m pytest -m long
 
 # Executors that come and go on a Spark cluster on this machine: minutes, most of them spent waiting.
 test-cluster: $(VENV)/.ready java
