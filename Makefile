@@ -11,11 +11,11 @@ demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
 
 test: $(VENV)/.ready java
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-# What make test leaves out for want of time.
+# Everything: what make test leaves out, ten times its generated cases, ten minutes of chaos. Writes tests/long_run.md.
 test-long: $(VENV)/.ready java
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m tests.long_run
 
 # Executors that come and go on a Spark cluster on this machine: minutes, most of them spent waiting.
 test-cluster: $(VENV)/.ready java

@@ -16,6 +16,14 @@ settings.register_profile("tidegate", derandomize=True, deadline=None)
 settings.load_profile("tidegate")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on Spark go to one of the processes that share the suite, so that they share a Spark session too."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     """Fails a test that leaves a thread of ours running; Spark's own live as long as its session."""

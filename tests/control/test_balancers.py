@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tidegate.control.balancers import BALANCERS
 from tidegate.control.balancers.balance import Balance, Balancer, Verdict
 from tidegate.control.balancers.consistent_hashing import GOLDEN, ConsistentHashing, mixed
@@ -130,7 +131,7 @@ def test_minimal_movement_reaches_theta_or_no_move_lowers_the_maximum(
         assert (plan.verdict is Verdict.ONE_KEY) == (max(loads) * instances > theta * sum(loads) + 1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(case=cases(shards=6, instances=3))
 def test_against_every_mapping_of_a_few_shards(case: tuple[list[int], list[int], int]) -> None:
     """A mapping that no single move improves has a maximum within 2 − 2/(n + 1) of the best (Finn and Horowitz)."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tidegate.control.placement.assign_cores import DEFAULT_THRESHOLD, assign_cores
 from tidegate.control.placement.cluster import Cells, Problem, bytes_moved
 from tidegate.control.placement.exact import exact
@@ -38,7 +39,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(1, 40), st.integers(1, 8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_every_assignment_is_valid(seed: int, nodes: int, count: int, cores: int) -> None:
     given_problem = random_problem(np.random.default_rng(seed), nodes, count, cores)
     untouched = given_problem.before.copy()
@@ -54,7 +55,7 @@ def test_every_assignment_is_valid(seed: int, nodes: int, count: int, cores: int
 
 
 @given(SEEDS, st.integers(1, 3), st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_assignment_is_cheaper_than_the_exact_one_and_none_exists_at_a_lower_threshold(
     seed: int, nodes: int, count: int
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tidegate.control.controller import Limits
 from tidegate.control.controllers import predictive_work
 from tidegate.control.controllers.predictive import Predictive
@@ -330,7 +331,7 @@ def test_settles_on_constant_load_with_one_decision(
     assert needed / seen[-1] <= 0.8 + 1e-6 or seen[-1] == limits.most
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.floats(0, 120), st.floats(10, 5000), st.floats(1e5, 1e9))
 def test_filling_windows_are_followed_without_ever_turning_back(horizon: float, rate: float, capacity: float) -> None:
     run = drive(Predictive(horizon_seconds=horizon), lambda _: rate, 40, capacity=capacity, most=10_000)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tidegate.control.controller import Limits, Outcome
 from tidegate.control.controllers.queueing import Queueing, allocate, mean_seconds
 from tidegate.control.decision import Action
@@ -42,7 +43,7 @@ STATIONS = st.lists(st.builds(station, st.just("q"), st.floats(0.5, 50), st.floa
 
 
 @given(STATIONS, st.floats(1.01, 3), st.integers(0, 6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_greedy_is_as_good_as_trying_everything(stations: list[Station], slack: float, spare: int) -> None:
     least = [least_stable(each.arrival_rate, each.service_rate) for each in stations]
     cores, arriving = sum(least) + spare, stations[0].arrival_rate

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.steady import Steady, SteadyRun
 from tidegate.control.controllers.steady_limit import LimitWatch
@@ -225,7 +226,7 @@ def driven(load: Load, seed: int, *, limits: Limits = WIDE, seconds: float = 600
     return simulate(network, Rule(Steady(), limits), Settings(seconds, seed=seed))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(level=st.floats(300.0, 15_000.0), seed=st.integers(0, 10_000), most=st.integers(1, 48))
 def test_a_constant_load_settles_without_oscillation_and_within_limits(level: float, seed: int, most: int) -> None:
     limits = Limits(1, most)
@@ -249,7 +250,7 @@ def test_a_ramp_is_met_earlier_with_a_forecast(seed: int) -> None:
     assert late(Steady()) < late(Steady(horizon_seconds=0.0))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_the_same_observations_lead_to_the_same_decisions(seed: int) -> None:
     load = Step(((100, 2_000), (100, 6_000)))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.balancers.offload import Offload
@@ -244,7 +245,7 @@ def controllers(draw: st.DrawFn) -> Thresholds:
     return Thresholds(lower / 20, upper / 20, target / 20, provisioning, balancer)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(50))
 @given(
     subquery=subqueries(),
     controller=controllers(),

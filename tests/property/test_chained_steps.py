@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.effort import examples
 from tests.property.cases import Case, any_features, cases
 from tests.property.check import check_case
 
@@ -25,9 +25,8 @@ def chains(draw: st.DrawFn) -> Case:
     return replace(case, query=again, keys=[key])
 
 
-@pytest.mark.timeout(200)
 def test_what_a_step_makes_reaches_the_next_before_the_watermark(tmp_path: Path) -> None:
-    @settings(max_examples=60, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(20), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(chains())
     def check(case: Case) -> None:
         check_case(case, tmp_path)

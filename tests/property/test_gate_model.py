@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.effort import examples
 from tidegate.errors import DataError, UserError
 from tidegate.gate import END, START, FlowLimits, Gate, Reader, Segment, SourceSpec
 
@@ -286,4 +287,4 @@ def _tuples(segment: Segment) -> list[tuple[int, int, int]]:
 
 
 TestGateModel = GateMachine.TestCase
-TestGateModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGateModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.property.check_join import check_join, check_join_on_cells
 from tests.property.check_local import any_reconfigurer, any_settings
 from tests.property.join_cases import SparkJoinCase, join_cases, spark_join_cases
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_pairs_are_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_join(data.draw(join_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
 
 
-@pytest.mark.timeout(300)
 def test_pairs_on_cells_are_the_laws_at_the_watermarks_of_the_run(tmp_path: Path) -> None:
-    @settings(max_examples=40, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(20), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=spark_join_cases())
     def check(case: SparkJoinCase) -> None:
         check_join_on_cells(case, tmp_path)

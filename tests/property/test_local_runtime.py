@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.effort import examples
 from tests.property.cases import SCHEMA, any_features, cases
 from tests.property.check_local import Reconfigurer, any_reconfigurer, any_settings, check_locally, events_of
 from tests.property.local_runs import run_in_step
@@ -17,7 +18,7 @@ from tidegate.reference import interpret
 from tidegate.testing import difference
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     case = data.draw(any_features().flatmap(cases))
@@ -75,7 +76,7 @@ def shapes(left: tg.Stream, right: tg.Stream) -> dict[str, tg.Stream]:
         "union without state",
     ],
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_queries_of_several_parts_agree_with_the_law(shape: str, data: st.DataObject) -> None:
     kind = {"ts": SCHEMA.field("ts").type, "k": pa.string(), "n": pa.int64()}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.property.check_local import any_reconfigurer, any_settings
 from tests.property.check_o_plus import check_o_plus
 from tests.property.o_plus_cases import o_plus_cases
 
 
-@pytest.mark.timeout(400)
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_o_plus(data.draw(o_plus_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))

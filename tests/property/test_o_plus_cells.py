@@ -8,19 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.property.check_o_plus_cells import any_driver, check_on_driver
 from tests.property.o_plus_cases import o_plus_cases
 from tidegate.operators import window_log
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("most_chunks", [window_log.MOST_CHUNKS, 1])
 def test_the_output_is_the_laws_whatever_the_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_chunks: int
 ) -> None:
     monkeypatch.setattr(window_log, "MOST_CHUNKS", most_chunks)
 
-    @settings(max_examples=30, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(o_plus_cases())

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tidegate.compile.fold_stateless import fold_stateless
 from tidegate.compile.show_query import show_query
 from tidegate.query.aggregates import count
@@ -136,7 +137,7 @@ STEPS: tuple[Step, ...] = (
 ROWS = st.lists(st.tuples(st.none() | st.integers(-9, 9), st.none() | st.integers(-9, 9)), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.sampled_from(STEPS), min_size=2, max_size=6), ROWS)
 def test_any_chain_means_the_same_folded(chain, rows) -> None:
     moment = pa.timestamp("us", tz="UTC")
