@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidegate.errors import CheckpointError, EnvironmentFault, QueryError, UnsupportedError, UserError, choices
 from tidegate.files import Files, Rejects, read_table
 from tidegate.progress import Progress, ProgressLine
+from tidegate.query.names import unique_names
 from tidegate.query.nodes import is_stateful, sources, walk
 from tidegate.results import format_of, local_folder, read_results, require_writable, visible_entries, write_results
 from tidegate.stream import Stream
@@ -265,7 +266,7 @@ def _on_spark(
     say = line.say if line is not None else lambda _: None
     began = time.monotonic()
     try:
-        job = Job(query.node, sink, where, spark, files_per_batch, bounded, number, report, say)
+        job = Job(unique_names(query.node), sink, where, spark, files_per_batch, bounded, number, report, say)
         wanted = elastic_of(elastic)
         if wanted is not None:
             stateful = any(map(is_stateful, walk(query.node)))
@@ -365,7 +366,7 @@ def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: in
     began = time.monotonic()
     tables: dict[str, pa.Table] = {}
     rejects: list[Rejects] = []
-    for source in sources(query.node):
+    for source in sources(unique_names(query.node)):
         held = source.origin
         rejects.append(Rejects(source.name, source.dead_letters))
         table = read_table(held, source.schema, rejects[-1], source.time) if isinstance(held, Files) else held

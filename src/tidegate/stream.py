@@ -13,6 +13,7 @@ from tidegate.errors import QueryError
 from tidegate.files import Files, files_of
 from tidegate.query.builder import Builder, source
 from tidegate.query.durations import Duration
+from tidegate.query.names import DefaultName
 from tidegate.query.schema import as_schema
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def stream(
     else:
         found, kept, called = schema, _iterable(origin), "stream"
     aside = str(letters) if letters is not None else None
-    return Stream(source(name or called, found, time=time, disorder=disorder, origin=kept, dead_letters=aside))
+    if name is not None and not isinstance(name, str):
+        raise QueryError(f"stream: name is text; got {name!r}")
+    chosen = name or DefaultName(called)
+    return Stream(source(chosen, found, time=time, disorder=disorder, origin=kept, dead_letters=aside))
 
 
 def _check_dead_letters(origin: Any, path: Path) -> None:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.compile.compiler import compile_query
-from tidegate.compile.rewrite import rewrite
 from tidegate.gate.ready import START
 from tidegate.query.nodes import Node, Source, sources
+from tidegate.query.rewrite import rewrite
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.origins import Heartbeat, Marked
 from tidegate.runtime.local.outputs import ToFunction

@@ -1,8 +1,9 @@
 """The compiler: a query is rewritten, then a plan is built for a runtime, one pass after the other.
 
 Each pass is a pure function in a file of its own, and its docstring shows what it does to a query. The order matters
-where it is written down: unions move out of the way before neighbours are folded, what a runtime cannot do is refused
-before anything is planned for it, and all later passes work on the subqueries.
+where it is written down: every node has a name of its own before any is copied, unions move out of the way before
+neighbours are folded, what a runtime cannot do is refused before anything is planned for it, and all later passes work on
+the subqueries.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tidegate.compile.push_through_union import push_through_union
 from tidegate.compile.read_used_columns import read_used_columns
 from tidegate.compile.refuse_unsupported import refuse_unsupported
 from tidegate.compile.split_at_stateful import split_at_stateful
+from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node
 
 REWRITES: tuple[Callable[[Node], Node], ...] = (
@@ -41,6 +43,7 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
 
 def compile_query(query: Node, runtime: str = "spark") -> Plan:
     """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do."""
+    query = unique_names(query)
     for rewrite in REWRITES:
         query = rewrite(query)
     plan = Plan(query, runtime)

@@ -8,6 +8,7 @@ from tidegate.compile.plan import Plan, Region, Slices, Subquery
 from tidegate.compile.show_query import show_query
 from tidegate.compile.show_table import show_table
 from tidegate.errors import UnsupportedError
+from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node
 
 _INDENT = "  "
@@ -25,6 +26,7 @@ def explain(
 
     A query that the runtime refuses is shown as written, with the refusal in place of the rest.
     """
+    query = unique_names(query)
     shown = [f"query\n{show_query(query, _INDENT)}\n{_result(query)}"]
     try:
         plan = compile_query(query, runtime)

@@ -10,9 +10,9 @@ from tidegate.compile.expression_shape import (
     columns_passed,
     names_its_columns,
 )
-from tidegate.compile.rewrite import rewrite
 from tidegate.query import expressions
 from tidegate.query.nodes import Filter, Node, Select, WithColumns
+from tidegate.query.rewrite import rewrite
 
 
 def fold_stateless(query: Node) -> Node:

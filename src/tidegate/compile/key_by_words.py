@@ -10,10 +10,10 @@ import pyarrow as pa
 from tidegate.compile.expression_shape import columns_made, parts
 from tidegate.compile.plan import Plan
 from tidegate.compile.prune_columns import read_by
-from tidegate.compile.rewrite import rewrite
 from tidegate.query import expressions
 from tidegate.query.keys import Columns, Each, Words
 from tidegate.query.nodes import Node, WindowAggregate, WithColumns
+from tidegate.query.rewrite import rewrite
 
 
 def key_by_words(plan: Plan) -> Plan:

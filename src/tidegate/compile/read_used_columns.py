@@ -9,7 +9,6 @@ import pyarrow as pa
 from tidegate.compile.join_columns import cut_join, read_by_join
 from tidegate.compile.plan import Plan
 from tidegate.compile.prune_columns import read_by
-from tidegate.compile.rewrite import rewrite
 from tidegate.errors import InternalError
 from tidegate.query import expressions
 from tidegate.query.nodes import (
@@ -24,6 +23,7 @@ from tidegate.query.nodes import (
     WithColumns,
     walk,
 )
+from tidegate.query.rewrite import rewrite
 
 
 def read_used_columns(plan: Plan) -> Plan:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
-from tidegate.query.nodes import OPlus, refuse_refined, walk
+from tidegate.query.names import step_name
+from tidegate.query.nodes import OPlus, refuse_refined
 from tidegate.query.records import Misfit, Record
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
@@ -150,8 +151,7 @@ class Applies(Generic[B]):
         return self._made(step, form, windows)
 
     def _step(self, name: str | None) -> str:
-        seen = {id(node) for part in self.parts for node in walk(part.stream.node)}
-        return name or f"apply_{len(seen)}"
+        return step_name("apply", name, *(part.stream.node for part in self.parts))
 
     def _check(self, step: str, output: object, slide: object, windows: str) -> None:
         for part in self.parts:
@@ -217,7 +217,7 @@ class Applies(Generic[B]):
             normal_schema(self._schema(form.returns), step),
             stream.time,
         )
-        return type(stream)(node)
+        return stream._then(node)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ from tidegate.query.apply import Applies, Unbounded
 from tidegate.query.durations import Duration, parse_duration
 from tidegate.query.joins import SUFFIXES, On, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.names import check_names, step_name
 from tidegate.query.nodes import (
     Filter,
     MapBatches,
@@ -27,7 +28,6 @@ from tidegate.query.nodes import (
     WithColumns,
     apply_stateless,
     refuse_refined,
-    walk,
 )
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema
 from tidegate.query.windows import Window
@@ -61,7 +61,7 @@ class Builder:
         touched = set(expressions.derive(step, self.schema, expressions.select, made).names)
         if self.time in touched:
             raise QueryError(f"step '{step}': '{self.time}' is the event time and cannot be replaced; add a new column")
-        return type(self)(WithColumns(step, self.node, made, schema, self.time))
+        return self._then(WithColumns(step, self.node, made, schema, self.time))
 
     def select(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
         """Keep only some columns, or expressions of them; the event time must be among them."""
@@ -70,7 +70,7 @@ class Builder:
         schema = normal_schema(expressions.derive(step, self.schema, expressions.select, made), step)
         if self.time not in schema.names or schema.field(self.time).type != self.schema.field(self.time).type:
             raise QueryError(f"step '{step}': a stream needs its event time; select '{self.time}' too, as it is")
-        return type(self)(Select(step, self.node, made, schema, self.time))
+        return self._then(Select(step, self.node, made, schema, self.time))
 
     def filter(self, predicate: nw.Expr, *, name: str | None = None) -> Self:
         """Keep the tuples for which a predicate is true; null is not true."""
@@ -83,7 +83,7 @@ class Builder:
         kinds = expressions.derive(step, self.schema, expressions.select, (predicate,)).types
         if kinds != [pa.bool_()]:
             raise QueryError(f"step '{step}': a filter is true or false, and {predicate!r} is {kinds[0]}")
-        return type(self)(Filter(step, self.node, predicate, self.schema, self.time))
+        return self._then(Filter(step, self.node, predicate, self.schema, self.time))
 
     def map_batches(
         self,
@@ -108,7 +108,7 @@ class Builder:
             raise
         except Exception as error:
             raise QueryError(f"step '{step}': the batch function fails on no rows: {error}") from error
-        return type(self)(node)
+        return self._then(node)
 
     def union(self, *others: Builder, name: str | None = None) -> Self:
         """Bring streams of the same columns together."""
@@ -119,7 +119,7 @@ class Builder:
                     f"step '{step}': a union needs the same columns, types and event time on all sides; "
                     f"({_describe(self)}) is not ({_describe(other)})"
                 )
-        return type(self)(Union(step, (self.node, *(other.node for other in others)), self.schema, self.time))
+        return self._then(Union(step, (self.node, *(other.node for other in others)), self.schema, self.time))
 
     def join(
         self,
@@ -162,7 +162,7 @@ class Builder:
             suffixes=suffixes,
             bands=bands,
         )
-        return type(self)(node)
+        return self._then(node)
 
     def key_by(self, *keys: str | Each | KeyFunction) -> Keyed[Self]:
         """Group tuples by one or more columns, by `each` element of a list, or by `keys` of a function."""
@@ -178,7 +178,13 @@ class Builder:
         return Keyed(self, chosen, chosen.returns(self.schema, step))
 
     def _step(self, kind: str, name: str | None) -> str:
-        return name or f"{kind}_{sum(1 for _ in walk(self.node))}"
+        """What a step after this stream is called, in messages and in the query."""
+        return step_name(kind, name, self.node)
+
+    def _then(self, node: Node) -> Self:
+        """The stream that a new step makes."""
+        check_names(node)
+        return type(self)(node)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,7 +255,7 @@ class Windowed(Applies[B]):
             normal_schema(pa.schema(fields), step),
             stream.time,
         )
-        return type(stream)(node)
+        return stream._then(node)
 
 
 def source(

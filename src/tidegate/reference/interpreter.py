@@ -12,7 +12,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.errors import DataError, InternalError, QueryError, choices
+from tidegate.errors import DataError, InternalError
+from tidegate.query.names import unique_names
 from tidegate.query.nodes import (
     Join,
     Node,
@@ -93,21 +94,17 @@ def law_of(node: Stateful) -> Law:
 def interpret(query: Node, events: Iterable[Event]) -> Answer:
     """Run a query over a sequence of arrivals and watermark advances.
 
-    The input ends with the events: windows still open then are handed out only by a last ``Advance(math.inf)``.
+    The input ends with the events: windows still open then are handed out only by a last ``Advance(math.inf)``. Sources
+    are told apart by their names, as `unique_names` makes them.
     """
+    query = unique_names(query)
     made: list[pa.Table] = []
     operators = {id(node): _Operator(node, law_of(node) if is_stateful(node) else None) for node in walk(query)}
     for node in walk(query):
         for side, upstream in enumerate(node.inputs):
             operators[id(upstream)].readers.append((operators[id(node)], side))
     operators[id(query)].sink = made
-    found = [node for node in walk(query) if isinstance(node, Source)]
-    sources = {node.name: operators[id(node)] for node in found}
-    if len(sources) < len(found):
-        raise QueryError(
-            f"arrivals are told apart by the names of their streams, and two are called alike: "
-            f"{choices(node.name for node in found)}; name them with tg.stream(..., name='...')"
-        )
+    sources = {node.name: operators[id(node)] for node in walk(query) if isinstance(node, Source)}
     watermark = NEVER
     for event in events:
         match event:

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node, sources
 from tidegate.reference.interpreter import Advance, Event, Rows
 
 
 def events_of(query: Node, tables: Mapping[str, pa.Table], batch_rows: int = 1000) -> Iterator[Event]:
     """Feed tables in turns of ``batch_rows``; after each turn W is the least over sources of latest τ − disorder."""
+    query = unique_names(query)
     latest = dict.fromkeys((source.name for source in sources(query)), -math.inf)
     watermark = -math.inf
     longest = max((table.num_rows for table in tables.values()), default=0)

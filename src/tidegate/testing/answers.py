@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.files import Files, Rejects, read_table
+from tidegate.query.names import unique_names
 from tidegate.query.nodes import sources
 from tidegate.reference import Answer, Event, events_of, interpret
 from tidegate.stream import Stream
@@ -20,7 +21,7 @@ def answer(
     if events is None:
         given = tables or {}
         whole = {}
-        for source in sources(query.node):
+        for source in sources(unique_names(query.node)):
             held = given.get(source.name, source.origin)
             if isinstance(held, Files):
                 rejects = Rejects(source.name, source.dead_letters)

@@ -15,11 +15,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
-from tidegate.compile.rewrite import rewrite
 from tidegate.errors import UnsupportedError
 from tidegate.java import require_java
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, is_stateful, sources, walk
+from tidegate.query.rewrite import rewrite
 from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.failure import translated
