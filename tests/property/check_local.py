@@ -69,7 +69,7 @@ def arrivals(case: Case) -> list[dict[str, list[pa.Table]]]:
 
 
 def any_settings() -> st.SearchStrategy[Settings]:
-    """Few or many instances, segments of a row or of all there is, windows made by one or by all."""
+    """Few or many instances, segments of a row or of all there is, windows made by one or by all, much or little waiting."""
     return st.builds(
         Settings,
         st.integers(1, 4),
@@ -77,6 +77,7 @@ def any_settings() -> st.SearchStrategy[Settings]:
         split_panes=st.sampled_from([0, 4, SPLIT_PANES]),
         split_keys=st.sampled_from([0, 4, SPLIT_KEYS]),
         split_pairs=st.sampled_from([0, 1 << 14, SPLIT_PAIRS]),
+        waiting_rows=st.sampled_from([1, 2, 10, None]),
     )
 
 

@@ -1,7 +1,8 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
 Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
-About every tenth brings an O+ along. ``make fuzz N=20000 ARGS=--joins`` runs joins instead.
+About every tenth brings an O+ along, about every fourth ways that part and meet again. ``make fuzz N=20000 ARGS=--joins``
+runs joins instead.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.property.cases import Case, any_features, cases
 from tests.property.check import check_case
+from tests.property.check_flow import check_flow
 from tests.property.check_join import check_join, check_join_on_cells
 from tests.property.check_local import any_reconfigurer, any_settings, check_locally
 from tests.property.check_o_plus import check_o_plus
@@ -28,6 +30,7 @@ from tests.property.o_plus_cases import o_plus_cases
 
 REPORT_EVERY = 500
 O_PLUS_EVERY = 10
+FLOW_EVERY = 4
 
 
 def main() -> int:
@@ -54,6 +57,8 @@ def fuzz_windows(wanted: int, cells: bool = True, local: bool = True) -> int:
                 check_case(case, Path(folder))
             if local:
                 check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+            if local and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
+                check_flow(data)
             if data.draw(st.integers(1, O_PLUS_EVERY)) == O_PLUS_EVERY:
                 applied = data.draw(o_plus_cases())
                 if local:

@@ -1,8 +1,11 @@
 """Runs of a query in this process with everything that matters for lateness under control.
 
-All sources deliver their part of a batch, then all advance their watermarks, then what is ready is written into the logs,
-then the next batch follows. So the watermark moves after each batch and nowhere else, as in the reference, however the
-threads are scheduled.
+All sources deliver their part of a batch, then all advance to the same watermark, then what is ready is written into the
+logs, then the next batch follows. So the watermark moves after each batch and nowhere else, as in the reference, however
+the threads are scheduled. No source is ever ahead of another: as each waits here for the others, a gate must not let it
+wait for them too.
+
+`run_freely` is for sorted streams: each source is read as fast as flow control lets it.
 """
 
 from __future__ import annotations
@@ -55,26 +58,15 @@ def run_in_step(
     advanced = threading.Barrier(everyone, after_batch, timeout=60)
 
     def origin(source: Source) -> Iterator[pa.Table | Heartbeat]:
-        latest = START
-        for batch in batches:
-            for table in batch.get(source.name, ()):
-                yield table
-                if table.num_rows:
-                    latest = max(
-                        latest, pc.max(table.column(source.time).cast(pa.int64())).as_py() - source.disorder_us
-                    )
+        for batch, watermark in zip(batches, _watermarks(query, batches), strict=True):
+            yield from batch.get(source.name, ())
             with suppress(threading.BrokenBarrierError):
                 arrived.wait()
-            yield Heartbeat(latest)
+            yield Heartbeat(watermark)
             with suppress(threading.BrokenBarrierError):
                 advanced.wait()
 
-    compiled = compile_query(query, "local").query
-    bound = rewrite(
-        compiled, lambda node: replace(node, origin=Marked(origin(node))) if isinstance(node, Source) else node
-    )
-    tables: list[pa.Table] = []
-    run = LocalRun(LocalJob(bound, ToFunction(tables.append), settings), tables)
+    run = _prepared(query, lambda source: Marked(origin(source)), settings)
     made.append(run)
     run.job.start()
     try:
@@ -83,3 +75,35 @@ def run_in_step(
         arrived.abort()
         advanced.abort()
     return run
+
+
+def run_freely(query: Node, tables: dict[str, list[pa.Table]], settings: Settings) -> LocalRun:
+    """Run a query over streams that are sorted, each read on a thread of its own."""
+    run = _prepared(query, lambda source: tables[source.name], settings)
+    run.job.start()
+    ended = run.job.wait(60)
+    run.job.cancel()
+    assert ended, "the run hangs"
+    return run
+
+
+def _prepared(query: Node, origin: Callable[[Source], object], settings: Settings) -> LocalRun:
+    """A run whose sources have other origins, ready to be started."""
+    compiled = compile_query(query, "local").query
+    bound = rewrite(compiled, lambda node: replace(node, origin=origin(node)) if isinstance(node, Source) else node)
+    tables: list[pa.Table] = []
+    return LocalRun(LocalJob(bound, ToFunction(tables.append), settings), tables)
+
+
+def _watermarks(query: Node, batches: Batches) -> list[int]:
+    """The watermark after each batch: the least that a source has reached."""
+    latest = {source.name: START for source in sources(query)}
+    reached = []
+    for batch in batches:
+        for source in sources(query):
+            for table in batch.get(source.name, ()):
+                if table.num_rows:
+                    seen = pc.max(table.column(source.time).cast(pa.int64())).as_py() - source.disorder_us
+                    latest[source.name] = max(latest[source.name], seen)
+        reached.append(min(latest.values()))
+    return reached

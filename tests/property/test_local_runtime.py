@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.effort import examples
 from tests.property.cases import SCHEMA, any_features, cases
+from tests.property.check_flow import check_flow
 from tests.property.check_local import Reconfigurer, any_reconfigurer, any_settings, check_locally, events_of
 from tests.property.local_runs import run_in_step
 from tidegate.query.nodes import sources
@@ -23,6 +24,12 @@ from tidegate.testing import difference
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     case = data.draw(any_features().flatmap(cases))
     check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_ways_that_part_and_meet_again_end_whatever_may_wait_where(data: st.DataObject) -> None:
+    check_flow(data)
 
 
 @st.composite

@@ -83,13 +83,6 @@ def test_a_thread_that_feeds_the_source_it_waits_for_is_told() -> None:
         gate.source("a").add(batch(2, 3, 4))
 
 
-def test_a_thread_can_say_beforehand_what_it_feeds() -> None:
-    gate = Gate(["a", "b"], ["r"], limits=FlowLimits(unready_rows=2))
-    gate.source("b").fed_here()
-    with pytest.raises(UserError, match="one thread feeds both"):
-        gate.source("a").add(batch(2, 3, 4))
-
-
 def test_a_thread_that_reads_and_feeds_is_told_when_it_would_wait_for_itself() -> None:
     gate = Gate(["a"], ["r"], limits=FlowLimits(log_rows=2), segment_rows=1)
     gate.reader("r").get(0)

@@ -58,8 +58,8 @@ class Core:
 
     # Called by sources.
 
-    def admit(self, source: Source, run: Run | None, watermark: int | None) -> None:
-        """Take a batch and a watermark in, then wait if too much is held."""
+    def admit(self, source: Source, run: Run | None, watermark: int | None) -> bool:
+        """Take a batch and a watermark in; whether so much is held now that the source should wait."""
         late = None
         with self.lock:
             self.raise_if_aborted()
@@ -78,8 +78,8 @@ class Core:
             self.on_late(source.name, late)
         if watermark is not None and watermark >= END:
             self.close([source])
-        elif held_up:
-            self.hold(source)
+            return False
+        return held_up
 
     def hold(self, source: Source) -> None:
         """Wait until there is room for more from a source."""

@@ -3,7 +3,13 @@
 Two bounds. What is in the log and not yet passed by the slowest reader is bounded for all sources together: readers can
 always go on, so this wait ends. What a source holds that is not ready is bounded for each source, but never stops the
 source with the least watermark, since everyone waits for that one. A batch is taken in, with its watermark, before its
-source is made to wait; so a watermark is never held up, and a bound is overstepped by at most one batch per source.
+source is made to wait; so a watermark is never held up, and a bound is overstepped by what each source offers at a time.
+
+Where every thread offers to all its sources before it waits for any, no run stops, whatever the bounds are and however
+ways part and meet again. A source that waits because it is ahead waits for a thread with a lesser watermark. That one may
+wait for what reads its own results, which is not ahead of it; for its input, and so for a thread that is behind it or
+level; or because it is ahead of a third one. In a circle of threads that wait for one another the watermark could only
+fall, and strictly at each thread that is ahead of another; and without such a thread there is no circle.
 """
 
 from __future__ import annotations
@@ -80,7 +86,7 @@ class Flow:
             if slowest.thread == thread:
                 raise UserError(
                     f"source '{source.name}' must wait for reader '{slowest.name}', but one thread does both; read in "
-                    "between, use a thread for each, or raise log_rows and log_bytes"
+                    "between, use a thread for each, or give the gate larger FlowLimits(log_rows=…, log_bytes=…)"
                 )
             return
         lagging = min(taking_part, key=lambda other: other.intake.watermark)
@@ -88,5 +94,5 @@ class Flow:
             raise UserError(
                 f"source '{source.name}' holds {source.intake.rows} rows that wait for source '{lagging.name}', but one "
                 f"thread feeds both; feed them in order of time, use a thread for each, call advance() on "
-                f"'{lagging.name}' when it has nothing, or raise unready_rows and unready_bytes"
+                f"'{lagging.name}' when it has nothing, or give the gate larger FlowLimits(unready_rows=…, unready_bytes=…)"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,8 +51,8 @@ class SourceSpec:
 class Source:
     """A handle on one source of a gate, for one thread at a time.
 
-    A batch costs one lock and, for all its rows together, one comparison of neighbours. `add` returns when there is room
-    again; the batch itself is taken in first.
+    A batch costs one lock and, for all its rows together, one comparison of neighbours. It is always taken in; who
+    delivers it waits afterwards, until there is room again.
     """
 
     __slots__ = ("_core", "_width", "blocked", "feeder", "heard_at", "intake", "late_rows", "spec")
@@ -78,16 +77,29 @@ class Source:
         return self.intake.watermark
 
     def add(self, batch: pa.RecordBatch, watermark: int | None = None) -> None:
-        """Deliver a batch, and with it, if given, an explicit watermark that holds behind it.
+        """Deliver a batch, and with it, if given, an explicit watermark that holds behind it; then wait for room.
 
-        Waits while the gate holds too much; raises `DataError` if the batch breaks what was declared, `GateAborted` if
-        the run has failed meanwhile.
+        For a thread that feeds this source alone. Raises `DataError` if the batch breaks what was declared, `GateAborted`
+        if the run has failed meanwhile.
+        """
+        if self.offer(batch, watermark):
+            self.wait_for_room()
+
+    def offer(self, batch: pa.RecordBatch, watermark: int | None = None) -> bool:
+        """Deliver a batch without waiting; True if too much is held now, and the caller should `wait_for_room`.
+
+        A thread that feeds several sources offers to all of them before it waits for any: one may be held up only until
+        what is offered to another has gone through.
         """
         times = self._times(batch)
         run = None
         if len(times):
             run = Run(self.spec.input, *self._sorted(batch, times), self._width.of(batch))
-        self._core.admit(self, run, watermark)
+        return self._core.admit(self, run, watermark)
+
+    def wait_for_room(self) -> None:
+        """Wait while the gate holds too much; returns at once if it does not, or if the source has ended."""
+        self._core.hold(self)
 
     def advance(self, watermark: int) -> None:
         """A heartbeat: no tuple with τ below the watermark is still due from here. Never waits, never goes back."""
@@ -96,13 +108,6 @@ class Source:
     def end(self) -> None:
         """Nothing more will come from this source; the last one to end ends the input. Never waits."""
         self._core.close([self])
-
-    def fed_here(self) -> None:
-        """Say that the calling thread feeds this source, before it has delivered anything.
-
-        A thread that feeds several sources must not wait in one for another; the gate can tell only if it knows.
-        """
-        self.feeder = threading.get_ident()
 
     def _times(self, batch: pa.RecordBatch) -> Array:
         """The τ of a batch as int64, checked for what the gate cannot order."""

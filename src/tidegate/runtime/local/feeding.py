@@ -27,8 +27,6 @@ def read_into(
     core: SharedCore,
 ) -> None:
     """Read a source to its end, or until the run is ``stopping``, into all gates; ``note`` is told of each batch."""
-    for way in ways:
-        way.fed_here()
     reached: Reached | None = None
     width = RowWidth()
     with closing(arrivals_of(source, reading)) as arrivals:
@@ -42,8 +40,10 @@ def read_into(
                 note(arrival.what, arrival.due)
                 try:
                     for part in _parts(arrival.what, width):
-                        for way in ways:
-                            way.add(part)
+                        # All before any: what one gate waits for may have to come through another.
+                        full = [way for way in ways if way.offer(part)]
+                        for way in full:
+                            way.wait_for_room()
                 except DataError as error:
                     raise broken_promise(source, arrival, reached) or error from error
                 core.move()

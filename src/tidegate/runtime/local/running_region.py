@@ -14,7 +14,7 @@ from tidegate.errors import QueryError
 from tidegate.gate.aborted import GateAborted
 from tidegate.gate.gate import Gate
 from tidegate.gate.reader import Reader
-from tidegate.gate.ready import END, START
+from tidegate.gate.ready import START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import Source, SourceSpec
 from tidegate.operators.windowed_aggregate import SHARDS
@@ -175,16 +175,22 @@ class RunningRegion:
                 switch.moved()
 
     def _hand_out(self, tables: list[pa.Table], sources: Sequence[Source], watermark: int) -> None:
-        """Add results to every gate the region feeds, then the watermark, with or without results."""
+        """Offer results to every gate the region feeds, then the watermark, with or without results; then wait for room.
+
+        All before any: what one gate waits for may have to come through another.
+        """
+        full = []
         for outlet, source in zip(self.outlets, sources, strict=True):
             made = [outlet.feed.apply(table) for table in tables]
             batches = [batch for table in made for batch in table.combine_chunks().to_batches() if batch.num_rows]
-            for batch in batches:
-                source.add(batch)
-            if watermark < END:
+            for batch in batches[:-1]:
+                source.offer(batch)
+            if batches and source.offer(batches[-1], watermark):
+                full.append(source)
+            elif not batches:
                 source.advance(watermark)
-            else:
-                source.end()
+        for source in full:
+            source.wait_for_room()
 
     def _switch(self, instance: int, reader: Reader, segment: Segment, switch: Switch) -> None:
         """Go over to the next epoch, at the same place of the log as every other instance.
