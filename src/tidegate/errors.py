@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -51,6 +53,14 @@ class InternalError(TidegateError):
 
 class SlowWarning(UserWarning):
     """The answer is right, but part of the query runs much slower than it could; the message says which and why."""
+
+
+def warn_slow(message: str) -> None:
+    """Issue a `SlowWarning` at the line of the user's program that called tidegate."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "tidegate":
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]  # None above the outermost
+    warnings.warn(message, SlowWarning, stacklevel=level)
 
 
 def choices(names: Iterable[str]) -> str:

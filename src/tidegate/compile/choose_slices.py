@@ -41,5 +41,5 @@ def slices_of(window: Window) -> Slices:
     return Slices(
         per_advance=1 if window.remainder == 0 else 2,
         per_window=window.slices_per_window,
-        windows_per_tuple=-(-window.size // window.every),
+        windows_per_tuple=window.windows_per_tuple,
     )

@@ -10,6 +10,7 @@ from tidegate.compile.show_table import show_table
 from tidegate.errors import UnsupportedError
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node
+from tidegate.query.windows import MANY_WINDOWS
 
 _INDENT = "  "
 
@@ -68,8 +69,9 @@ def _region(region: Region) -> str:
 
 def _slices(slices: Slices) -> str:
     windows = slices.windows_per_tuple
-    saved = f" instead of up to {windows} windows" if windows > 1 else ""
-    return f"{slices.per_advance} per advance, {slices.per_window} per window; a tuple updates 1 slice{saved}"
+    saved = f" instead of up to {windows:,} windows" if windows > 1 else ""
+    many = f"; each key of a tuple brings up to {windows:,} results" if windows > MANY_WINDOWS else ""
+    return f"{slices.per_advance} per advance, {slices.per_window:,} per window; a tuple updates 1 slice{saved}{many}"
 
 
 def _cost(query: Node, instances: int, rate: float, alpha: float, beta: float) -> str:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tidegate.errors import DataError
 from tidegate.operators.aggregates import Logic, logic_of
 from tidegate.operators.columns import canonical_floats, numbers
+from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states
 from tidegate.operators.grouping import compact, distinct, group, key_codes, key_hashes
 from tidegate.operators.key_sets import KeySets, key_sets
 from tidegate.query.nodes import WindowAggregate
@@ -31,7 +32,6 @@ Array = np.ndarray[Any, Any]
 SLICE = "__tg_slice"
 SHARDS = 256  # of a cell, or of a subquery in process
 LEAST_RUN = 16_384
-_ROWS_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Panes:
         codes, bound = self._codes(joined)
         grouped = group(slots * bound + codes, len(seen) * bound)
         keys = self._key_columns(joined, grouped.first)
-        states = self._merged_states(joined, None, grouped.groups, grouped.size)
+        states = merged_states(self.logics, self._states(joined), None, grouped.groups, grouped.size)
         return self._table(seen[grouped.ids // bound], keys, states)
 
     def pieces(self, panes: pa.Table) -> Iterator[Piece]:
@@ -139,27 +139,27 @@ class Panes:
     def results(self, panes: pa.Table, first: int, last: int, among: int = 0) -> Iterator[pa.Table]:
         """The results of windows ``first`` to ``last``, in their order, from the panes of their slices.
 
-        So many windows are made at once as memory allows; ``among`` so many panes, if others are at work on the rest.
+        They come a bounded number at a time (see `emit_windows`); ``among`` says how many panes there are if others are at
+        work on the rest.
         """
         if panes.num_rows == 0:
             return
         panes = unify(panes)
         codes, bound = self._codes(panes)
         slices, slots = distinct(numbers(whole(panes.column(SLICE)), pa.int64()))
-        window = self.node.window
-        begins = np.array([max(window.first_window(number), first) for number in slices.tolist()], np.int64)
-        ends = np.array([min(window.last_window(number), last) for number in slices.tolist()], np.int64)
+        begins = np.maximum(self.node.window.first_window(slices), first)
+        ends = np.minimum(self.node.window.last_window(slices), last)
         if first == last and (begins == first).all() and (ends == first).all():
             # One window, and every pane is in it: nothing has to be repeated.
             grouped = group(codes.astype(np.int64, copy=False), bound)
-            states = self._merged_states(panes, None, grouped.groups, grouped.size)
-            windows = np.full(grouped.size, first, np.int64)
-            yield self._finish(windows, self._key_columns(panes, grouped.first), states)
+            states = merged_states(self.logics, self._states(panes), None, grouped.groups, grouped.size)
+            values = finished(self.logics, states)
+            yield self._finish(np.full(grouped.size, first, np.int64), panes, grouped.first, values)
             return
-        at_once = max(1, _ROWS_AT_ONCE // max(panes.num_rows, among))
-        for low, high in stretches(begins, ends, at_once):
-            begin, end = np.maximum(begins, low)[slots], np.minimum(ends, high)[slots]
-            yield from self._run_of_windows(panes, codes, bound, begin, end, low)
+        spans = Spans(self._states(panes), np.arange(panes.num_rows), codes, bound, begins[slots], ends[slots])
+        at_once = AT_ONCE * panes.num_rows // max(panes.num_rows, among)
+        for made in emit_windows(self.logics, spans, first, last, at_once):
+            yield self._finish(made.windows, panes, made.rows, made.values)
 
     def shards(self, panes: pa.Table, shards: int) -> Array:
         """The shard of each pane's key."""
@@ -167,23 +167,8 @@ class Panes:
         made: Array = (key_hashes(columns) % np.uint64(shards)).astype(np.int64)
         return made
 
-    def _run_of_windows(
-        self, panes: pa.Table, codes: Array, bound: int, begin: Array, end: Array, low: int
-    ) -> Iterator[pa.Table]:
-        """The results of a run of windows from ``low`` on; pane ``i`` takes part in windows ``begin[i]`` to ``end[i]``."""
-        times = np.maximum(end - begin + 1, 0)
-        total = int(times.sum())
-        if total == 0:
-            return
-        take = np.repeat(np.arange(len(times)), times)
-        windows = begin[take] + np.arange(total) - np.repeat(np.cumsum(times) - times, times)
-        grouped = group((windows - low) * bound + codes[take], (int(windows.max()) - low + 1) * bound)
-        states = self._merged_states(panes, take, grouped.groups, grouped.size)
-        keys = self._key_columns(panes, take[grouped.first])
-        yield self._finish(low + grouped.ids // bound, keys, states)
-
-    def _finish(self, windows: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
-        """Result columns in the node's order; the time of a result is its window's end − 1 µs."""
+    def _finish(self, windows: Array, panes: pa.Table, rows: Array, values: list[pa.Array]) -> pa.Table:
+        """Result columns in the node's order, each with the key of a pane; a result's time is its window's end − 1 µs."""
         moment = self.node.schema.field(self.node.time).type
         start = windows * self.node.window.every
         made = {
@@ -191,12 +176,10 @@ class Panes:
             "window_start": pa.array(start).view(moment),
             "window_end": pa.array(start + self.node.window.size).view(moment),
         }
-        for field, key in zip(self.node.key_schema, keys, strict=True):
+        for field, key in zip(self.node.key_schema, self._key_columns(panes, rows), strict=True):
             made[field.name] = key.cast(field.type) if key.type != field.type else key
-        position = 0
-        for (name, _), logic in zip(self.node.aggregates, self.logics, strict=True):
-            made[name] = logic.finish(states[position : position + len(logic.fields)])
-            position += len(logic.fields)
+        for (name, _), value in zip(self.node.aggregates, values, strict=True):
+            made[name] = value
         if self.node.window.lateness:
             made["revision"] = pa.array(np.zeros(len(windows), np.int64))
         return pa.table([made[name] for name in self.node.schema.names], schema=self.node.schema)
@@ -236,34 +219,11 @@ class Panes:
         rows = pa.array(take)
         return [compact(whole(panes.column(name)).take(rows)) for name in self.key_names]
 
-    def _merged_states(self, panes: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        columns = [whole(column) for column in panes.columns[1 + len(self.key_names) :]]
-        states: list[pa.Array] = []
-        for logic in self.logics:
-            own = columns[len(states) : len(states) + len(logic.fields)]
-            states.extend(logic.merge(own, take, groups, size))
-        return states
+    def _states(self, panes: pa.Table) -> list[pa.Array]:
+        return [whole(column) for column in panes.columns[1 + len(self.key_names) :]]
 
     def _table(self, slices: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
         return pa.table([pa.array(slices), *keys, *states], schema=self.schema)
-
-
-def stretches(begins: Array, ends: Array, most: int) -> Iterator[tuple[int, int]]:
-    """Cover the intervals ``begins[i]`` to ``ends[i]``, both ascending, by stretches of at most ``most`` numbers.
-
-    >>> list(stretches(np.array([1, 2, 90]), np.array([3, 5, 91]), 4))
-    [(1, 4), (5, 5), (90, 91)]
-    """
-    runs: list[list[int]] = []
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        if begin > end:
-            continue
-        if runs and begin <= runs[-1][1] + 1:
-            runs[-1][1] = max(runs[-1][1], end)
-        else:
-            runs.append([begin, end])
-    for low, high in runs:
-        yield from ((at, min(at + most - 1, high)) for at in range(low, high + 1, most))
 
 
 def unify(panes: pa.Table) -> pa.Table:

@@ -12,8 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.errors import QueryError
+from tidegate.errors import QueryError, warn_slow
 from tidegate.query.durations import format_duration
+
+MANY_WINDOWS = 10_000
+"""More windows per tuple than this are told of.
+
+A core emits some five million results a second, so a tuple of a new key then costs it 2 ms, and some hundred keys a second
+are all it can do. A day every minute has 1,440 windows, an hour every second 3,600.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +32,7 @@ class Window:
     lateness: int = 0
 
     def check(self, step: str) -> None:
-        """Refuse shapes that lose tuples or never end."""
+        """Refuse shapes that lose tuples or never end; warn of those that make very many windows."""
         if self.size <= 0 or self.every <= 0 or self.lateness < 0:
             raise QueryError(
                 f"step '{step}': window size ({format_duration(self.size)}) and advance ({format_duration(self.every)}) "
@@ -36,6 +43,17 @@ class Window:
                 f"step '{step}': window advance ({format_duration(self.every)}) is longer than its size "
                 f"({format_duration(self.size)}), so tuples between windows would be lost; make every ≤ size"
             )
+        if self.windows_per_tuple > MANY_WINDOWS:
+            warn_slow(
+                f"step '{step}': a tuple lies in up to {self.windows_per_tuple:,} windows "
+                f"({format_duration(self.size)} every {format_duration(self.every)}), so each of its keys may bring as many "
+                "results; they are emitted as they are made, which takes long: make every longer, or size shorter"
+            )
+
+    @property
+    def windows_per_tuple(self) -> int:
+        """In how many windows a tuple lies, at most."""
+        return -(-self.size // self.every)
 
     @property
     def remainder(self) -> int:
@@ -49,17 +67,17 @@ class Window:
             return 2 * advance
         return 2 * advance + (times - advance * self.every >= self.remainder)
 
-    def slice_start(self, slice_id: int) -> int:
-        """The first microsecond of a slice."""
-        return (slice_id >> 1) * self.every + (self.remainder if slice_id & 1 else 0)
+    def slice_start(self, slices: Any) -> Any:
+        """The first microsecond of a slice, or of each of a NumPy array of slices."""
+        return (slices >> 1) * self.every + (slices & 1) * self.remainder
 
-    def first_window(self, slice_id: int) -> int:
-        """The earliest window that covers a slice."""
-        return (self.slice_start(slice_id) - self.size) // self.every + 1
+    def first_window(self, slices: Any) -> Any:
+        """The earliest window that covers a slice, or each of a NumPy array of slices."""
+        return (self.slice_start(slices) - self.size) // self.every + 1
 
-    def last_window(self, slice_id: int) -> int:
-        """The latest window that covers a slice."""
-        return slice_id >> 1
+    def last_window(self, slices: Any) -> Any:
+        """The latest window that covers a slice, or each of a NumPy array of slices."""
+        return slices >> 1
 
     def slices(self, window: int) -> range:
         """The slices of a window, in order."""

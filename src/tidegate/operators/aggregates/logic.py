@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,34 @@ class Logic(Protocol):
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
         """The aggregate's value for each state."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSlots:
+    """The slots of a run of windows, one for each window and key that has states.
+
+    State ``i`` is of the key ``keys[i]`` and takes part in the windows ``begin[i]`` to ``end[i]``, numbered from 0; all of
+    them have a slot for its key. Slot ``j`` is that of the window ``slot_windows[j]`` and the key ``slot_keys[j]``.
+    """
+
+    keys: Array
+    begin: Array
+    end: Array
+    slot_keys: Array
+    slot_windows: Array
+
+    @property
+    def size(self) -> int:
+        return len(self.slot_keys)
+
+
+@runtime_checkable
+class OverWindows(Protocol):
+    """An aggregate that gets from states to the values of overlapping windows without a copy of each for each window."""
+
+    def over(self, states: Sequence[pa.Array], slots: WindowSlots) -> pa.Array:
+        """The aggregate's value for each slot."""
         ...
 
 

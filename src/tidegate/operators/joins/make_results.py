@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
 from tidegate.operators.joins.near import Sharing
 from tidegate.operators.joins.row_store import Rows
 from tidegate.query import expressions
@@ -47,21 +49,23 @@ def pairs_at_the_later(node: Join, stores: Stores, left: Array, right: Array, ti
 
 def pairs_of_windows(
     node: Join, near: Sharing, stores: Stores, left: Array, right: Array, begin: Array, end: Array
-) -> pa.Table:
-    """Result rows in the order of their windows: a pair once for each window from ``begin`` to ``end``."""
-    times = end - begin + 1
-    take = np.repeat(np.arange(len(times)), times)
-    windows = begin[take] + np.arange(len(take)) - np.repeat(np.cumsum(times) - times, times)
-    order = np.argsort(windows, kind="stable")
-    take, windows = take[order], windows[order]
+) -> Iterator[pa.Table]:
+    """Result rows in the order of their windows, `AT_ONCE` at a time: a pair once for each from ``begin`` to ``end``."""
     moment = node.schema.field(node.time).type
-    starts = windows * near.window.every
-    made = {
-        node.time: pa.array(starts + near.window.size - 1).view(moment),
-        "window_start": pa.array(starts).view(moment),
-        "window_end": pa.array(starts + near.window.size).view(moment),
-    }
-    return _table(node, pair_rows(node, stores, left[take], right[take]), made)
+    for which, low, high in runs_of_windows(begin, end, AT_ONCE):
+        first = np.maximum(begin[which], low)
+        times = np.minimum(end[which], high) - first + 1
+        take = np.repeat(np.arange(len(times)), times)
+        windows = first[take] + np.arange(len(take)) - np.repeat(np.cumsum(times) - times, times)
+        order = np.argsort(windows, kind="stable")
+        take, windows = which[take[order]], windows[order]
+        starts = windows * near.window.every
+        made = {
+            node.time: pa.array(starts + near.window.size - 1).view(moment),
+            "window_start": pa.array(starts).view(moment),
+            "window_end": pa.array(starts + near.window.size).view(moment),
+        }
+        yield _table(node, pair_rows(node, stores, left[take], right[take]), made)
 
 
 def _table(node: Join, pairs: pa.Table, moments: dict[str, pa.Array]) -> pa.Table:

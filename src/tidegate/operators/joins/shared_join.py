@@ -179,7 +179,7 @@ class SharedJoin:
             left, right, left_times, right_times = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
             begin, _ = self.near.windows(np.maximum(left_times, right_times), first, last)
             _, end = self.near.windows(np.minimum(left_times, right_times), first, last)
-            yield pairs_of_windows(self.node, self.near, view.stores, left, right, begin, end)
+            yield from pairs_of_windows(self.node, self.near, view.stores, left, right, begin, end)
 
     def join(self, instance: int, number: int, watermark: int | None) -> None:
         """An instance begins after a segment at whose end the watermark stood there."""

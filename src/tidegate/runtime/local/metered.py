@@ -42,11 +42,17 @@ class MeteredWork:
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
-        began = self.clock()
-        try:
-            return iter(list(self.inner.results(segment, instance, owned, ahead)))
-        finally:
-            self._add(instance, began)
+        made = self.inner.results(segment, instance, owned, ahead)
+        table: pa.Table | None = None
+        while True:
+            began = self.clock()
+            try:
+                table = next(made, None)
+            finally:
+                self._add(instance, began)
+            if table is None:
+                return
+            yield table
 
     def may_hand_out(self, segment: Segment) -> bool:
         return self.inner.may_hand_out(segment)

@@ -48,6 +48,11 @@ class Region:
     operator: Stateful | None
     inputs: tuple[Feed, ...]
 
+    @property
+    def time(self) -> str:
+        """The event time of its results."""
+        return self.inputs[0].time if self.operator is None else self.operator.time
+
 
 @dataclass(frozen=True, slots=True)
 class Regions:

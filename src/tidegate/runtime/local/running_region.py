@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import QueryError
 from tidegate.gate.aborted import GateAborted
@@ -166,7 +167,13 @@ class RunningRegion:
             if expected:
                 # Results leave when every instance has passed the watermark on.
                 self.gate.rouse()
-            made = list(self.work.results(segment, instance, owned, reader.following(AHEAD)))
+            made: list[pa.Table] = []
+            for table in self.work.results(segment, instance, owned, reader.following(AHEAD)):
+                if made and self.work.settles:
+                    # Results come in the order of time: what is there leaves while the rest is being made.
+                    self._hand_out(made, sources, pc.min(table.column(self.region.time)).value)
+                    made.clear()
+                made.append(table)
             if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
