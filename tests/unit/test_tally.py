@@ -15,7 +15,8 @@ CONTROL = Path("/cp/control")
 
 def update(batch: int, rows: int, observed: dict[str, Any] | None = None, **event_time: str) -> StreamingQueryProgress:
     """What Spark reports of a batch; every one also has a row of control."""
-    figures = {"late": 0, "state_rows": 10, "state_bytes": 100, "cells": 2, "by_cell": []} | (observed or {})
+    figures = {"late": 0, "state_rows": 10, "state_bytes": 100, "cells": 2, "damaged": 0, "by_cell": []}
+    figures |= observed or {}
     source = {"startOffset": None, "endOffset": None, "latestOffset": None}
     rates = {"inputRowsPerSecond": 0.0, "processedRowsPerSecond": 5.0}
     return StreamingQueryProgress.fromJson(

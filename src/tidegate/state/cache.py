@@ -1,70 +1,151 @@
-"""Decoded chunks in local files, so that a worker that did not write a chunk can map it instead of fetching it.
+"""Encoded chunks in local files, so that a worker that did not write a chunk need not fetch it from the state store.
 
-A chunk never changes and its id is random, so a file needs no lock and no owner: it is either the chunk, whole, or it is
-absent and the chunk is read from the state store. Attempts that failed leave files behind that nobody asks for; they go
-when the folder grows past its limit, oldest first.
+A chunk never changes, so a file needs no lock and no owner: it is the chunk, whole, or it is absent, and whoever reads it
+compares it with the directory. Attempts that failed leave files behind that nobody asks for; they go when the folder grows
+past its limit, oldest first. The folder is private, and goes with the last process that holds it (`own_folder`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import tempfile
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
+from tidegate.errors import EnvironmentFault
+from tidegate.state.own_folder import hold, own_folder, sweep
 
+LOG = logging.getLogger(__name__)
 LIMIT_BYTES = 2 * 1024**3
-SWEEP_EVERY = 512
-
-
-def default_folder(query: str) -> Path:
-    """Where the chunks of one query are kept on this machine."""
-    return Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}" / query
+SWEEPS_PER_LIMIT = 16
+MOST_HELD = 16
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
+class _HeldFolder:
+    """A folder that this process holds, and how many bytes it has put there since it was last swept."""
+
+    descriptor: int
+    unswept_bytes: int = 0
+
+
+_HELD: dict[Path, _HeldFolder | None] = {}
+"""Spark makes a cell's operator anew for every batch: what lasts longer has to be the process's own. None: switched off."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkCache:
-    """A folder of chunk files. Losing any of it costs time, never correctness; a full disk turns it off."""
+    """A folder of chunk files. Losing any of it costs time, never correctness; a full disk turns it off.
+
+    A ``folder`` without a leading slash is one of this user's own folder, on whichever machine that is used.
+    """
 
     folder: Path
     limit_bytes: int = LIMIT_BYTES
-    _puts: int = 0
 
     def put(self, chunk_id: int, data: bytes) -> None:
         """Keep a chunk; another process sees all of it or nothing."""
         with contextlib.suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft = self.folder / f".{chunk_id:x}.{os.getpid()}"
-            draft.write_bytes(data)
-            draft.rename(self._file(chunk_id))
-            self._puts += 1
-            if self._puts % SWEEP_EVERY == 0:
-                self._sweep()
+            held = self._held()
+            if held is None:
+                return
+            try:
+                _write(held.descriptor, f"{chunk_id:x}", data)
+            except FileNotFoundError:
+                _let_go(self.folder)  # another process removed the folder with its last file
+                held = self._held()
+                if held is None:
+                    return
+                _write(held.descriptor, f"{chunk_id:x}", data)
+            held.unswept_bytes += len(data)
+            if held.unswept_bytes * SWEEPS_PER_LIMIT > self.limit_bytes:
+                self._sweep(held)
 
-    def get(self, chunk_id: int) -> pa.Buffer | None:
-        """A chunk's bytes, mapped, or None."""
-        try:
-            return pa.memory_map(str(self._file(chunk_id))).read_buffer()
-        except OSError:
-            return None
+    def get(self, chunk_id: int) -> bytes | None:
+        """A chunk's bytes, as they are found, or None."""
+        with contextlib.suppress(OSError):
+            held = self._held()
+            if held is None:
+                return None
+            with os.fdopen(os.open(f"{chunk_id:x}", _OLD_FILE, dir_fd=held.descriptor), "rb") as file:
+                return file.read()
+        return None
 
     def drop(self, chunk_id: int) -> None:
-        """Forget a chunk; mapped readers keep theirs. With its last file the folder goes."""
+        """Forget a chunk. With its last file the folder goes."""
         with contextlib.suppress(OSError):
-            self._file(chunk_id).unlink()
-            self.folder.rmdir()
+            held = self._held()
+            if held is not None:
+                os.unlink(f"{chunk_id:x}", dir_fd=held.descriptor)
+                self._place().rmdir()
+                _let_go(self.folder)
 
-    def _file(self, chunk_id: int) -> Path:
-        return self.folder / f"{chunk_id:x}"
+    def file(self, chunk_id: int) -> Path:
+        """Where a chunk is kept on this machine."""
+        return self._place() / f"{chunk_id:x}"
 
-    def _sweep(self) -> None:
-        found = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(self.folder))
+    def _place(self) -> Path:
+        return self.folder if self.folder.is_absolute() else own_folder() / self.folder
+
+    def _held(self) -> _HeldFolder | None:
+        held = _HELD.pop(self.folder) if self.folder in _HELD else self._open()
+        _HELD[self.folder] = held
+        while len(_HELD) > MOST_HELD:
+            _let_go(next(iter(_HELD)))
+        return held
+
+    def _open(self) -> _HeldFolder | None:
+        try:
+            place = self._place()
+            if not self.folder.is_absolute():
+                sweep(place.parent)
+            held = _HeldFolder(hold(place))
+        except (OSError, EnvironmentFault) as error:
+            LOG.warning("chunks are not cached in local files, and are read from the state store: %s", error)
+            return None
+        self._sweep(held)
+        return held
+
+    def _sweep(self, held: _HeldFolder) -> None:
+        held.unswept_bytes = 0
+        found = []
+        for name in os.listdir(held.descriptor):  # noqa: PTH208 - Path knows no descriptors
+            with contextlib.suppress(FileNotFoundError):
+                known = os.stat(name, dir_fd=held.descriptor, follow_symlinks=False)
+                found.append((known.st_mtime_ns, known.st_size, name))
         excess = sum(size for _, size, _ in found) - self.limit_bytes
-        for _, size, path in found:
+        for _, size, name in sorted(found):
             if excess <= 0:
                 return
             with contextlib.suppress(OSError):
-                Path(path).unlink()
+                os.unlink(name, dir_fd=held.descriptor)
             excess -= size
+
+
+def remove_caches(run: str) -> None:
+    """Remove what the steps of a run, which has ended, keep on this machine."""
+    with contextlib.suppress(OSError, EnvironmentFault):
+        for folder in own_folder().glob(f"{run}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _let_go(folder: Path) -> None:
+    held = _HELD.pop(folder)
+    if held is not None:
+        os.close(held.descriptor)
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    draft = f".{name}.{os.getpid()}"
+    try:
+        with os.fdopen(os.open(draft, _NEW_FILE, 0o600, dir_fd=folder), "wb") as file:
+            file.write(data)
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(draft, dir_fd=folder)
+        raise

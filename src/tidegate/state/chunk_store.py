@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.errors import InternalError
+from tidegate.errors import CheckpointError, InternalError
 from tidegate.state.cache import ChunkCache
-from tidegate.state.directory import NO_GROUP, Chunk, Directory
+from tidegate.state.directory import NO_GROUP, NO_NUMBER, Chunk, Directory, chunk_id
 
+LOG = logging.getLogger(__name__)
 # Below this a chunk is fetched as fast as its file is mapped.
 LEAST_CACHED_BYTES = 32_768
 
@@ -44,20 +45,28 @@ class Piece:
 
 @dataclass(slots=True)
 class ChunkStore:
-    """Reads and writes chunks for the cell of a directory; called on one thread, the one that owns the state store."""
+    """Reads and writes chunks for the cell of a directory; called on one thread, the one that owns the state store.
+
+    Bytes from either place are compared with what the directory says of them. A file of the cache that differs costs a
+    warning and a read from the state store; ``damaged`` counts those.
+    """
 
     directory: Directory
     blobs: Blobs
     cache: ChunkCache | None
-    ids: random.Random = field(default_factory=random.SystemRandom)
+    damaged: int = 0
 
     def append(self, piece: Piece, side: int = 0, group: int = NO_GROUP) -> Chunk:
         """Add a piece."""
-        chunk = Chunk(self.ids.getrandbits(62), piece.low, piece.high, piece.rows, len(piece.data), side, group)
+        number = self.directory.written
+        chunk = Chunk(
+            chunk_id(number, piece.data), piece.low, piece.high, piece.rows, len(piece.data), side, group, number
+        )
         self.blobs.put(chunk.id, piece.data)
         if self.cache is not None and chunk.bytes >= LEAST_CACHED_BYTES:
             self.cache.put(chunk.id, piece.data)
         self.directory.chunks.append(chunk)
+        self.directory.written += 1
         return chunk
 
     def drop(self, chunk: Chunk) -> None:
@@ -69,13 +78,26 @@ class ChunkStore:
 
     def fetch(self, chunk: Chunk) -> bytes | pa.Buffer:
         """The bytes of a chunk."""
-        cache = self.cache if chunk.bytes >= LEAST_CACHED_BYTES else None
-        data = cache.get(chunk.id) if cache is not None else None
-        if data is not None:
-            return data
+        cache = self.cache if chunk.bytes >= LEAST_CACHED_BYTES and chunk.number != NO_NUMBER else None
+        cached = cache.get(chunk.id) if cache is not None else None
+        if cached is not None and chunk.is_made_of(cached):
+            return cached
+        if cache is not None and cached is not None:
+            self.damaged += 1
+            LOG.warning(
+                "%s is not the chunk that was put there (%d bytes, %d expected): the chunk is read from the state store",
+                cache.file(chunk.id),
+                len(cached),
+                chunk.bytes,
+            )
         stored = self.blobs.get(chunk.id)
         if stored is None:
             raise InternalError(f"chunk {chunk.id:x} is listed in the directory and missing from the state store")
+        if not chunk.is_made_of(stored):
+            raise CheckpointError(
+                f"the state store holds {len(stored)} bytes as chunk {chunk.id:x} that are not the {chunk.bytes} that were "
+                "written: the checkpoint is damaged; restore it from a copy, or start from a new one"
+            )
         if cache is not None:
             cache.put(chunk.id, stored)
         return stored

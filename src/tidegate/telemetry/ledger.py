@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -32,7 +34,12 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | Path, label: str = "") -> Ledger:
-        """Begin a run in the file, which is made if it is not there. The label is for whoever reads it later."""
+        """Begin a run in the file, which is made if it is not there. The label is for whoever reads it later.
+
+        A new file is for this user alone, and so are those that SQLite puts beside it; one that is there keeps its mode.
+        """
+        with suppress(OSError):  # which open_to_write explains
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         connection = open_to_write(Path(path))
         try:
             run = connection.execute("INSERT INTO runs (label) VALUES (?)", (label,)).lastrowid

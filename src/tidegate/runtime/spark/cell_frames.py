@@ -78,23 +78,27 @@ class CellFrames:
                     messages.append(message)
                 else:
                     deltas.append(decode_delta(*delta))
+        # Rows come in any order; attempts of a batch are to do the same.
+        deltas.sort(key=_order)
         directory = self._directory(store)
         wanted = for_cells(messages)
         if wanted is not None:
             directory.asked = Asked(self.run, wanted.number)
         with self._instances(directory) as instances:
-            cell = self._cell(store, directory, instances)
+            chunks = ChunkStore(directory, MapBlobs(store.chunks), self.cache)
+            cell = self.logic.open(self.keys.index(store.key), chunks, instances)
             results = cell.receive(deltas, watermark_us(timer_values))
-            yield from self._results(store, directory, instances, cell, results)
+            yield from self._results(store, chunks, instances, cell, results)
 
     def advance(self, store: Store, timer_values: TimerValues) -> Iterator[pd.DataFrame]:
         """Do what the timer was set for."""
         directory = self._directory(store)
         directory.timer_ms = None
         with self._instances(directory) as instances:
-            cell = self._cell(store, directory, instances)
+            chunks = ChunkStore(directory, MapBlobs(store.chunks), self.cache)
+            cell = self.logic.open(self.keys.index(store.key), chunks, instances)
             results = cell.advance(watermark_us(timer_values))
-            yield from self._results(store, directory, instances, cell, results)
+            yield from self._results(store, chunks, instances, cell, results)
 
     def _directory(self, store: Store) -> Directory:
         stored = store.directory.get()
@@ -108,18 +112,15 @@ class CellFrames:
         asked = directory.asked
         return Instances(asked.instances if asked is not None and asked.run == self.run else self.instances)
 
-    def _cell(self, store: Store, directory: Directory, instances: Instances) -> OpenCell:
-        chunks = ChunkStore(directory, MapBlobs(store.chunks), self.cache)
-        return self.logic.open(self.keys.index(store.key), chunks, instances)
-
     def _results(
         self,
         store: Store,
-        directory: Directory,
+        chunks: ChunkStore,
         instances: Instances,
         cell: OpenCell,
         results: Iterator[pa.Table],
     ) -> Iterator[pd.DataFrame]:
+        directory = chunks.directory
         way = Outward(self.logic.schema, self.logic.time)
         for table in results:
             yield from way.results(table)
@@ -133,8 +134,16 @@ class CellFrames:
                 state_bytes=directory.state_bytes(),
                 instances=instances.number,
                 busy_ms=round(1000 * instances.busy_seconds),
+                damaged=chunks.damaged,
             )
         )
+
+
+def _order(delta: Delta) -> tuple[object, ...]:
+    piece = delta.piece
+    if piece is None:
+        return delta.side, delta.made, 0, delta.tuples
+    return delta.side, delta.made, 1, piece.low, piece.high, piece.rows, piece.data
 
 
 def _set_timer(store: Store, directory: Directory, due_us: int | None) -> None:

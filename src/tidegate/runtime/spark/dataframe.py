@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import narwhals as nw
 import pyarrow as pa
@@ -40,22 +42,27 @@ from tidegate.runtime.spark.delta_rows import SCHEMA
 from tidegate.runtime.spark.outward import Outward
 from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor
 from tidegate.runtime.spark.types import spark_schema
-from tidegate.state.cache import ChunkCache, default_folder
+from tidegate.state.cache import ChunkCache, remove_caches
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+# With 2, files of state carry an id of the attempt that wrote them, and the commit of a batch says which attempt counts.
+ATTEMPTS_APART = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def to_dataframe(query: Node, *, control: str | None = None, instances: int = 1) -> DataFrame:
+def to_dataframe(query: Node, *, control: str | None = None, instances: int = 1, run: str | None = None) -> DataFrame:
     """The streaming DataFrame of a query whose sources are streaming DataFrames.
 
     ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never. ``instances`` is
-    how many each cell runs to begin with.
+    how many each cell runs to begin with. Whoever names the ``run`` removes its caches when it has ended; those of one
+    without a name go with this process.
     """
     plan = compile_query(query, "spark")
-    builder = _Builder(plan, control, instances)
-    return builder.build(plan.query)
+    if run is None:
+        run = uuid.uuid4().hex
+        atexit.register(remove_caches, run)
+    return _Builder(plan, control, instances, run).build(plan.query)
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
@@ -68,6 +75,7 @@ class _Builder:
     plan: Plan
     control: str | None
     instances: int
+    run: str
 
     def build(self, node: Node) -> DataFrame:
         match node:
@@ -89,13 +97,13 @@ class _Builder:
         packed = _union([self._combined(feed) for feed in feeds(self.plan, node, cells)])
         if self.control is not None:
             packed = packed.unionByName(to_cells(spark, self.control, cell_keys(cells)), allowMissingColumns=True)
-        run = uuid.uuid4().hex
-        cell = processor(node, cells, ChunkCache(default_folder(run)), self.instances, run)
+        number = [id(other) for other in walk(self.plan.query) if is_stateful(other)].index(id(node)) + 1
+        run = f"{self.run}-{number}"
+        cell = processor(node, cells, ChunkCache(Path(run)), self.instances, run)
         way = Outward(node.schema, node.time)
         out = packed.groupBy("cell").transformWithStateInPandas(
             cell, spark_schema(way.columns), "append", "eventTime", eventTimeColumnName=self._event_time(node)
         )
-        number = [id(other) for other in walk(self.plan.query) if is_stateful(other)].index(id(node)) + 1
         return way.arrived(out, f"{number}:{node.name}")
 
     def _event_time(self, node: Stateful) -> str:
@@ -173,6 +181,12 @@ def _check_session(spark: SparkSession, node: Stateful) -> None:
         raise EnvironmentFault(
             f"step '{node.name}': a stateful step needs Spark's RocksDB state store; before the query starts, run\n"
             f'    spark.conf.set("{PROVIDER}", "{ROCKSDB}")'
+        )
+    if spark.conf.get(ATTEMPTS_APART, "1") != "2":
+        raise EnvironmentFault(
+            f"step '{node.name}': Spark has to keep the state of a batch that was killed apart from that of the batch run "
+            "again, or a second crash may destroy the checkpoint; before the query starts, run\n"
+            f'    spark.conf.set("{ATTEMPTS_APART}", "2")'
         )
     for source in sources(node):
         naive = source.schema.field(source.time).type != TIME

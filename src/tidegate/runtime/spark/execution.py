@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from tidegate.runtime.spark.sinks import Sink
 from tidegate.runtime.spark.stages import step_fingerprint
 from tidegate.runtime.spark.tally import RESULTS, Tally
 from tidegate.runtime.spark.watch import Watch, stop, stop_signals
+from tidegate.state.cache import remove_caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
     for note in notes:
         job.say(note)
     query = _on_streams(job.query, checkpoint, session.spark, paces)
-    df = _dataframe(query, checkpoint, job.instances).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+    run = uuid.uuid4().hex
+    df = _dataframe(query, checkpoint, job.instances, run).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
     stateful = any(map(is_stateful, walk(query)))
     tally = Tally(checkpoint.control)
     with stop_signals() as stop_requested, ExitStack() as beside:
@@ -155,11 +158,17 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
             ours = translated(str(error))
             if ours is not None:
                 raise ours from error
-            if session.log is not None and session.log.exists():
-                error.add_note(f"Spark's log is {session.log}")
             raise
         finally:
             stop(running)
+            remove_caches(run)
+    if tally.damaged:
+        note = (
+            f"{tally.damaged} files of the local chunk cache were not what was put there; the chunks were read from the "
+            "state store instead, and results are right; if no one altered the files, look after that disk"
+        )
+        job.say(note)
+        notes += (note,)
     if finished:
         checkpoint.finish()
     job.sink.close(tally.results)
@@ -178,10 +187,10 @@ def _on_streams(query: Node, checkpoint: Checkpoint, spark: SparkSession, paces:
     return rewrite(query, lambda node: streams.get(id(node), node))
 
 
-def _dataframe(query: Node, checkpoint: Checkpoint, instances: int) -> DataFrame:
+def _dataframe(query: Node, checkpoint: Checkpoint, instances: int, run: str) -> DataFrame:
     checkpoint.control.mkdir(exist_ok=True)
     try:
-        return to_dataframe(query, control=str(checkpoint.control), instances=instances)
+        return to_dataframe(query, control=str(checkpoint.control), instances=instances, run=run)
     except NotImplementedError as error:
         raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
 

@@ -32,7 +32,11 @@ ROWS_PER_FRAME = 262_144  # Spark writes one frame while the next is made
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a cell tells about a batch; ``busy_ms`` is how long its instances worked, added up."""
+    """What a cell tells about a batch.
+
+    ``busy_ms`` is how long its instances worked, added up; ``damaged`` counts files of the chunk cache that held something
+    else than was put there.
+    """
 
     cell: int
     late: int
@@ -40,6 +44,7 @@ class Metrics:
     state_bytes: int
     instances: int
     busy_ms: int
+    damaged: int
     cells: int = 1
 
 

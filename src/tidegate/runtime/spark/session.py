@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -18,11 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.errors import EnvironmentFault, QueryError, UserError
 from tidegate.query.nodes import Node, sources
-from tidegate.runtime.spark.dataframe import PROVIDER, ROCKSDB, shuffle_partitions
+from tidegate.runtime.spark.dataframe import ATTEMPTS_APART, PROVIDER, ROCKSDB, shuffle_partitions
+from tidegate.runtime.spark.java_folder import JavaFolder, java_folder
 
 # What a stateful step needs, and what readers of the results expect. All of it can be set in a running session.
 STREAMING: Mapping[str, str] = {
     PROVIDER: ROCKSDB,
+    ATTEMPTS_APART: "2",
+    # In that format Spark adds a file of checksums to each; a chunk brings its own.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -30,11 +31,13 @@ STREAMING: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 # Without Hadoop's native library, Spark's usual way to write a checkpoint to a local disk starts a process for every chmod
-# and stat: 80 ms of each batch.
+# and stat: 80 ms of each batch. The other way renames by the file system's own rules, and the one that Spark's Hive brings
+# for local disks renames no file onto another: what a killed batch wrote would stay when the batch is run again.
 LOCAL_CHECKPOINTS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    )
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
 }
 LOCAL = "local[*]"
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -46,15 +49,15 @@ MOST_LOG_BYTES = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session for one run; ``log`` is the file to which its Java process writes, if tidegate started that."""
+    """A session for one run; ``folder`` is where its Java process writes, if tidegate started that."""
 
     spark: SparkSession
-    log: Path | None = None
+    folder: JavaFolder | None = None
 
     def trim_log(self) -> None:
         """Forget an old log: Spark writes to it with every batch."""
-        if self.log is not None and self.log.exists() and self.log.stat().st_size > MOST_LOG_BYTES:
-            os.truncate(self.log, 0)
+        if self.folder is not None:
+            self.folder.empty_log(MOST_LOG_BYTES)
 
     @property
     def cells(self) -> int:
@@ -106,13 +109,21 @@ def open_session(
             raise QueryError(f"spark={spark!r} asks for a new Spark, and this process runs one already; leave it out")
         yield Session(_sibling(SparkSession.builder.getOrCreate(), cells))
     else:
-        with _log_file() as log:
-            made = _start(spark or LOCAL, log, held)
-            made.conf.set(PARTITIONS, cells or _default_cells(made))
-            try:
-                yield Session(made, log)
-            finally:
-                made.stop()
+        folder = java_folder()
+        made = _start(spark or LOCAL, folder, held)
+        made.conf.set(PARTITIONS, cells or _default_cells(made))
+        try:
+            yield Session(made, folder)
+        except (UserError, EnvironmentFault, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if folder is not None and folder.log.exists():
+                error.add_note(f"Spark's log is {folder.keep_log()}")
+            raise
+        finally:
+            made.stop()
+            if folder is not None:
+                folder.empty_log()
 
 
 def _sibling(spark: SparkSession, cells: int | None) -> SparkSession:
@@ -129,7 +140,7 @@ def _default_cells(spark: SparkSession) -> int:
     return max(1, min(spark.sparkContext.defaultParallelism, MOST_CELLS))
 
 
-def _start(master: str, log: Path | None, held: tuple[int, ...]) -> SparkSession:
+def _start(master: str, folder: JavaFolder | None, held: tuple[int, ...]) -> SparkSession:
     # Workers must be the interpreter that has tidegate, or an environment that is not activated fails.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf()
@@ -143,62 +154,37 @@ def _start(master: str, log: Path | None, held: tuple[int, ...]) -> SparkSession
     }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1", **LOCAL_CHECKPOINTS}
+        if folder is not None:
+            settings |= folder.settings()
     for name, value in settings.items():
         conf.set(name, value)
     try:
-        context = SparkContext(conf=conf, gateway=_gateway(conf, log, held))
+        context = SparkContext(conf=conf, gateway=_gateway(conf, folder, held))
     except PySparkRuntimeError as error:
-        raise EnvironmentFault(f"Spark's Java process did not start: {_last_words(log) or error}") from error
+        raise EnvironmentFault(f"Spark's Java process did not start: {_last_words(folder) or error}") from error
     context.setLogLevel("ERROR")
     return SparkSession.builder.getOrCreate()
 
 
-def _gateway(conf: SparkConf, log: Path | None, held: tuple[int, ...]) -> object:
+def _gateway(conf: SparkConf, folder: JavaFolder | None, held: tuple[int, ...]) -> object:
     """A new Java process, None if this Python process has one already.
 
     Spark writes several lines to its standard error for every batch, so that goes to a file.
     """
-    if SparkContext._gateway is not None:
+    if SparkContext._gateway is not None or folder is None:
         return None
-    if log is None:
+    held = (*held, folder.held)
+    if os.environ.get("TIDEGATE_DEBUG"):
         return launch_gateway(conf, {"pass_fds": held})  # type: ignore[no-untyped-call] # pyspark has no types for it
-    atexit.register(_remove_if_empty, log)
-    with log.open("ab") as file:
+    with folder.open_log() as file:
         options = {"pass_fds": held, "stdout": file, "stderr": file}
         return launch_gateway(conf, options)  # type: ignore[no-untyped-call] # as above
 
 
-@contextmanager
-def _log_file() -> Iterator[Path | None]:
-    """A file for what Spark has to say; what is in it stays only where it may explain a failure."""
-    if os.environ.get("TIDEGATE_DEBUG"):
-        yield None
-        return
-    folder = Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    log = folder / f"spark-{os.getpid()}.log"
-    try:
-        yield log
-    except (UserError, EnvironmentFault, KeyboardInterrupt):
-        _empty(log)
-        raise
-    _empty(log)
-
-
-def _empty(log: Path) -> None:
-    with suppress(FileNotFoundError):
-        os.truncate(log, 0)
-
-
-def _remove_if_empty(log: Path) -> None:
-    if log.exists() and not log.stat().st_size:
-        log.unlink()
-
-
-def _last_words(log: Path | None) -> str:
+def _last_words(folder: JavaFolder | None) -> str:
     with suppress(OSError, IndexError):
-        if log is not None:
-            return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+        if folder is not None:
+            return folder.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
     return ""
 
 

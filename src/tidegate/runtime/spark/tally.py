@@ -38,6 +38,7 @@ class Tally:
     rows: int = 0
     results: int = 0
     late: int = 0
+    damaged: int = 0
     ended: bool = False
     _batch: int | None = None
     _newest: datetime | None = None
@@ -65,6 +66,7 @@ class Tally:
         for step, figures in observed.items():
             if step.startswith(OBSERVED):
                 self.late += _figure(figures, "late")
+                self.damaged += _figure(figures, "damaged")
                 self._take_state(step, figures)
         self._take_times(update.eventTime)
         lag = (self._newest - self._watermark).total_seconds() if self._newest and self._watermark else None
