@@ -142,6 +142,9 @@ def start(
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
+    The job is also a context: ``with tg.start(...) as job`` waits for the end of the run, and cancels it on an error. A job
+    that is dropped, or whose results are left before the last one, is cancelled.
+
     ``instances`` is how many threads each subquery has to begin with; of two numbers the second is how many it may get.
     ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
     them. Results come in the order of event time, whatever the instances are and whenever they change. What an iterable
@@ -193,15 +196,19 @@ def start(
         job.scaling = prepare_scaling(
             wanted,
             rules,
-            LocalObserver(job),
-            LocalActuator(job),
+            LocalObserver(job.running),
+            LocalActuator(job.running),
             name=query.node.name,
             period_seconds=wanted.period_seconds or LOOK_SECONDS,
             patience=Patience(overdue_seconds=5.0, silent_seconds=5.0),
         )
-    job.start()
-    if job.scaling is not None:
-        job.scaling.start()
+    try:
+        job.start()
+        if job.scaling is not None:
+            job.scaling.start()
+    except BaseException:
+        job.cancel()
+        raise
     return job
 
 
@@ -311,19 +318,17 @@ def _on_local(
     line = ProgressLine() if progress is True else None
     report: Callable[[Progress], None] | None = line or (progress if callable(progress) else None)
     began = time.monotonic()
-    job = start(
-        query,
-        to=folder or taker or screen.write,
-        format=kind,
-        instances=instances or (1 if elastic else 2),
-        progress=report,
-        elastic=elastic,
-    )
     try:
-        job.wait()
-    except BaseException:
-        job.cancel()
-        raise
+        # As a context, so that whatever interrupts the wait ends the run.
+        with start(
+            query,
+            to=folder or taker or screen.write,
+            format=kind,
+            instances=instances or (1 if elastic else 2),
+            progress=report,
+            elastic=elastic,
+        ) as job:
+            job.wait()
     finally:
         if line is not None:
             line.close()

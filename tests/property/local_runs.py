@@ -49,7 +49,7 @@ def run_in_step(
     counter = iter(range(len(batches)))
 
     def after_batch() -> None:
-        for gate in made[0].job._gates:
+        for gate in made[0].job.running.gates:
             gate.flush()
         between(made[0].job, next(counter))
 

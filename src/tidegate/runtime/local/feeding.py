@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import DataError
+from tidegate.files import Rejects
+from tidegate.gate.ready import START
 from tidegate.gate.row_width import RowWidth
 from tidegate.gate.source import Source as Way
 from tidegate.query.nodes import Source
+from tidegate.runtime.local.figures import SourceFigures
+from tidegate.runtime.local.latency import Schedule
 from tidegate.runtime.local.origins import Heartbeat, Reading, arrivals_of
 from tidegate.runtime.local.origins.broken_promises import Reached, broken_promise, reached_by
 from tidegate.runtime.local.shared_core import SharedCore
@@ -18,42 +25,97 @@ from tidegate.runtime.local.shared_core import SharedCore
 SEGMENT_BYTES = 2 << 20
 
 
-def read_into(
-    source: Source,
-    reading: Reading,
-    ways: Sequence[Way],
-    note: Callable[[pa.RecordBatch, float | None], None],
-    stopping: Callable[[], bool],
-    core: SharedCore,
-) -> None:
-    """Read a source to its end, or until the run is ``stopping``, into all gates; ``note`` is told of each batch."""
-    reached: Reached | None = None
-    width = RowWidth()
-    with closing(arrivals_of(source, reading)) as arrivals:
-        for arrival in arrivals:
-            if stopping():
-                break
-            if isinstance(arrival.what, Heartbeat):
-                for way in ways:
-                    way.advance(arrival.what.time)
-            elif arrival.what.num_rows:
-                note(arrival.what, arrival.due)
-                try:
-                    for part in _parts(arrival.what, width):
-                        # All before any: what one gate waits for may have to come through another.
-                        full = [way for way in ways if way.offer(part)]
-                        for way in full:
-                            way.wait_for_room()
-                except DataError as error:
-                    raise broken_promise(source, arrival, reached) or error from error
-                core.move()
-            else:
-                continue
-            now = reached_by(source, arrival.what)
-            if reached is None or now.time >= reached.time:
-                reached = now
-    for way in ways:
-        way.end()
+@dataclass(slots=True, eq=False)
+class Inlet:
+    """Where a source enters the query: all gates it feeds get the same tuples, and its end at the same place.
+
+    `read` runs on a thread of its own. `end` may be called by any thread, at any time; what the source gives after that is
+    not taken. The thread that reads it may then still be held up in the source, which nobody can interrupt; it ends when
+    the source comes back.
+    """
+
+    source: Source
+    ways: Sequence[Way]
+    rejects: Rejects
+    core: SharedCore
+    schedule: Schedule = field(default_factory=Schedule)
+    rows: int = 0
+    newest: int = START
+    ended: bool = False
+    _due: float | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def figures(self) -> SourceFigures:
+        """What has been read until now."""
+        return SourceFigures(self.rows, self._due, self.ended)
+
+    def read(self, reading: Reading) -> None:
+        """Read the source to its end, or until `end` is called."""
+        reached: Reached | None = None
+        width = RowWidth()
+        try:
+            with closing(arrivals_of(self.source, reading)) as arrivals:
+                for arrival in arrivals:
+                    if isinstance(arrival.what, Heartbeat):
+                        if not self._advance(arrival.what.time):
+                            return
+                    elif arrival.what.num_rows:
+                        try:
+                            for part in _parts(arrival.what, width):
+                                if not self._offer(part, arrival.due):
+                                    return
+                        except DataError as error:
+                            raise broken_promise(self.source, arrival, reached) or error from error
+                        self.core.move()
+                    else:
+                        continue
+                    now = reached_by(self.source, arrival.what)
+                    if reached is None or now.time >= reached.time:
+                        reached = now
+            self.end()
+        except Exception:
+            if not self.ended:
+                raise
+            # The input ended before: what the source does now concerns nobody.
+
+    def end(self) -> None:
+        """Take nothing more from the source. Never waits for it."""
+        with self._lock:
+            if not self.ended:
+                self.ended = True
+                for way in self.ways:
+                    way.end()
+
+    def _offer(self, part: pa.RecordBatch, due: float | None) -> bool:
+        """Deliver to all gates, then wait for room in each; False if the input has ended."""
+        with self._lock:
+            if self.ended:
+                return False
+            self._note(part, due)
+            # All before any: what one gate waits for may have to come through another.
+            full = [way for way in self.ways if way.offer(part)]
+        for way in full:
+            way.wait_for_room()
+        return True
+
+    def _advance(self, time: int) -> bool:
+        with self._lock:
+            if not self.ended:
+                for way in self.ways:
+                    way.advance(time)
+            return not self.ended
+
+    def _note(self, part: pa.RecordBatch, due: float | None) -> None:
+        """Remember how far the source has come, and when it was due to."""
+        times = part.column(self.source.time)
+        latest = pc.max(times).value if self.source.disorder_us else times[-1].value
+        if latest is not None:
+            self.newest = max(self.newest, latest)
+            if due is not None:
+                self.schedule.add(latest - self.source.disorder_us, due)
+        self.rows += part.num_rows
+        self._due = due
 
 
 def _parts(batch: pa.RecordBatch, width: RowWidth) -> Iterator[pa.RecordBatch]:

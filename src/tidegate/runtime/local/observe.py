@@ -14,7 +14,7 @@ from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 from tidegate.gate.congestion import congestion_index
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
-from tidegate.runtime.local.job import LocalJob
+from tidegate.runtime.local.running_query import RunningQuery
 
 MOST_BLOCKED = 0.98
 """A source that is let in for less than this leaves of its time says little about how fast it could be."""
@@ -34,7 +34,7 @@ class LocalObserver:
     as long as compiling the loops does, and say nothing about the rest.
     """
 
-    job: LocalJob
+    job: RunningQuery
     clock: Callable[[], float] = time.monotonic
     _began: float | None = None
     _last: JobFigures | None = None
@@ -62,7 +62,7 @@ class LocalObserver:
 class LocalActuator:
     """Gives the subqueries of a job more or fewer instances; returns when they have switched."""
 
-    job: LocalJob
+    job: RunningQuery
     timeout_seconds: float = SWITCH_SECONDS
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:

@@ -1,0 +1,345 @@
+"""A query at work: its gates, regions, inlets and threads, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from tidegate.errors import QueryError, UserError, choices
+from tidegate.files import Rejects
+from tidegate.gate.aborted import GateAborted
+from tidegate.gate.gate import Gate
+from tidegate.gate.ready import END, START
+from tidegate.gate.source import SourceSpec
+from tidegate.progress import Progress
+from tidegate.query.nodes import Join, MapBatches, Node, Source, WindowAggregate, sources, walk
+from tidegate.runtime.local.collecting import Collector
+from tidegate.runtime.local.epochs import Reconfiguration
+from tidegate.runtime.local.feeding import Inlet
+from tidegate.runtime.local.figures import JobFigures, RegionFigures
+from tidegate.runtime.local.latency import Latencies
+from tidegate.runtime.local.metered import MeteredWork
+from tidegate.runtime.local.origins import Marked, Reading
+from tidegate.runtime.local.outputs import Output, ToIterator
+from tidegate.runtime.local.pool import Pool
+from tidegate.runtime.local.region_work import work_of
+from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
+from tidegate.runtime.local.running_region import Outlet, RunningRegion
+from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.local.shared_core import SharedCore
+from tidegate.runtime.local.work import Held
+
+
+@dataclass(slots=True, eq=False)
+class RunningQuery:
+    """What the threads of a run share.
+
+    A run ends once: complete, with the first failure, or cancelled. Its threads hold this, and never the `LocalJob` that
+    its user holds, so that one can be dropped.
+    """
+
+    query: Node
+    output: Output
+    settings: Settings
+    report: Callable[[Progress], None]
+    plan: Regions = field(init=False)
+    latencies: Latencies = field(default_factory=Latencies)
+    regions: list[RunningRegion] = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
+    pool: Pool = field(default_factory=lambda: Pool("tidegate"))
+    done: threading.Event = field(default_factory=threading.Event)
+    failure: BaseException | None = None
+    cancelled: bool = False
+    _inlets: list[Inlet] = field(default_factory=list)
+    _collector: Collector = field(init=False)
+    _complete: bool = False
+    _ending: threading.Lock = field(default_factory=threading.Lock)
+    _core: SharedCore = field(default_factory=SharedCore)
+    _reported: tuple[float, int] = (0.0, 0)
+
+    def __post_init__(self) -> None:
+        self.plan = regions_of(self.query)
+
+    def start(self) -> None:
+        """Start all threads."""
+        plan = self.plan
+        epoch = RunningRegion.first_epoch(self.settings.instances)
+        gates: dict[int, Gate] = {}
+        if not any(isinstance(node, Join | MapBatches) for node in walk(self.query)):
+            # What a join does, and what a user's function may do, needs no interpreter, however small a segment is.
+            self._core = SharedCore.of_caller()
+        for region in plan.regions:
+            names = [str(instance) for instance in epoch.instances]
+            # A join does as much for a segment of one tuple as for a hundred before it tries any pair, and its two sides
+            # come one after the other.
+            linger = self.settings.join_linger_seconds if isinstance(region.operator, Join) else 0.0
+            gates[region.number] = self._gate(region.inputs, epoch.instances, names, self._is_eager(region), linger)
+        gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
+        self.gates = list(gates.values())
+        for region in plan.regions:
+            outlets = tuple(Outlet(feed, gates[feed.target]) for feed in plan.feeds_from(region.number))
+            self.regions.append(
+                RunningRegion(
+                    region,
+                    MeteredWork(work_of(region, self.settings)),
+                    gates[region.number],
+                    outlets,
+                    self.pool,
+                    self.fail,
+                    self.settings.most,
+                    epoch,
+                    alone=self._is_alone(region),
+                    core=self._core,
+                )
+            )
+        for source in sources(self.query):
+            ways = [gates[feed.target].source(self._spec(feed, source).name) for feed in plan.feeds_from(source)]
+            self._inlets.append(Inlet(source, ways, Rejects(source.name, source.dead_letters), self._core))
+        schedules = [inlet.schedule for inlet in self._inlets]
+        settles = any(running.work.settles for running in self.regions)
+        self._collector = Collector(self.output, schedules, settles, self._core, self.latencies)
+        self._reported = (time.monotonic(), 0)
+        for running in self.regions:
+            running.start()
+        for inlet in self._inlets:
+            self.pool.run(lambda inlet=inlet: self._read(inlet), awaited=False)  # type: ignore[misc]
+        self.pool.run(lambda: self._collect(gates[OUTPUT]))
+
+    # Asked by whoever looks at it.
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over, well or not."""
+        return self.done.is_set()
+
+    @property
+    def instances(self) -> Mapping[str, int]:
+        """How many instances each subquery has."""
+        return {running.region.name: running.instances for running in self.regions}
+
+    @property
+    def states(self) -> list[Held]:
+        """The state of each subquery that has some."""
+        return [running.work.held for running in self.regions if running.work.held is not None]
+
+    @property
+    def rows(self) -> int:
+        """Tuples read so far."""
+        return sum(inlet.rows for inlet in self._inlets)
+
+    @property
+    def malformed(self) -> int:
+        """Records that were set aside so far."""
+        return sum(inlet.rejects.count for inlet in self._inlets)
+
+    @property
+    def handed_out(self) -> tuple[int, int]:
+        """Results, and segments of results, so far."""
+        return self._collector.results, self._collector.segments
+
+    def figures(self, now: float) -> JobFigures:
+        """What has been counted until now, the present moment of the monotonic clock."""
+        newest = max((inlet.newest for inlet in self._inlets), default=START)
+        return JobFigures(
+            now,
+            tuple(self._figures_of(running) for running in self.regions),
+            {inlet.source.name: inlet.figures for inlet in self._inlets},
+            newest if newest > START else None,
+            self.latencies.results,
+            self.latencies.total_seconds,
+        )
+
+    # Called from any thread, the run's own included.
+
+    def reconfigure(
+        self, instances: int | None, mapping: Sequence[int] | None, subquery: str | None, timeout_seconds: float | None
+    ) -> Reconfiguration:
+        """Change the instances of a subquery, or what each of them owns; returns when it is done."""
+        try:
+            switch = self._region(subquery).ask(instances, mapping)
+            done = switch.wait(timeout_seconds)
+        except GateAborted:
+            done = None
+        if done is not None:
+            return done
+        if self.failure is not None:
+            raise self.failure
+        if self.cancelled:
+            raise UserError("the run was cancelled")
+        if self.done.is_set():
+            raise UserError("the input ended before the reconfiguration took effect")
+        raise UserError(
+            f"the reconfiguration did not complete in {timeout_seconds} s: an instance is still at work before it"
+        )
+
+    def end_input(self) -> None:
+        """Read no more from any source; what has been read is handed out, then the run ends."""
+        for inlet in self._inlets:
+            inlet.end()
+
+    def cancel(self) -> None:
+        """End the run at once, unless it has ended. Does not wait for anything but locks."""
+        with self._ending:
+            if self._complete or self.cancelled or self.failure is not None:
+                return
+            self.cancelled = True
+        self._abort(InterruptedError("the run was cancelled"))
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error; the first one counts, and none that comes of cancelling."""
+        with self._ending:
+            if self.cancelled:
+                return
+            if self.failure is None:
+                self.failure = error
+        self._abort(error)
+
+    def _abort(self, error: BaseException) -> None:
+        """Wake whoever waits; whoever comes to a gate is sent away."""
+        for gate in self.gates:
+            gate.abort(error)
+        for running in self.regions:
+            running.work.abort()
+        if isinstance(self.output, ToIterator):
+            # Nobody may come to take what it holds.
+            self.output.close(complete=False)
+
+    # On threads of the pool.
+
+    def _read(self, inlet: Inlet) -> None:
+        reading = Reading(
+            self.settings.segment_rows,
+            inlet.rejects,
+            self.settings.linger_seconds,
+            lambda function: self.pool.run(function, awaited=False),
+        )
+        try:
+            inlet.read(reading)
+        except GateAborted:
+            pass
+        except BaseException as error:
+            self.fail(error)
+
+    def _collect(self, gate: Gate) -> None:
+        """Hand out all results; whatever happens, the run has ended when this has."""
+        try:
+            self._collector.collect(gate, self.plan.outputs, self._tell)
+            with self._ending:
+                self._complete = not self.cancelled and self.failure is None
+            if self._complete:
+                self.output.close(complete=True)
+                self._collector.report(self._tell)
+        except GateAborted:
+            pass
+        except BaseException as error:
+            self.fail(error)
+        finally:
+            if self.cancelled or self.failure is not None:
+                # Whatever else goes wrong now, the failure is known and whoever waits must be told.
+                with suppress(Exception):
+                    self.output.close(complete=False)
+            self.pool.close()
+            self.done.set()
+            for running in self.regions:
+                running.ended()
+
+    def _tell(self, now: float, watermark: int, recent: Latencies) -> None:
+        """Report progress."""
+        before, rows_before = self._reported
+        rows = self.rows
+        self._reported = (now, rows)
+        known = START < watermark < END
+        newest = max((inlet.newest for inlet in self._inlets), default=START)
+        results, segments = self.handed_out
+        states = self.states
+        self.report(
+            Progress(
+                batch=segments,
+                rows=rows - rows_before,
+                rows_total=rows,
+                rows_per_second=(rows - rows_before) / max(now - before, 1e-9),
+                watermark=datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark) if known else None,
+                lag_seconds=(newest - watermark) / 1e6 if known else None,
+                state_rows=sum(state.rows for state in states),
+                state_bytes=sum(state.bytes for state in states),
+                late_total=sum(state.late for state in states),
+                results_total=results,
+                malformed_total=self.malformed,
+                ended=watermark == END,
+                latency_p50_seconds=recent.quantile(0.5),
+                latency_p99_seconds=recent.quantile(0.99),
+                latency_max_seconds=recent.max_seconds,
+            )
+        )
+
+    # How it is put together.
+
+    def _region(self, name: str | None) -> RunningRegion:
+        found = [running for running in self.regions if name in (None, running.region.name)]
+        if len(found) != 1:
+            names = choices(running.region.name for running in self.regions)
+            raise QueryError(f"which subquery? {f'there is no {name!r}; ' if name else ''}choose one of {names}")
+        return found[0]
+
+    def _figures_of(self, running: RunningRegion) -> RegionFigures:
+        epoch, region = running.epoch, running.region
+        origins = [feed.origin for feed in region.inputs]
+        watermark = running.gate.watermark
+        return RegionFigures(
+            region.name,
+            epoch.instances,
+            tuple(epoch.mapping.tolist()),
+            running.work.busy_seconds if isinstance(running.work, MeteredWork) else {},
+            running.gate.traffic(),
+            running.gate.blocked_times(),
+            tuple(dict.fromkeys(self.plan.regions[each].name for each in origins if isinstance(each, int))),
+            tuple(dict.fromkeys(each.name for each in origins if isinstance(each, Source))),
+            watermark if START < watermark < END else None,
+        )
+
+    def _is_alone(self, region: Region) -> bool:
+        """Whether a region leads to the output and nowhere else, and nothing else leads there."""
+        return self.plan.feeds_from(region.number) == self.plan.outputs and len(self.plan.outputs) == 1
+
+    def _is_eager(self, region: Region) -> bool:
+        """Whether every instance has to see every segment at once: where somebody waits for each of its watermarks."""
+        windows = isinstance(region.operator, WindowAggregate) and not region.operator.window.lateness
+        return not (windows and self._is_alone(region))
+
+    def _gate(
+        self,
+        feeds: Sequence[Feed],
+        instances: Sequence[int],
+        readers: list[str],
+        eager: bool = True,
+        linger_seconds: float = 0.0,
+    ) -> Gate:
+        """The gate in front of a region, or of the output, with the sources it begins with."""
+        specs = []
+        for feed in feeds:
+            if isinstance(feed.origin, Source):
+                specs.append(self._spec(feed, feed.origin))
+            else:
+                upstream = self.plan.regions[feed.origin]
+                specs.extend(Outlet.spec_of(feed, upstream, instance) for instance in instances)
+        return Gate(
+            specs,
+            readers,
+            inputs=len(feeds),
+            segment_rows=self.settings.segment_rows,
+            forward_late=True,
+            linger_seconds=linger_seconds,
+            eager=eager,
+            limits=self.settings.limits,
+        )
+
+    def _spec(self, feed: Feed, source: Source) -> SourceSpec:
+        """The source of a gate that a source of the query is."""
+        first = min(other.input for other in self.plan.feeds_from(source) if other.target == feed.target)
+        name = source.name if feed.input == first else f"{source.name}, input {feed.input}"
+        told = isinstance(source.origin, Marked)
+        return SourceSpec(name, feed.input, source.time, None if told else source.disorder_us)
