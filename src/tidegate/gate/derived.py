@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tidegate.gate.waits import waiting_for_others
+
 
 class _Claim:
     """One piece of derived work: whoever gets the lock first does it, the others wait for the lock."""
@@ -25,8 +27,11 @@ class _Claim:
         """Do the work unless it is done; False if another thread is at it and ``wait`` is off."""
         if self.done:
             return True
-        if not self.lock.acquire(blocking=wait):
-            return False
+        if not self.lock.acquire(blocking=False):
+            if not wait:
+                return False
+            with waiting_for_others():
+                self.lock.acquire()
         try:
             if not self.done:
                 try:

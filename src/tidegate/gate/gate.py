@@ -194,12 +194,12 @@ class Gate:
             return BlockedTimes(now, {name: source.blocked.seconds(now) for name, source in self._core.sources.items()})
 
     def traffic(self) -> Traffic:
-        """How many rows have come in, become ready, and been passed by a reader until now."""
+        """How many rows have come in, become ready, and been passed by their readers until now."""
         with self._core.lock:
             ready = self._core.log.tail.rows_through
             unready = sum(source.intake.rows for source in self._core.sources.values())
-            passed = max((reader.passed_rows for reader in self._core.readers.values()), default=ready)
-            return Traffic(ready + unready, ready, passed)
+            passed = [reader.passed_rows for reader in self._core.readers.values()] or [ready]
+            return Traffic(ready + unready, ready, min(passed) if self._core.eager else max(passed))
 
     @staticmethod
     def _spec(source: str | SourceSpec, time: str) -> SourceSpec:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Rows that a gate has taken in, put into its log, and seen passed by its first reader.
+    """Rows that a gate has taken in, put into its log, and seen passed.
 
-    The first, as readers share the work on a segment: one that finds nothing to do for it may sleep before it.
+    Where every reader is woken for every segment, each may have a share of it, so it is passed when the last reader has.
+    Where one is woken for it, that one does the work and others may sleep before it: it is passed when the first has.
     """
 
     admitted_rows: int
@@ -18,5 +19,5 @@ class Traffic:
 
     @property
     def waiting_rows(self) -> int:
-        """Rows that are ready and that no reader has passed."""
+        """Rows that are ready and not passed."""
         return self.ready_rows - self.passed_rows

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidegate.gate.segment import Segment
+from tidegate.gate.waits import waited_seconds
 from tidegate.operators.shared_windows import Array
 from tidegate.runtime.local.work import Held, Work
 
@@ -17,9 +18,9 @@ from tidegate.runtime.local.work import Held, Work
 class MeteredWork:
     """Work that adds up, for each instance, the seconds it spends in it.
 
-    Waiting for input or for room in the next gate is no work; waiting, at the end of a window, for what another instance
-    has begun is counted as work, at most one segment's. Costs four looks at the clock per segment and instance. Only its
-    own thread writes an instance's figure, so none needs a lock.
+    Waiting for input, for room in the next gate, or for what another instance has begun is no work. What a user's
+    function waits for is: another instance could wait beside it. Costs four looks at the clock per segment and instance.
+    Only its own thread writes an instance's figure, so none needs a lock.
     """
 
     inner: Work
@@ -45,7 +46,7 @@ class MeteredWork:
         made = self.inner.results(segment, instance, owned, ahead)
         table: pa.Table | None = None
         while True:
-            began = self.clock()
+            began = self._worked_until()
             try:
                 table = next(made, None)
             finally:
@@ -66,13 +67,17 @@ class MeteredWork:
         self.inner.leave(instance)
 
     def passed(self, instance: int, number: int, watermark: int) -> None:
-        began = self.clock()
+        began = self._worked_until()
         self.inner.passed(instance, number, watermark)
         self._add(instance, began)
 
     def abort(self) -> None:
         self.inner.abort()
 
+    def _worked_until(self) -> float:
+        """A clock that stands still while the calling thread waits for another."""
+        return self.clock() - waited_seconds()
+
     def _add(self, instance: int, began: float) -> None:
         if instance in self._seconds:
-            self._seconds[instance] += self.clock() - began
+            self._seconds[instance] += self._worked_until() - began

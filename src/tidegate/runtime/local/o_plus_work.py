@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidegate.gate.aborted import GateAborted
 from tidegate.gate.ready import END
 from tidegate.gate.segment import Segment
+from tidegate.gate.waits import waiting_for_others
 from tidegate.operators.column_windows import ColumnWindows
 from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.tuple_windows import TupleWindows
@@ -127,7 +128,9 @@ class OPlusWork(Work):
     def _turn(self, segment: Segment, step: _Step, owned: Array | None) -> Iterator[pa.Table]:
         """Change the owned shards (None: all), and hand out what comes of it."""
         # What another instance has not done yet on a shard that was its own until lately comes first.
-        if not self.turns.wait(step.settled.turn, owned):
+        with waiting_for_others():
+            came = self.turns.wait(step.settled.turn, owned)
+        if not came:
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
         yield from self.state.windows.process(step.settled, step.prepared, owned, segment.watermark == END)
         self.turns.done(step.settled.turn, owned)
