@@ -288,7 +288,11 @@ def test_an_error_while_iterating_ends_the_run_when_it_is_forgotten() -> None:
     assert job.ended
 
 
-@pytest.mark.parametrize("options", [{}, {"to": lambda table: None}, {"elastic": True, "instances": (1, 2)}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"to": lambda table: None}, {"elastic": True, "instances": (1, 2)}],
+    ids=["nobody reads", "a function", "elastic"],
+)
 def test_dropping_a_job_ends_its_threads(options: dict[str, Any]) -> None:
     jobs = [tg.start(counts(unending()), **options)]
     until(lambda: jobs[0].rows > 0)
