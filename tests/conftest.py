@@ -20,7 +20,7 @@ settings.load_profile("tidegate")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on Spark go to one of the processes that share the suite, so that they share a Spark session too."""
     for item in items:
-        if item.get_closest_marker("spark"):
+        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -80,9 +80,9 @@ def test_an_instance_that_waits_for_what_another_does_is_not_busy() -> None:
     work = MeteredWork(shared)
     for instance in (0, 1):
         work.join(instance, 0, 0)
-    with in_thread(lambda: work.results(segment, 0, None, iter(()))):
+    with in_thread(lambda: list(work.results(segment, 0, None, iter(())))):
         assert shared.begun.wait(30)
-        with in_thread(lambda: work.results(segment, 1, None, iter(()))):
+        with in_thread(lambda: list(work.results(segment, 1, None, iter(())))):
             time.sleep(0.3)
             shared.go.set()
     busy = work.busy_seconds
