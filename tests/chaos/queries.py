@@ -26,7 +26,7 @@ def join(folder: Path) -> tg.Stream:
         .with_columns(nd=(nw.col("price") - nw.col("average")) / nw.col("average"))
         .select("ts", "id", "price", "nd")
     )
-    near = moves.join(moves, within="2 seconds", where=lambda l, r: (l.id != r.id) & (abs(l.nd - r.nd) < 0.0005))
+    near = moves.join(moves, within="2 seconds", where=lambda l, r: (l.id != r.id) & (abs(l.nd - r.nd) < 0.0001))
     return near.select("ts", "id", "price", "id_right", "price_right")
 
 

@@ -43,17 +43,14 @@ class MeteredWork:
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
-        made = self.inner.results(segment, instance, owned, ahead)
-        table: pa.Table | None = None
-        while True:
-            began = self._worked_until()
-            try:
-                table = next(made, None)
-            finally:
+        began = self._worked_until()
+        try:
+            for table in self.inner.results(segment, instance, owned, ahead):
                 self._add(instance, began)
-            if table is None:
-                return
-            yield table
+                yield table
+                began = self._worked_until()
+        finally:
+            self._add(instance, began)
 
     def may_hand_out(self, segment: Segment) -> bool:
         return self.inner.may_hand_out(segment)
