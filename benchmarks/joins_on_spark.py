@@ -225,7 +225,7 @@ def _session() -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.checkpointFileManagerClass": NO_CHILD_PROCESSES,
+        **NO_CHILD_PROCESSES,
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName("tidegate benchmark")
     for name, value in settings.items():

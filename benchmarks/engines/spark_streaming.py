@@ -34,7 +34,13 @@ POLL_SECONDS = 0.02
 
 SPLIT_COST = "spark.sql.files.openCostInBytes"
 # Without Hadoop's native library the usual one starts a process for every chmod and stat, 80 ms of each micro-batch.
-NO_CHILD_PROCESSES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# The file system that Spark's Hive brings would rename no file onto another, so that a batch run again is not written.
+NO_CHILD_PROCESSES: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
+}
 
 Build = Callable[[DataFrame, Workload], DataFrame]
 
@@ -142,7 +148,7 @@ def _session(state: Mapping[str, str]) -> SparkSession:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.streaming.checkpointFileManagerClass": NO_CHILD_PROCESSES,
+        **NO_CHILD_PROCESSES,
         **state,
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName("tidegate benchmark")

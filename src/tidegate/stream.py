@@ -24,17 +24,21 @@ if TYPE_CHECKING:
 class Stream(Builder):
     """A stream of tuples with event time: a query, as a value. See `stream`."""
 
-    def to_spark(self, *, control: str | None = None, instances: int = 1) -> DataFrame:
+    def to_spark(
+        self, *, control: str | None = None, instances: int = 1, checkpoint: str | Path | None = None
+    ) -> DataFrame:
         """The query as a streaming DataFrame, for any sink and trigger.
 
         ``control`` is a folder for the control stream through which a run can be ended (see `tidegate.end_input`) and its
         instances changed (see `tidegate.set_instances`); it belongs to a checkpoint from its first batch on.
-        ``instances`` is how many threads each cell runs to begin with.
+        ``instances`` is how many threads each cell runs to begin with. ``checkpoint`` is where the query, once started, has
+        its checkpoint: one that was written by another query is refused here, and not by a worker in its first batch.
         """
         from tidegate.operators.instances import checked_number
         from tidegate.runtime.spark.dataframe import to_dataframe
 
-        return to_dataframe(self.node, control=control, instances=checked_number(instances))
+        place = None if checkpoint is None else str(checkpoint)
+        return to_dataframe(self.node, control=control, instances=checked_number(instances), checkpoint=place)
 
     def explain(self, **options: Any) -> str:
         """What the query is, how it is cut, where each part runs and why, and what it costs."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
@@ -131,7 +132,13 @@ def test_a_run_on_spark_says_that_files_were_damaged(
             wrong.append(damage(sorted((own_folder() / f"{runs[0]}-1").iterdir())))
 
     result = tg.run(query, to=tmp_path / "out", spark=spark, files_per_batch=1, progress=tamper)
-    assert difference(result.read(), answer(query).rows) is None
+    law = (
+        pq.read_table(files)
+        .group_by("trafficSrc")
+        .aggregate([("time", "count")])
+        .rename_columns(["trafficSrc", "flows"])
+    )
+    assert difference(result.read().select(["trafficSrc", "flows"]), law) is None
     assert f"{wrong[0]} files of the local chunk cache were not what was put there" in " ".join(result.notes)
     assert not list(own_folder().glob(f"{runs[0]}-*")), "an ended run leaves nothing behind"
 

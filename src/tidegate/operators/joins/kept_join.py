@@ -1,9 +1,9 @@
 """The decoded state of a cell's join, in a worker's memory between batches.
 
 A worker is bound to no cell, and its attempts may fail, so what it remembers may be behind the state store or besides it.
-Chunks never change and their ids tell them apart: what is in memory is good if each of its chunks is listed by the cell's
-directory, or is so old that it was forgotten. Then the chunks it does not have yet are added. Else, after a failed attempt
-or where others merged chunks, it is made anew from all of them.
+Chunks never change, and other contents have other ids: what is in memory is good if each of its chunks is listed by the
+cell's directory, or is so old that it was forgotten. Then the chunks it does not have yet are added. Else, after a failed
+attempt or where others merged chunks, it is made anew from all of them.
 """
 
 from __future__ import annotations

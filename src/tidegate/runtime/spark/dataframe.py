@@ -40,25 +40,39 @@ from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.control import to_cells, with_control
 from tidegate.runtime.spark.delta_rows import SCHEMA
 from tidegate.runtime.spark.outward import Outward
-from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor
+from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor, step_fingerprint
+from tidegate.runtime.spark.stored_state import check_stored
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.cache import ChunkCache, remove_caches
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 # With 2, files of state carry an id of the attempt that wrote them, and the commit of a batch says which attempt counts.
 ATTEMPTS_APART = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_FILES = "spark.hadoop.fs.file.impl"
 UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def to_dataframe(query: Node, *, control: str | None = None, instances: int = 1, run: str | None = None) -> DataFrame:
+def to_dataframe(
+    query: Node,
+    *,
+    control: str | None = None,
+    instances: int = 1,
+    checkpoint: str | None = None,
+    run: str | None = None,
+) -> DataFrame:
     """The streaming DataFrame of a query whose sources are streaming DataFrames.
 
     ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never. ``instances`` is
-    how many each cell runs to begin with. Whoever names the ``run`` removes its caches when it has ended; those of one
-    without a name go with this process.
+    how many each cell runs to begin with. A ``checkpoint`` that was written by another query is refused. Whoever names the
+    ``run`` removes its caches when it has ended; those of one without a name go with this process.
     """
     plan = compile_query(query, "spark")
+    if checkpoint is not None:
+        spark = _origin(sources(plan.query)[0]).sparkSession
+        stateful = [node for node in walk(plan.query) if is_stateful(node)]
+        check_stored(spark, checkpoint, [step_fingerprint(node, shuffle_partitions(spark)) for node in stateful])
     if run is None:
         run = uuid.uuid4().hex
         atexit.register(remove_caches, run)
@@ -176,18 +190,26 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     return made
 
 
+def _check_attempts(spark: SparkSession, node: Stateful) -> None:
+    """Refuse a session in which what a killed attempt wrote stays in place of what the batch writes when it is run again."""
+    renames = str(spark.conf.get(FILE_MANAGER, "")).endswith(".FileSystemBasedCheckpointFileManager")
+    replaces = str(spark.conf.get(LOCAL_FILES, "")).endswith(".LocalFileSystem")
+    if renames and not replaces and spark.conf.get(ATTEMPTS_APART, "1") != "2":
+        raise EnvironmentFault(
+            f"step '{node.name}': with {FILE_MANAGER} of this session the state of a batch that was killed stays in place "
+            "of that of the batch run again, and the next crash destroys the checkpoint; before the query starts, run\n"
+            f'    spark.conf.set("{ATTEMPTS_APART}", "2")\nand begin a new checkpoint, or start the session with\n'
+            f"    {LOCAL_FILES}=org.apache.hadoop.fs.LocalFileSystem"
+        )
+
+
 def _check_session(spark: SparkSession, node: Stateful) -> None:
     if spark.conf.get(PROVIDER, "") != ROCKSDB:
         raise EnvironmentFault(
             f"step '{node.name}': a stateful step needs Spark's RocksDB state store; before the query starts, run\n"
             f'    spark.conf.set("{PROVIDER}", "{ROCKSDB}")'
         )
-    if spark.conf.get(ATTEMPTS_APART, "1") != "2":
-        raise EnvironmentFault(
-            f"step '{node.name}': Spark has to keep the state of a batch that was killed apart from that of the batch run "
-            "again, or a second crash may destroy the checkpoint; before the query starts, run\n"
-            f'    spark.conf.set("{ATTEMPTS_APART}", "2")'
-        )
+    _check_attempts(spark, node)
     for source in sources(node):
         naive = source.schema.field(source.time).type != TIME
         zone = str(spark.conf.get("spark.sql.session.timeZone"))

@@ -15,7 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.errors import EnvironmentFault, QueryError, UserError
 from tidegate.query.nodes import Node, sources
-from tidegate.runtime.spark.dataframe import ATTEMPTS_APART, PROVIDER, ROCKSDB, shuffle_partitions
+from tidegate.runtime.spark.dataframe import (
+    ATTEMPTS_APART,
+    FILE_MANAGER,
+    LOCAL_FILES,
+    PROVIDER,
+    ROCKSDB,
+    shuffle_partitions,
+)
 from tidegate.runtime.spark.java_folder import JavaFolder, java_folder
 
 # What a stateful step needs, and what readers of the results expect. All of it can be set in a running session.
@@ -34,10 +41,8 @@ STREAMING: Mapping[str, str] = {
 # and stat: 80 ms of each batch. The other way renames by the file system's own rules, and the one that Spark's Hive brings
 # for local disks renames no file onto another: what a killed batch wrote would stay when the batch is run again.
 LOCAL_CHECKPOINTS = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
+    FILE_MANAGER: ("org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"),
+    LOCAL_FILES: "org.apache.hadoop.fs.LocalFileSystem",
 }
 LOCAL = "local[*]"
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -117,8 +122,9 @@ def open_session(
         except (UserError, EnvironmentFault, KeyboardInterrupt):
             raise
         except BaseException as error:
-            if folder is not None and folder.log.exists():
-                error.add_note(f"Spark's log is {folder.keep_log()}")
+            if folder is not None:
+                with suppress(OSError):
+                    error.add_note(f"Spark's log is {folder.keep_log()}")
             raise
         finally:
             made.stop()
