@@ -218,9 +218,9 @@ def end_input(control: str | Path) -> None:
     The query must keep running until its last batch is through; started with ``trigger(availableNow=True)``, run it once
     more. Tuples that arrive afterwards are late.
     """
-    from tidegate.runtime.spark.control import END, FAR, send
+    from tidegate.runtime.spark.control import END, send
 
-    send(local_folder(control, "control"), END, FAR)
+    send(local_folder(control, "control"), END)
 
 
 def set_instances(control: str | Path, instances: int) -> None:

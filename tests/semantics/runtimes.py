@@ -102,7 +102,7 @@ class OnSpark:
         bound = rewrite(query.node, lambda node: self._bound(node, batches) if isinstance(node, Source) else node)
         df = to_dataframe(bound, control=str(steering), instances=self.instances)
         late = self._run(df)
-        control.send(steering, control.END, control.FAR)
+        control.send(steering, control.END)
         late += self._run(df)
         made = self.spark.read.schema(spark_schema(query.schema)).parquet(str(self.folder / "out")).toArrow()
         return Result(made.cast(query.schema), late)

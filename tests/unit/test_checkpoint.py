@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tidegate.errors import CheckpointError
 from tidegate.runtime.spark.checkpoint import Checkpoint, Head
 
-HEAD = Head("window 1 minute every 1 minute | keys k (k: string) | n=count | cells 2", 2, "parquet to /out")
+HEAD = Head("window 1 minute every 1 minute | keys k (k: string) | n=count | cells 2", 2, "parquet to /out", sources=1)
 
 
 def test_a_checkpoint_remembers_what_it_is(tmp_path: Path) -> None:
@@ -21,20 +22,23 @@ def test_a_checkpoint_remembers_what_it_is(tmp_path: Path) -> None:
     assert checkpoint.read() is None
     checkpoint.write(HEAD)
     assert checkpoint.read() == HEAD
-    checkpoint.accept(HEAD, HEAD.fingerprint, HEAD.sink)
+    checkpoint.accept(HEAD, HEAD.fingerprint, HEAD.sink, 1)
     checkpoint.finish()
     finished = checkpoint.read()
     assert finished is not None
     with pytest.raises(CheckpointError, match="is finished: all of its input was read"):
-        checkpoint.accept(finished, HEAD.fingerprint, HEAD.sink)
+        checkpoint.accept(finished, HEAD.fingerprint, HEAD.sink, 1)
 
 
 def test_another_query_or_sink_is_refused(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     with pytest.raises(CheckpointError, match="it holds «n=count», the query wants «n=sum"):
-        checkpoint.accept(HEAD, HEAD.fingerprint.replace("n=count", "n=sum(x)"), HEAD.sink)
+        checkpoint.accept(HEAD, HEAD.fingerprint.replace("n=count", "n=sum(x)"), HEAD.sink, 1)
     with pytest.raises(CheckpointError, match="belongs to a run that writes parquet to /out, not parquet to /other"):
-        checkpoint.accept(HEAD, HEAD.fingerprint, "parquet to /other")
+        checkpoint.accept(HEAD, HEAD.fingerprint, "parquet to /other", 1)
+    with pytest.raises(CheckpointError, match="a query that reads 1 streams, and this one reads 2"):
+        checkpoint.accept(HEAD, HEAD.fingerprint, HEAD.sink, 2)
+    checkpoint.accept(replace(HEAD, sources=0), HEAD.fingerprint, HEAD.sink, 2)
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:

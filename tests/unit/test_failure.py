@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from tidegate.errors import CheckpointError, DataError
-from tidegate.runtime.spark.failure import summary, translated
+import pytest
+
+from tidegate.errors import CheckpointError, DataError, EnvironmentFault
+from tidegate.runtime.spark.failure import full_disks_named, summary, translated
 
 HEAD = (
     "[STREAM_FAILED] Query [id = 2022, runId = 7205] terminated with exception: [PYTHON_EXCEPTION] An exception was "
@@ -48,6 +51,32 @@ def test_an_unreadable_file_is_named_by_its_own_path(tmp_path: Path) -> None:
     ours = translated(f"[STREAM_FAILED] Query [id = 1] terminated with exception: [FAILED_READ_FILE] file:{link} bad\n")
     assert isinstance(ours, DataError)
     assert str(ours) == "the input cannot be read: [FAILED_READ_FILE] /data/calls 1.parquet bad"
+
+
+def test_a_full_disk_is_named_where_spark_says_so_or_the_log_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {tmp_path: 10**9, tmp_path / "full": 56_000}
+    (tmp_path / "full").mkdir()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**10, 0, left[path]))
+    said = rf"a disk is full, .*: {tmp_path}/full has 0\.1 MB left\. Make room there, and run the same again"
+    folders = [tmp_path, tmp_path / "full"]
+    for error in (OSError(28, "No space left on device"), RuntimeError("java.io.IOException: No space left on device")):
+        with pytest.raises(EnvironmentFault, match=said), full_disks_named(folders):
+            raise error
+    log = tmp_path / "log"
+    log.write_text("org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n")
+    with pytest.raises(EnvironmentFault, match=said), full_disks_named(folders, log):
+        raise RuntimeError("EOFError")
+
+    lost = 'File "pyspark/sql/streaming/stateful_processor_api_client.py", line 462, in _receive\nEOFError\n'
+    with pytest.raises(EnvironmentFault, match=said), full_disks_named(folders):
+        raise RuntimeError(lost)
+    left[tmp_path / "full"] = 10**9
+    with pytest.raises(RuntimeError), full_disks_named(folders):
+        raise RuntimeError(lost)
+    with pytest.raises(DataError, match="No space left in this sentence"), full_disks_named(folders):
+        raise DataError("No space left in this sentence")
 
 
 def test_what_is_sparks_own_is_only_made_short() -> None:

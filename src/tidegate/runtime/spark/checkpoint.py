@@ -40,14 +40,15 @@ _EARLY = frozenset({"lock", "inputs"})
 class Head:
     """What a checkpoint says about itself.
 
-    ``fingerprint`` is that of the stateful step, ``cells`` the number of cells it was cut for, and ``sink`` where the
-    results go.
+    ``fingerprint`` is that of the stateful step, ``cells`` the number of cells it was cut for, ``sink`` where the results
+    go, and ``sources`` how many streams the query reads, 0 if that was not written down.
     """
 
     fingerprint: str
     cells: int
     sink: str
     finished: bool = False
+    sources: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Checkpoint:
         if head is not None:
             self.write(replace(head, finished=True))
 
-    def accept(self, head: Head, fingerprint: str, sink: str) -> None:
+    def accept(self, head: Head, fingerprint: str, sink: str, sources: int) -> None:
         """Refuse to go on from this checkpoint with a query or a sink that are not its own, or when it is finished."""
         if head.finished:
             raise CheckpointError(
@@ -118,6 +119,11 @@ class Checkpoint:
                 "query again, choose another folder, or delete this one together with its results"
             )
         check(head.fingerprint, fingerprint, str(self.folder))
+        if head.sources not in (0, sources):
+            raise CheckpointError(
+                f"{self.folder} was written by a query that reads {head.sources} streams, and this one reads {sources}, so "
+                "how far each was read is not known. Start from a new checkpoint, or restore the query"
+            )
         if head.sink != sink:
             raise CheckpointError(
                 f"{self.folder} belongs to a run that writes {head.sink}, not {sink}: what was written before would be "

@@ -1,13 +1,18 @@
 """Control in band: rows of a small file stream that travel with the data, before the watermark.
 
-A control row has the event time at which Spark's watermark is to see it and a message. There are two: the end of the
+A control row is a message, and gets the event time at which Spark's watermark is to see it. There are two: the end of the
 input, whose time is so late that every window expires, and the number of instances of each cell, whose time is so early
 that no watermark moves; it goes to every cell of every stateful step. Spark's offset log makes control rows replay-safe.
+
+What a file holds that is no message is left out and noticed. It must not stop the query: the file is in the offsets of the
+batch that read it, so it would stop every restart as well.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import time
 import uuid
 from collections.abc import Iterable
@@ -15,10 +20,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidegate.errors import DataError
+from tidegate.operators.instances import MOST_INSTANCES
 from tidegate.query.nodes import Source
 
 COLUMN = "__tg_control"
@@ -27,6 +32,9 @@ FAR = datetime(9999, 1, 1, tzinfo=UTC)
 # A watermark of Spark's never goes back, and its first is here.
 EARLY = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANCES = "instances"
+_KNOWN = _INSTANCES + " [1-9][0-9]{0,3} [0-9]{1,19}"
+ADVICE = "write to a control stream with tg.set_instances and tg.end_input, of the version that runs the query"
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,30 +48,34 @@ class SetInstances:
         return f"{_INSTANCES} {self.number} {self.sent_ns}"
 
     @classmethod
-    def parse(cls, message: str) -> SetInstances:
-        """The message of a text."""
-        match message.split():
-            case [kind, number, sent_ns] if kind == _INSTANCES and number.isdigit() and sent_ns.isdigit():
-                return cls(int(sent_ns), int(number))
-            case _:
-                raise DataError(
-                    f"the control stream holds the message {message!r}, which this tidegate does not know; write to it "
-                    "with tg.set_instances and tg.end_input, of the version that runs the query"
-                )
+    def parse(cls, message: str) -> SetInstances | None:
+        """The message of a text, None if it is no such message."""
+        if not re.fullmatch(_KNOWN, message):
+            return None
+        _, number, sent_ns = message.split()
+        return cls(int(sent_ns), int(number)) if int(number) <= MOST_INSTANCES else None
 
 
 def for_cells(messages: Iterable[str]) -> SetInstances | None:
-    """What cells have to know of the messages of a batch."""
-    return max((SetInstances.parse(message) for message in messages if message != END), default=None)
+    """What cells have to know of the messages of a batch. What is no message is left out, and the log says so."""
+    known = []
+    for message in messages:
+        wanted = SetInstances.parse(message)
+        if wanted is not None:
+            known.append(wanted)
+        elif message != END:
+            LOG.warning("%s: left out; %s", message, ADVICE)
+    return max(known, default=None)
 
 
 def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame:
     """The data with the control stream in it, told apart by a column of messages; the data as it is if there is none."""
     if folder is None:
         return df
-    rows = _read(df.sparkSession, folder)
+    rows = _read(df.sparkSession, folder).where(_is_known())
+    moment = F.when(F.col("message") == END, F.lit(FAR)).otherwise(F.lit(EARLY))
     columns = [
-        F.col("time").cast(field.dataType).alias(field.name)
+        moment.cast(field.dataType).alias(field.name)
         if field.name == source.time
         else F.lit(None).cast(field.dataType).alias(field.name)
         for field in df.schema
@@ -73,23 +85,52 @@ def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame
 
 
 def to_cells(spark: SparkSession, folder: str, keys: tuple[int, ...]) -> DataFrame:
-    """What cells are told, as rows of each of them: its group key and the message."""
+    """What cells are told, as rows of each of them: its group key and the message, or what is in the place of one."""
     every = F.explode(F.array(*(F.lit(key).cast("int") for key in keys))).alias("cell")
-    return _read(spark, folder).where(F.col("message") != END).select(every, F.col("message").alias("control"))
+    rows = _read(spark, folder).where(F.coalesce(F.col("message"), F.lit("")) != END)
+    unknown = F.concat(F.lit("control file "), F.col("file"), F.lit(" holds something that is no message"))
+    return rows.select(every, F.when(_is_known(), F.col("message")).otherwise(unknown).alias("control"))
+
+
+def unknown_files(folder: Path, seen: set[Path]) -> list[str]:
+    """What to say of files of a control stream that hold something else than messages; those ``seen`` are left out."""
+    new = sorted(set(folder.glob("[!._]*")) - seen)
+    seen.update(new)
+    return [
+        f"control file {path} holds something that is no message of tidegate, and was left out; {ADVICE}"
+        for path in new
+        if not _holds_messages(path)
+    ]
 
 
 def send_instances(folder: Path, number: int) -> None:
     """Ask every cell for a number of instances."""
-    send(folder, str(SetInstances(time.time_ns(), number)), EARLY)
+    send(folder, str(SetInstances(time.time_ns(), number)))
 
 
-def send(folder: Path, message: str, moment: datetime) -> None:
+def send(folder: Path, message: str) -> None:
     """Put a control row into the stream, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{uuid.uuid4().hex}"
-    draft.write_text(json.dumps({"time": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "message": message}) + "\n")
+    draft.write_text(json.dumps({"message": message}) + "\n")
     draft.rename(folder / f"{uuid.uuid4().hex}.json")
 
 
 def _read(spark: SparkSession, folder: str) -> DataFrame:
-    return spark.readStream.schema("time timestamp, message string").json(folder)
+    rows = spark.readStream.schema("message string").json(folder)
+    return rows.select("message", F.col("_metadata.file_path").alias("file"))
+
+
+def _is_known() -> Column:
+    message = F.coalesce(F.col("message"), F.lit(""))
+    return (message == END) | message.rlike(f"^{_KNOWN}$")
+
+
+def _holds_messages(path: Path) -> bool:
+    try:
+        messages = [
+            json.loads(line)["message"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+    return all(isinstance(each, str) and (each == END or SetInstances.parse(each)) for each in messages)

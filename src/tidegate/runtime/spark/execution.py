@@ -22,8 +22,9 @@ from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, is_stateful, sources, walk
 from tidegate.query.rewrite import rewrite
 from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
+from tidegate.runtime.spark.control import unknown_files
 from tidegate.runtime.spark.dataframe import to_dataframe
-from tidegate.runtime.spark.failure import translated
+from tidegate.runtime.spark.failure import full_disks_named, translated
 from tidegate.runtime.spark.files_source import Pace, read_stream, stage, stage_new
 from tidegate.runtime.spark.session import Session, ground_of, needs_java, open_session, session_of_frames
 from tidegate.runtime.spark.sinks import Sink
@@ -81,6 +82,8 @@ def execute(job: Job) -> Outcome:
         require_java()
     with ExitStack() as stack:
         checkpoint = Checkpoint(job.checkpoint or _temporary(stack))
+        disks = (checkpoint.folder, *job.sink.folders, Path(tempfile.gettempdir()))
+        stack.enter_context(full_disks_named(disks))
         checkpoint.check_path()
         held = stack.enter_context(checkpoint.locked())
         head = _opened(job, plan, checkpoint)
@@ -89,10 +92,11 @@ def execute(job: Job) -> Outcome:
         job.admit(session.spark)
         mark = _fingerprint(plan, session.cells)
         if head is None:
-            checkpoint.write(Head(mark, session.cells, str(job.sink)))
+            checkpoint.write(Head(mark, session.cells, str(job.sink), sources=len(sources(job.query))))
         else:
-            checkpoint.accept(head, mark, str(job.sink))
-        return _run(job, checkpoint, session, paces)
+            checkpoint.accept(head, mark, str(job.sink), len(sources(job.query)))
+        with full_disks_named(disks, session.folder.log if session.folder is not None else None):
+            return _run(job, checkpoint, session, paces)
 
 
 def _temporary(stack: ExitStack) -> Path:
@@ -108,7 +112,7 @@ def _opened(job: Job, plan: Plan, checkpoint: Checkpoint) -> Head | None:
         head = None
     # Over DataFrames the number of cells is theirs, and known when their session is opened.
     if head is not None and session_of_frames(job.query) is None:
-        checkpoint.accept(head, _fingerprint(plan, head.cells), str(job.sink))
+        checkpoint.accept(head, _fingerprint(plan, head.cells), str(job.sink), len(sources(job.query)))
     job.sink.check(checkpoint, resumed=head is not None)
     return head
 
@@ -136,9 +140,23 @@ def _stage(job: Job, checkpoint: Checkpoint) -> dict[int, Pace]:
 
 
 def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pace]) -> Outcome:
-    notes = tuple(pace.why for pace in paces.values() if pace.why is not None)
-    for note in notes:
-        job.say(note)
+    notes: list[str] = []
+
+    def tell(*remarks: str) -> None:
+        notes.extend(remarks)
+        for remark in remarks:
+            job.say(remark)
+
+    controls: set[Path] = set()
+
+    def keep_house() -> None:
+        """What a run without end does now and then: take files that appeared, and keep the log short."""
+        session.trim_log()
+        for number, source in enumerate(sources(job.query)):
+            stage_new(source, checkpoint.inputs(number))
+        tell(*unknown_files(checkpoint.control, controls))
+
+    tell(*(pace.why for pace in paces.values() if pace.why is not None))
     query = _on_streams(job.query, checkpoint, session.spark, paces)
     run = uuid.uuid4().hex
     df = _dataframe(query, checkpoint, job.instances, run).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
@@ -152,7 +170,7 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
             if job.bounded:
                 finished = watch.until_all_is_read() and (not stateful or watch.end(checkpoint.control))
             else:
-                finished = watch.until_stopped(lambda: _keep_house(job.query, checkpoint, session))
+                finished = watch.until_stopped(keep_house)
             watch.stop()
         except StreamingQueryException as error:
             ours = translated(str(error))
@@ -163,18 +181,17 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
             stop(running)
             remove_caches(run)
     if tally.damaged:
-        note = (
+        tell(
             f"{tally.damaged} files of the local chunk cache were not what was put there; the chunks were read from the "
             "state store instead, and results are right; if no one altered the files, look after that disk"
         )
-        job.say(note)
-        notes += (note,)
+    tell(*unknown_files(checkpoint.control, controls))
     if finished:
         checkpoint.finish()
     job.sink.close(tally.results)
     if job.bounded and not finished:
         raise KeyboardInterrupt("the same command goes on from here" if job.checkpoint is not None else "")
-    return Outcome(tally.rows, tally.results, tally.late, tally.batches, finished, notes)
+    return Outcome(tally.rows, tally.results, tally.late, tally.batches, finished, tuple(notes))
 
 
 def _on_streams(query: Node, checkpoint: Checkpoint, spark: SparkSession, paces: dict[int, Pace]) -> Node:
@@ -193,10 +210,3 @@ def _dataframe(query: Node, checkpoint: Checkpoint, instances: int, run: str) ->
         return to_dataframe(query, control=str(checkpoint.control), instances=instances, run=run)
     except NotImplementedError as error:
         raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
-
-
-def _keep_house(query: Node, checkpoint: Checkpoint, session: Session) -> None:
-    """What a run without end does now and then: take files that appeared, and keep the log short."""
-    session.trim_log()
-    for number, source in enumerate(sources(query)):
-        stage_new(source, checkpoint.inputs(number))

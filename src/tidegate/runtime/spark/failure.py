@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tidegate import errors
-from tidegate.errors import DataError, TidegateError
+from tidegate.errors import DataError, EnvironmentFault, TidegateError
 
 _KINDS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TidegateError)
@@ -19,6 +22,9 @@ _NOT_THE_USERS = re.compile(r"/pyspark[./]|/tidegate/|/site-packages/|/lib/pytho
 _UNREADABLE = re.compile(
     r"MALFORMED_RECORD_IN_PARSING|FAILED_READ_FILE|CSV header does not conform|CANNOT_READ_FILE_FOOTER|is not a Parquet file"
 )
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
+_STATE_LOST = re.compile(r"stateful_processor_api_client\.py.*^EOFError", re.MULTILINE | re.DOTALL)
+LITTLE_BYTES = 16_000_000
 _STAGED = re.compile(r"(?:file:)?(/[^\s'\"]*/inputs/\d+/[0-9a-f]{24}\.(?:parquet|json|csv))")
 
 
@@ -41,6 +47,36 @@ def translated(message: str) -> TidegateError | None:
     if _UNREADABLE.search(text):
         return DataError(f"the input cannot be read: {_named(_first_lines(text))}")
     return None
+
+
+@contextmanager
+def full_disks_named(folders: Sequence[Path], log: Path | None = None) -> Iterator[None]:
+    """Says in a sentence that a disk is full; where only Spark's log says so, that is looked at.
+
+    A Python worker whose state cannot be written sees no more than the end of a connection. Without a log that is taken for
+    a full disk where one is.
+    """
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        said = str(error)
+        with suppress(OSError):
+            said += log.read_text(encoding="utf-8", errors="replace") if log is not None else ""
+        room = {folder: shutil.disk_usage(_there(folder)).free for folder in folders}
+        fullest = min(room, key=lambda folder: room[folder])
+        if not _NO_SPACE.search(said) and not (_STATE_LOST.search(said) and room[fullest] < LITTLE_BYTES):
+            raise
+        raise EnvironmentFault(
+            f"a disk is full, so that Spark could not write: {fullest} has {room[fullest] / 1e6:,.1f} MB left. Make room "
+            "there, and run the same again: it goes on after the last batch that was committed"
+        ) from error
+
+
+def _there(folder: Path) -> Path:
+    """A folder, or the nearest one above it that is there."""
+    return next((each for each in (folder, *folder.parents) if each.is_dir()), Path.cwd())
 
 
 def summary(message: str) -> str:

@@ -20,6 +20,11 @@ from tidegate.screen import in_order, show_count, show_rows
 class Sink(Protocol):
     """Something that takes the results of a run."""
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where it writes."""
+        ...
+
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         """Refuse to begin, or to go on, where rows would be lost or mixed with others."""
         ...
@@ -47,6 +52,10 @@ class Folder:
 
     to: Path
     kind: str
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.to,)
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         if resumed and checkpoint.has_commits() and self.is_empty():
@@ -95,6 +104,10 @@ class Screen:
     show: int
     live: bool
     _held: list[pa.Table] = field(default_factory=list)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return ()
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         pass

@@ -54,7 +54,7 @@ class Watch:
         and makes it run.
         """
         while not self.tally.ended:
-            control.send(folder, control.END, control.FAR)
+            control.send(folder, control.END)
             # The row is seen by the second look at the latest: the first may have begun before it was there.
             if not (self.until_all_is_read() and self.until_all_is_read()):
                 return False
