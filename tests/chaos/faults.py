@@ -188,7 +188,7 @@ def _kill(processes: list[psutil.Process], what: str) -> str:
 def _cached(folder: Path) -> Iterator[Path]:
     """The files of chunk caches; they come and go while we look."""
     with suppress(FileNotFoundError):
-        for path in folder.glob("tidegate-*/*/*"):
+        for path in folder.glob("tidegate-*/chunks-*/*"):
             if path.is_file() and path.name[0] != ".":
                 yield path
 

@@ -129,7 +129,7 @@ def test_a_run_on_spark_says_that_files_were_damaged(
 
     def tamper(progress: tg.Progress) -> None:
         if progress.rows_total == 120_000 and not wrong:
-            wrong.append(damage(sorted((own_folder() / f"{runs[0]}-1").iterdir())))
+            wrong.append(damage(sorted((own_folder() / f"chunks-{runs[0]}-1").iterdir())))
 
     result = tg.run(query, to=tmp_path / "out", spark=spark, files_per_batch=1, progress=tamper)
     law = (
@@ -140,7 +140,7 @@ def test_a_run_on_spark_says_that_files_were_damaged(
     )
     assert difference(result.read().select(["trafficSrc", "flows"]), law) is None
     assert f"{wrong[0]} files of the local chunk cache were not what was put there" in " ".join(result.notes)
-    assert not list(own_folder().glob(f"{runs[0]}-*")), "an ended run leaves nothing behind"
+    assert not list(own_folder().glob(f"chunks-{runs[0]}-*")), "an ended run leaves nothing behind"
 
 
 def test_a_cache_that_cannot_be_held_is_switched_off_with_a_warning(

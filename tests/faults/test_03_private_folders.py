@@ -18,7 +18,7 @@ import pytest
 from tidegate.errors import EnvironmentFault
 from tidegate.runtime.spark.java_folder import JavaFolder
 from tidegate.state import cache as cache_module
-from tidegate.state.cache import ChunkCache, remove_caches
+from tidegate.state.cache import ChunkCache, cache_of, remove_caches
 from tidegate.state.own_folder import KEPT_SECONDS, hold, own_folder, sweep
 from tidegate.telemetry.ledger import Ledger
 
@@ -142,12 +142,12 @@ def test_a_process_that_was_killed_leaves_nothing_for_long(elsewhere: Path) -> N
 
 
 def test_a_run_that_ended_takes_its_caches_along_and_no_others(elsewhere: Path) -> None:
-    for run in ("mine-1", "mine-2", "other-1"):
-        ChunkCache(Path(run)).put(1, b"x")
+    for run, step in (("mine", 1), ("mine", 2), ("other", 1)):
+        cache_of(run, step).put(1, b"x")
     remove_caches("mine")
-    assert [path.name for path in elsewhere.iterdir()] == ["other-1"]
-    ChunkCache(Path("mine-1")).put(2, b"x")
-    assert ChunkCache(Path("mine-1")).get(2) == b"x", "a folder that went is made again"
+    assert [path.name for path in elsewhere.iterdir()] == ["chunks-other-1"]
+    cache_of("mine", 1).put(2, b"x")
+    assert cache_of("mine", 1).get(2) == b"x", "a folder that went is made again"
 
 
 def test_a_log_that_explains_a_failure_lasts_a_week(elsewhere: Path) -> None:

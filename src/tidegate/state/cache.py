@@ -21,6 +21,7 @@ LOG = logging.getLogger(__name__)
 LIMIT_BYTES = 2 * 1024**3
 SWEEPS_PER_LIMIT = 16
 MOST_HELD = 16
+PREFIX = "chunks-"
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -126,10 +127,15 @@ class ChunkCache:
             excess -= size
 
 
+def cache_of(run: str, step: int) -> ChunkCache:
+    """Where the chunks of a run's step are kept, by the step's number, on whichever machine its cells are."""
+    return ChunkCache(Path(f"{PREFIX}{run}-{step}"))
+
+
 def remove_caches(run: str) -> None:
     """Remove what the steps of a run, which has ended, keep on this machine."""
     with contextlib.suppress(OSError, EnvironmentFault):
-        for folder in own_folder().glob(f"{run}-*"):
+        for folder in own_folder().glob(f"{PREFIX}{run}-*"):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -3,7 +3,8 @@
 ::
 
     tidegate-<uid>/        0700, ours, no link; refused otherwise
-        <name>/            held by the processes that use it: each has a shared lock on the folder itself
+        chunks-…/          the cache of a step's chunks, held by the workers that use it: each has a lock on the folder
+        spark-…/           what a Java process of ours writes, held by it and by the Python process that started it
         spark-….log        what explains a failure, for a week
 
 The system lets go of a lock when its process ends, however it ends. So a folder that nobody holds is of no use to anybody.

@@ -6,7 +6,6 @@ import atexit
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import narwhals as nw
 import pyarrow as pa
@@ -43,7 +42,7 @@ from tidegate.runtime.spark.outward import Outward
 from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor, step_fingerprint
 from tidegate.runtime.spark.stored_state import check_stored
 from tidegate.runtime.spark.types import spark_schema
-from tidegate.state.cache import ChunkCache, remove_caches
+from tidegate.state.cache import cache_of, remove_caches
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 # With 2, files of state carry an id of the attempt that wrote them, and the commit of a batch says which attempt counts.
@@ -113,7 +112,7 @@ class _Builder:
             packed = packed.unionByName(to_cells(spark, self.control, cell_keys(cells)), allowMissingColumns=True)
         number = [id(other) for other in walk(self.plan.query) if is_stateful(other)].index(id(node)) + 1
         run = f"{self.run}-{number}"
-        cell = processor(node, cells, ChunkCache(Path(run)), self.instances, run)
+        cell = processor(node, cells, cache_of(self.run, number), self.instances, run)
         way = Outward(node.schema, node.time)
         out = packed.groupBy("cell").transformWithStateInPandas(
             cell, spark_schema(way.columns), "append", "eventTime", eventTimeColumnName=self._event_time(node)
