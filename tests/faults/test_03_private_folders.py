@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.demo.parts import demo_folder
 from tidegate.errors import EnvironmentFault
 from tidegate.runtime.spark.java_folder import JavaFolder
 from tidegate.state import cache as cache_module
@@ -61,6 +62,14 @@ def test_a_folder_that_others_may_write_is_refused(elsewhere: Path, others: int)
     elsewhere.chmod(others)
     with pytest.raises(EnvironmentFault, match=r"may be written by others \(mode \d+\), .*; remove /"):
         own_folder()
+
+
+def test_inputs_of_a_demo_are_not_taken_from_others(tmp_path: Path) -> None:
+    planted = tmp_path / f"tidegate-demo-{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    with pytest.raises(EnvironmentFault, match=f"{planted} may be written by others"):
+        demo_folder("usage")
 
 
 def test_a_folder_that_others_may_read_is_closed_to_them(elsewhere: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -13,10 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.state.own_folder import own_folder
+
 
 def demo_folder(name: str) -> Path:
     """Where an input goes if nobody says where."""
-    return Path(tempfile.gettempdir()) / f"tidegate-demo-{os.getuid()}" / name
+    return own_folder("tidegate-demo") / name
 
 
 def made_once(folder: Path, make: Callable[[], Iterable[pa.Table]]) -> str:

@@ -27,9 +27,9 @@ KEPT_SECONDS = 7 * 86_400
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def own_folder() -> Path:
+def own_folder(name: str = "tidegate") -> Path:
     """The folder of this user on this machine, made if it is not there; refused if others could have had a hand in it."""
-    folder = Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
