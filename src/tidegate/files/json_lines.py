@@ -55,7 +55,10 @@ def infer_json(file: str, rejects: Rejects) -> pa.Schema:
 
     for block in blocks_of(file):
         parse_block(block, keep, rejects.add)
-    return _table(records).schema
+    try:
+        return _table(records).schema
+    except OverflowError as error:
+        raise pa.ArrowInvalid("a whole number does not fit into 64 bits") from error
 
 
 def _table(records: Iterable[dict[str, Any]]) -> pa.Table:
@@ -77,6 +80,10 @@ def _object(line: bytes) -> dict[str, Any]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise NotARecord(f"not JSON: {error}") from error
+    except ValueError as error:
+        raise NotARecord("a number has more digits than can be read") from error
+    except RecursionError as error:
+        raise NotARecord("brackets nest too deep to be read") from error
     if not isinstance(record, dict):
         raise NotARecord(f"not a JSON object but {type(record).__name__}")
     return record

@@ -11,9 +11,6 @@ from tidegate.operators.delta import Delta
 from tidegate.operators.instances import Instances
 from tidegate.state.chunk_store import ChunkStore
 
-END_US = 253_370_764_800_000_000
-"""From this watermark on input has ended: the year 9999, past which there is no event time."""
-
 
 class OpenCell(Protocol):
     """A cell at work for one call of its runtime; what it keeps is in its store when the call ends.

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.cell_logic import END_US
 from tidegate.operators.column_windows import ColumnWindows
 from tidegate.operators.delta import Delta
 from tidegate.operators.grouping import key_hashes
@@ -25,6 +24,7 @@ from tidegate.operators.tuple_pieces import times_of, tuple_piece, without_late
 from tidegate.operators.tuple_windows import TupleWindows
 from tidegate.operators.window_log import WindowLog
 from tidegate.operators.windowed_aggregate import SHARDS
+from tidegate.query.event_time import END_US
 from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
 from tidegate.state import chunks

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.cell_logic import END_US
 from tidegate.operators.columns import numbers
 from tidegate.operators.held_windows import ALIVE, NUMBER, Held, HeldCodec
 from tidegate.operators.instances import Instances
+from tidegate.query.event_time import END_US
 from tidegate.query.schema import whole
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore, Piece

@@ -186,7 +186,7 @@ class Panes:
 
     def _slices(self, rows: pa.Table) -> tuple[Array, Array | None, Array]:
         """The slices that tuples fall in, ascending; for each tuple which of them (None: all in one); how many in each."""
-        times = self._times(rows)
+        times = self.times(rows)
         if len(times) == 0:
             return times, None, times
         slice_of = self.node.window.slice_of
@@ -196,14 +196,15 @@ class Panes:
         seen, slots = distinct(slice_of(times))
         return seen, slots, np.bincount(slots)
 
-    def _times(self, rows: pa.Table) -> Array:
+    def times(self, rows: pa.Table) -> Array:
+        """The event times of tuples; all have one."""
         column = whole(rows.column(self.node.time))
         if column.null_count:
             raise DataError(
                 f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.node.time}'; "
                 "filter them out before the window"
             )
-        return np.asarray(column.cast(pa.int64()))
+        return numbers(column, pa.int64())
 
     def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
         kinds = [self.schema.field(name).type for name in self.key_names]

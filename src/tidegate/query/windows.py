@@ -14,6 +14,7 @@ from typing import Any
 
 from tidegate.errors import QueryError, warn_slow
 from tidegate.query.durations import format_duration
+from tidegate.query.event_time import LONGEST_US
 
 MANY_WINDOWS = 10_000
 """More windows per tuple than this are told of.
@@ -42,6 +43,11 @@ class Window:
             raise QueryError(
                 f"step '{step}': window advance ({format_duration(self.every)}) is longer than its size "
                 f"({format_duration(self.size)}), so tuples between windows would be lost; make every ≤ size"
+            )
+        if self.size + self.lateness > LONGEST_US:
+            raise QueryError(
+                f"step '{step}': window size ({format_duration(self.size)}) and lateness "
+                f"({format_duration(self.lateness)}) are too long; together they may last {format_duration(LONGEST_US)}"
             )
         if self.windows_per_tuple > MANY_WINDOWS:
             warn_slow(

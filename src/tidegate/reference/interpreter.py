@@ -13,6 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tidegate.errors import DataError, InternalError
+from tidegate.query.event_time import check_times
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import (
     Join,
@@ -140,7 +141,11 @@ class _Operator:
             for offset in range(table.num_rows):
                 for made in self.law.receive(side, table.slice(offset, 1)):
                     self.forward(made)
-        elif isinstance(self.node, Source | Union) or is_stateful(self.node):
+        elif isinstance(self.node, Source):
+            times = table.column(self.node.time).cast(pa.int64()).to_numpy()
+            check_times(times, f"stream '{self.node.name}'", self.node.time)
+            self.forward(table)
+        elif isinstance(self.node, Union) or is_stateful(self.node):
             self.forward(table)
         else:
             self.forward(apply_stateless(self.node, table))

@@ -15,6 +15,8 @@ from tidegate.files import Rejects
 from tidegate.gate.ready import START
 from tidegate.gate.row_width import RowWidth
 from tidegate.gate.source import Source as Way
+from tidegate.operators.columns import numbers
+from tidegate.query.event_time import Array, check_times
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.figures import SourceFigures
 from tidegate.runtime.local.latency import Schedule
@@ -61,6 +63,7 @@ class Inlet:
                         if not self._advance(arrival.what.time):
                             return
                     elif arrival.what.num_rows:
+                        check_times(_times(arrival.what, self.source), f"stream '{self.source.name}'", self.source.time)
                         try:
                             for part in _parts(arrival.what, width):
                                 if not self._offer(part, arrival.due):
@@ -116,6 +119,12 @@ class Inlet:
                 self.schedule.add(latest - self.source.disorder_us, due)
         self.rows += part.num_rows
         self._due = due
+
+
+def _times(batch: pa.RecordBatch, source: Source) -> Array:
+    """The event times that a batch has; the gate refuses one without."""
+    column = batch.column(source.time)
+    return numbers(column.drop_null() if column.null_count else column, pa.int64())
 
 
 def _parts(batch: pa.RecordBatch, width: RowWidth) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tidegate.operators.combine import Combiner
 from tidegate.operators.memory import keep_memory
 from tidegate.operators.windowed_aggregate import Panes
+from tidegate.query.event_time import check_times
 from tidegate.runtime.spark.delta_rows import Intake, delta_row
 
 
@@ -27,6 +28,13 @@ class CombineStage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
-        combiner = Combiner(self.panes, len(self.keys), self.intake)
+        combiner = Combiner(self.panes, len(self.keys), self._tuples)
         for cell, delta in combiner.deltas(pa.Table.from_batches([batch]) for batch in batches):
             yield delta_row(self.keys[cell], replace(delta, made=self.made))
+
+    def _tuples(self, table: pa.Table) -> pa.Table:
+        tuples = self.intake(table)
+        if not self.made:
+            node = self.panes.node
+            check_times(self.panes.times(tuples), f"step '{node.name}'", node.time)
+        return tuples

@@ -19,6 +19,7 @@ from tidegate.operators.deal import Deal
 from tidegate.operators.delta import Delta
 from tidegate.operators.memory import keep_memory
 from tidegate.operators.tuple_pieces import tuple_piece, with_home
+from tidegate.query.event_time import check_times
 from tidegate.query.schema import conform, whole
 from tidegate.runtime.spark.delta_rows import Intake, delta_row
 
@@ -60,6 +61,8 @@ class TupleStage:
                 f"step '{self.step}': {column.null_count} tuples have no event time in '{self.time}'; filter them out "
                 "before"
             )
+        if not self.made:
+            check_times(numbers(column, pa.int64()), f"step '{self.step}'", self.time)
         dealt = self.deal(tuples)
         for cell in np.unique(dealt.cells).tolist():
             mine = dealt.cells == cell
