@@ -18,6 +18,7 @@ from tests.faults.killed_run import QUERIES, committed, versions
 from tests.property.spark_driver import Batch, Driver
 from tidegate.demo.usage import usage
 from tidegate.results import read_results
+from tidegate.runtime.spark import session
 from tidegate.runtime.spark.dataframe import ATTEMPTS_APART, FILE_MANAGER, LOCAL_FILES
 from tidegate.testing import answer, difference
 
@@ -95,6 +96,28 @@ def test_a_session_that_mixes_attempts_is_refused(spark: Any, tmp_path: Path) ->
         query.to_spark()
     own.conf.unset(FILE_MANAGER)
     assert query.to_spark().isStreaming, "Spark's own way to write checkpoints replaces files"
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_checkpoint_that_keeps_attempts_together_goes_on(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The format of state is settled when a checkpoint begins; those of before must still serve."""
+    files, out = usage(tmp_path / "in", rows=500, minutes=5, files=4), tmp_path / "out"
+    query = QUERIES["counted"](files)
+
+    def stop_soon(progress: tg.Progress) -> None:
+        if progress.batch == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as before:
+        before.setattr(session, "STREAMING", {**session.STREAMING, ATTEMPTS_APART: "1"})
+        with pytest.raises(KeyboardInterrupt):
+            tg.run(query, to=out, spark=spark, files_per_batch=1, progress=stop_soon)
+    assert list((out / "_checkpoint" / "spark" / "state" / "0" / "0").glob("1.changelog"))
+    result = tg.run(query, to=out, spark=spark, files_per_batch=1, progress=False)
+    assert difference(result.read(), answer(query).rows) is None
 
 
 def test_attempts_of_a_batch_write_the_same_state() -> None:
