@@ -44,6 +44,16 @@ def test_a_failing_function_is_named_with_its_place() -> None:
     assert str(ours) == "a function of the query failed on the data: ValueError: no (/home/me/query.py, line 12)"
 
 
+def test_what_fails_inside_pyarrow_is_the_users_only_if_a_function_called_it() -> None:
+    ours = '  File "/src/tidegate/state/chunks.py", line 31, in decode\n    pa.ipc.open_stream(data)\n'
+    arrow = '  File "pyarrow/ipc.pxi", line 977, in pyarrow.lib._RecordBatchStreamReader._open\n'
+    arrow += '  File "pyarrow/error.pxi", line 92, in pyarrow.lib.check_status\n'
+    said = "pyarrow.lib.ArrowInvalid: Expected to read 224 metadata bytes, but only read 60"
+    assert translated(f"{HEAD}{ours}{arrow}{said}{TAIL}") is None
+    users = '  File "/home/me/query.py", line 12, in touchy\n    pc.divide(1, 0)\n'
+    assert str(translated(f"{HEAD}{users}{arrow}{said}{TAIL}")).endswith("(/home/me/query.py, line 12)")
+
+
 def test_an_unreadable_file_is_named_by_its_own_path(tmp_path: Path) -> None:
     link = tmp_path / "inputs" / "0" / f"{'ab' * 12}.parquet"
     link.parent.mkdir(parents=True)

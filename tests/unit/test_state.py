@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.errors import CheckpointError, InternalError
+from tidegate.errors import CheckpointError
 from tidegate.state import chunk_store, chunks
 from tidegate.state.cache import ChunkCache
 from tidegate.state.chunk_store import ChunkStore, Piece
@@ -127,8 +127,8 @@ def test_the_cache_keeps_to_its_limit(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["6", "7"]
 
 
-def test_a_chunk_that_is_listed_and_lost_is_a_bug() -> None:
+def test_a_chunk_that_is_listed_and_lost_is_told() -> None:
     log = log_over(Blobs())
     log.directory.chunks.append(Chunk(5, 0, 0, 1, 1))
-    with pytest.raises(InternalError, match="missing from the state store"):
+    with pytest.raises(CheckpointError, match="missing from the state store: the checkpoint is damaged"):
         log.read(log.directory.chunks)

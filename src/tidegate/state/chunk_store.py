@@ -8,13 +8,14 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.errors import CheckpointError, InternalError
+from tidegate.errors import CheckpointError
 from tidegate.state.cache import ChunkCache
 from tidegate.state.directory import NO_GROUP, NO_NUMBER, Chunk, Directory, chunk_id
 
 LOG = logging.getLogger(__name__)
 # Below this a chunk is fetched as fast as its file is mapped.
 LEAST_CACHED_BYTES = 32_768
+_DAMAGED = "the checkpoint is damaged; restore it from a copy, or start from a new one"
 
 
 class Blobs(Protocol):
@@ -92,11 +93,13 @@ class ChunkStore:
             )
         stored = self.blobs.get(chunk.id)
         if stored is None:
-            raise InternalError(f"chunk {chunk.id:x} is listed in the directory and missing from the state store")
+            raise CheckpointError(
+                f"chunk {chunk.id:x} is listed in its cell's directory and missing from the state store: {_DAMAGED}"
+            )
         if not chunk.is_made_of(stored):
             raise CheckpointError(
                 f"the state store holds {len(stored)} bytes as chunk {chunk.id:x} that are not the {chunk.bytes} that were "
-                "written: the checkpoint is damaged; restore it from a copy, or start from a new one"
+                f"written: {_DAMAGED}"
             )
         if cache is not None:
             cache.put(chunk.id, stored)

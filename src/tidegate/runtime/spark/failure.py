@@ -18,7 +18,8 @@ _END = r"(?=\n\s*SQLSTATE: |\n=== |\n\s+at |\n\nThe above exception|\n\nDuring h
 _OURS = re.compile(rf"^tidegate\.errors\.(\w+): (.*?){_END}", re.MULTILINE | re.DOTALL)
 _ANY = re.compile(rf"^([A-Za-z_][\w.]*): (.*?){_END}", re.MULTILINE | re.DOTALL)
 _FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in ', re.MULTILINE)
-_NOT_THE_USERS = re.compile(r"/pyspark[./]|/tidegate/|/site-packages/|/lib/python3|^<")
+# Frames of compiled modules, such as pyarrow's, have the relative paths of their sources.
+_NOT_THE_USERS = re.compile(r"/pyspark[./]|/tidegate/|/site-packages/|/lib/python3|^<|\.p(yx|xi|xd)$")
 _UNREADABLE = re.compile(
     r"MALFORMED_RECORD_IN_PARSING|FAILED_READ_FILE|CSV header does not conform|CANNOT_READ_FILE_FOOTER|is not a Parquet file"
 )
