@@ -14,6 +14,7 @@ from tidegate.gate.intake import Intake
 from tidegate.gate.ready import END, START, Array, Run
 from tidegate.gate.reorder import first_descent, in_order
 from tidegate.gate.row_width import RowWidth
+from tidegate.gate.waits import waiting_for_others
 
 if TYPE_CHECKING:
     from tidegate.gate.core import Core
@@ -99,7 +100,8 @@ class Source:
 
     def wait_for_room(self) -> None:
         """Wait while the gate holds too much; returns at once if it does not, or if the source has ended."""
-        self._core.hold(self)
+        with waiting_for_others():
+            self._core.hold(self)
 
     def advance(self, watermark: int) -> None:
         """A heartbeat: no tuple with τ below the watermark is still due from here. Never waits, never goes back."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.query.schema import as_schema, column_type, is_integer, is_number, is_scalar, whole
+from tidegate.query.users_code import users_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +144,23 @@ class Monoid:
     def lift_rows(self, rows: pa.Table) -> pa.Table:
         """One state per row."""
         columns = {name: whole(rows.column(name)) for name in self.reads}
-        return self._table(self.lift(**columns), "lift")
+        with users_code():
+            made = self.lift(**columns)
+        return self._table(made, "lift")
 
     def merged(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """The merge of each state on the left with the one beside it on the right."""
         one = {name: whole(left.column(name)) for name in self.state.names}
         other = {name: whole(right.column(name)) for name in self.state.names}
-        return self._table(self.merge(one, other), "merge")
+        with users_code():
+            made = self.merge(one, other)
+        return self._table(made, "merge")
 
     def finished(self, states: pa.Table) -> pa.Array:
         """One result per state."""
-        made = self.finish(**{name: whole(states.column(name)) for name in self.state.names})
+        columns = {name: whole(states.column(name)) for name in self.state.names}
+        with users_code():
+            made = self.finish(**columns)
         return _array(made, self.result, f"monoid '{self.name}': finish")
 
     def _table(self, columns: Mapping[str, Any], function: str) -> pa.Table:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidegate.errors import DataError
 from tidegate.query.schema import whole
 from tidegate.query.tuple_form import Updated
+from tidegate.query.users_code import users_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class ColumnForm:
     def updates(self, step: str, batch: Contributions, unbounded: bool) -> Made:
         """Call ``update``."""
         try:
-            made = self.update(batch)
+            with users_code():
+                made = self.update(batch)
         except Exception as error:
             _failed(step, "update", len(batch), error)
         if not isinstance(made, Updated):
@@ -103,7 +105,8 @@ class ColumnForm:
         if self.output is None:
             return Made(expired.states, self.returns.empty_table(), pa.array([], pa.int64()))
         try:
-            made = self.output(expired)
+            with users_code():
+                made = self.output(expired)
         except Exception as error:
             _failed(step, "output", len(expired), error)
         if not isinstance(made, Updated):
@@ -118,7 +121,8 @@ class ColumnForm:
         if self.slide is None:
             return advanced.states
         try:
-            made = self.slide(advanced)
+            with users_code():
+                made = self.slide(advanced)
         except Exception as error:
             _failed(step, "slide", len(advanced), error)
         if not isinstance(made, Updated) or not _is_nothing(made.rows):

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.query.schema import as_schema, check_unique, column_type, is_scalar, whole
+from tidegate.query.users_code import users_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ class KeyFunction:
 
     def key_lists(self, batch: pa.RecordBatch) -> pa.ListArray:
         """One list of keys per row: of values for one key column, of structs for several."""
-        made = self.function(batch)
+        with users_code():
+            made = self.function(batch)
         made = whole(made)
         if not isinstance(made, pa.ListArray) or len(made) != batch.num_rows:
             raise QueryError(

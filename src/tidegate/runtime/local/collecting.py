@@ -13,10 +13,10 @@ from tidegate.errors import InternalError
 from tidegate.gate.gate import Gate
 from tidegate.gate.ready import END
 from tidegate.gate.segment import Segment
+from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.latency import Latencies, Schedule
 from tidegate.runtime.local.outputs import Output
 from tidegate.runtime.local.regions import Feed
-from tidegate.runtime.local.shared_core import SharedCore
 
 SECONDS_BETWEEN_REPORTS = 1.0
 
@@ -34,7 +34,7 @@ class Collector:
     output: Output
     schedules: Sequence[Schedule]
     settles: bool
-    core: SharedCore
+    core: CorePinning
     latencies: Latencies
     results: int = 0
     segments: int = 0
@@ -48,7 +48,8 @@ class Collector:
             table = _in_order(segment, feeds)
             if table is not None:
                 self._measure(segment, table.num_rows)
-                self.output.write(table)
+                with self.core.outside():
+                    self.output.write(table)
                 self.results += table.num_rows
                 self.segments += 1
             if time.monotonic() - self._told >= SECONDS_BETWEEN_REPORTS:
@@ -58,7 +59,8 @@ class Collector:
         """Tell how far things have come."""
         self._told = time.monotonic()
         recent, self._recent = self._recent, Latencies()
-        tell(self._told, watermark, recent)
+        with self.core.outside():
+            tell(self._told, watermark, recent)
 
     def _measure(self, segment: Segment, results: int) -> None:
         """Note how long after its due time the results of a segment left."""

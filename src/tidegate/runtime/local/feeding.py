@@ -18,11 +18,11 @@ from tidegate.gate.source import Source as Way
 from tidegate.operators.columns import numbers
 from tidegate.query.event_time import Array, check_times
 from tidegate.query.nodes import Source
+from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.figures import SourceFigures
 from tidegate.runtime.local.latency import Schedule
 from tidegate.runtime.local.origins import Heartbeat, Reading, arrivals_of
 from tidegate.runtime.local.origins.broken_promises import Reached, broken_promise, reached_by
-from tidegate.runtime.local.shared_core import SharedCore
 
 SEGMENT_BYTES = 2 << 20
 
@@ -39,7 +39,7 @@ class Inlet:
     source: Source
     ways: Sequence[Way]
     rejects: Rejects
-    core: SharedCore
+    core: CorePinning
     schedule: Schedule = field(default_factory=Schedule)
     rows: int = 0
     newest: int = START
@@ -58,7 +58,7 @@ class Inlet:
         width = RowWidth()
         try:
             with closing(arrivals_of(self.source, reading)) as arrivals:
-                for arrival in arrivals:
+                for arrival in self.core.each_outside(arrivals):
                     if isinstance(arrival.what, Heartbeat):
                         if not self._advance(arrival.what.time):
                             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from tidegate.operators.turns import Turns
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
+from tidegate.query.users_code import users_code
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.work import Work
@@ -71,6 +73,7 @@ class OPlusWork(Work):
     region: Region
     state: HeldByOPlus
     split_keys: int = SPLIT_KEYS
+    by_tuple: bool = False
     turns: Turns = field(default_factory=lambda: Turns(SHARDS))
     _holding: Claims = field(init=False)
 
@@ -88,7 +91,7 @@ class OPlusWork(Work):
             windows = TupleWindows.fresh(node, node.form, SHARDS)
         else:
             windows = ColumnWindows.fresh(node, node.form, SHARDS)
-        return OPlusWork(region, HeldByOPlus(waiting, windows), split_keys)
+        return OPlusWork(region, HeldByOPlus(waiting, windows), split_keys, isinstance(node.form, TupleForm))
 
     @property
     def held(self) -> HeldByOPlus:
@@ -132,7 +135,9 @@ class OPlusWork(Work):
             came = self.turns.wait(step.settled.turn, owned)
         if not came:
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
-        yield from self.state.windows.process(step.settled, step.prepared, owned, segment.watermark == END)
+        # Functions on tuples are called too often to put something around each call.
+        with users_code() if self.by_tuple else nullcontext():
+            yield from self.state.windows.process(step.settled, step.prepared, owned, segment.watermark == END)
         self.turns.done(step.settled.turn, owned)
 
     def may_hand_out(self, segment: Segment) -> bool:

@@ -18,6 +18,7 @@ from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
 from tidegate.query.nodes import Join, MapBatches, Node, Source, WindowAggregate, sources, walk
 from tidegate.runtime.local.collecting import Collector
+from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.feeding import Inlet
 from tidegate.runtime.local.figures import JobFigures, RegionFigures
@@ -30,7 +31,6 @@ from tidegate.runtime.local.region_work import work_of
 from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
 from tidegate.runtime.local.settings import Settings
-from tidegate.runtime.local.shared_core import SharedCore
 from tidegate.runtime.local.work import Held
 
 
@@ -58,7 +58,7 @@ class RunningQuery:
     _collector: Collector = field(init=False)
     _complete: bool = False
     _ending: threading.Lock = field(default_factory=threading.Lock)
-    _core: SharedCore = field(default_factory=SharedCore)
+    _core: CorePinning = field(default_factory=CorePinning)
     _reported: tuple[float, int] = (0.0, 0)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class RunningQuery:
         gates: dict[int, Gate] = {}
         if not any(isinstance(node, Join | MapBatches) for node in walk(self.query)):
             # What a join does, and what a user's function may do, needs no interpreter, however small a segment is.
-            self._core = SharedCore.of_caller()
+            self._core = CorePinning.of_caller()
         for region in plan.regions:
             names = [str(instance) for instance in epoch.instances]
             # A join does as much for a segment of one tuple as for a hundred before it tries any pair, and its two sides
@@ -231,7 +231,8 @@ class RunningQuery:
             with self._ending:
                 self._complete = not self.cancelled and self.failure is None
             if self._complete:
-                self.output.close(complete=True)
+                with self._core.outside():
+                    self.output.close(complete=True)
                 self._collector.report(self._tell)
         except GateAborted:
             pass

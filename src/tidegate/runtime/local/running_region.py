@@ -18,11 +18,12 @@ from tidegate.gate.reader import Reader
 from tidegate.gate.ready import START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import Source, SourceSpec
+from tidegate.gate.waits import waited_seconds
 from tidegate.operators.windowed_aggregate import SHARDS
+from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.regions import Feed, Region
-from tidegate.runtime.local.shared_core import SharedCore
 from tidegate.runtime.local.work import Work
 
 AHEAD = 4
@@ -66,7 +67,7 @@ class RunningRegion:
     most: int
     epoch: Epoch
     alone: bool = False
-    core: SharedCore = field(default_factory=SharedCore)
+    core: CorePinning = field(default_factory=CorePinning)
     _asked: Epoch = field(init=False)
     _next_instance: int = field(init=False)
     _switches: list[Switch] = field(default_factory=list)
@@ -151,6 +152,8 @@ class RunningRegion:
 
     def _follow(self, instance: int, reader: Reader, sources: Sequence[Source], epoch: Epoch) -> None:
         """Read the log to its end, or to the epoch in which this instance has no place."""
+        # It begins with the cores of the thread that added it.
+        self.core.move()
         owned = epoch.owned(instance)
         for segment in reader:
             if isinstance(segment.control, Switch):
@@ -162,7 +165,7 @@ class RunningRegion:
                     return
                 owned = epoch.owned(instance)
                 continue
-            began = time.thread_time()
+            began, on_core = time.perf_counter() - waited_seconds(), time.thread_time()
             expected = self.work.may_hand_out(segment)
             if expected:
                 # Results leave when every instance has passed the watermark on.
@@ -177,7 +180,8 @@ class RunningRegion:
             if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
-            self.core.seen(time.thread_time() - began)
+            worked = time.perf_counter() - waited_seconds() - began
+            self.core.seen(segment.rows, worked, time.thread_time() - on_core)
             for switch in self._under_way():
                 switch.moved()
 
