@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -67,26 +68,34 @@ class Shared(Work):
         assert self.go.wait(30)
 
 
-def test_an_instance_that_waits_for_what_another_does_is_not_busy() -> None:
+def test_an_instance_that_waits_for_what_another_does_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """
+    seconds      0          5
     instance 0   | works .. |
-    instance 1     | waits  |
+    instance 1   | waits .. |
     """
+    now, waits = [0.0], threading.Event()
+
+    def begins_to_wait() -> float:
+        waits.set()
+        return now[0]
+
+    monkeypatch.setattr("tidegate.gate.waits.time", SimpleNamespace(perf_counter=begins_to_wait))
     gate = Gate(["a"], ["r"])
     gate.source("a").add(batch(1))
     segment = gate.reader("r").get(0)
     assert segment is not None
     shared = Shared()
-    work = MeteredWork(shared)
+    work = MeteredWork(shared, clock=lambda: now[0])
     for instance in (0, 1):
         work.join(instance, 0, 0)
     with in_thread(lambda: list(work.results(segment, 0, None, iter(())))):
         assert shared.begun.wait(30)
         with in_thread(lambda: list(work.results(segment, 1, None, iter(())))):
-            time.sleep(0.3)
+            assert waits.wait(30)
+            now[0] = 5.0
             shared.go.set()
-    busy = work.busy_seconds
-    assert busy[0] >= 0.3 and busy[1] < 0.15
+    assert work.busy_seconds == {0: 5.0, 1: 0.0}
 
 
 def test_instances_that_take_turns_work_one_after_the_other() -> None:
