@@ -32,9 +32,11 @@ class Load:
         until = self.now + seconds
         while self.now < until:
             took = self.together_seconds if self.choice.together else self.apart_seconds
-            self.now += max(took, self.every_seconds)
+            self.choice.begin()
+            self.now += took
             before = self.choice.together
             self.choice.seen(self.rows, took, self.cpu_share * took)
+            self.now += max(self.every_seconds - took, 0.0)
             if self.choice.together is not before:
                 self.changes.append((self.now, self.choice.together))
         return self.choice.together
@@ -82,6 +84,24 @@ def test_under_a_load_that_one_core_cannot_take_threads_part_at_once() -> None:
     assert load.run(40.0), "the next trial is far away"
     load.together_seconds, load.apart_seconds, load.every_seconds, load.rows = 0.01, 0.005, 0.0, 5_000
     assert not load.run(3.0)
+
+
+def test_two_that_work_at_the_same_time_count_once() -> None:
+    """Apart, two instances take as long as together, but side by side."""
+    now, seen = [0.0], []
+    choice = CoreChoice(clock=lambda: now[0])
+    for _ in range(2_000):
+        side_by_side = not choice.together
+        for _ in range(1 if side_by_side else 2):
+            choice.begin()
+            if side_by_side:
+                choice.begin()
+            now[0] += 0.001
+            choice.seen(100, 0.001, 0.0005)
+            if side_by_side:
+                choice.seen(100, 0.001, 0.0005)
+        seen.append(choice.together)
+    assert any(seen) and not choice.together
 
 
 def test_a_trial_with_large_segments_is_short() -> None:

@@ -24,10 +24,11 @@ PRESSED, LOOK_SECONDS = 0.9, 0.5
 
 
 class CoreChoice:
-    """Decides whether threads are ``together``, by the rows they get done for a second of work in either way.
+    """Decides whether threads are ``together``, by the rows that get done in a second in which some instance is at work.
 
-    The work of an instance lasts from when it has a segment until it has handed its results on. Where threads are apart
-    it includes what they wait for the interpreter, where they are together what they wait for the core. Called from the
+    An instance is at work from `begin`, when it has a segment, until it says what it has `seen`, when it has handed its
+    results on. Where threads are apart that includes what they wait for the interpreter, where they are together what they
+    wait for the core; two that work at the same time count once, so what they gain from that shows. Called from the
     threads of all instances.
     """
 
@@ -35,68 +36,78 @@ class CoreChoice:
         self.together = False
         self._clock = clock
         self._lock = threading.Lock()
-        self._began = clock()
-        self._segments = 0
-        self._work = self._cpu = 0.0
-        self._rows = {False: 0, True: 0}
-        self._seconds = {False: 0.0, True: 0.0}
+        self._at_work = 0
+        self._since = self._began = clock()
+        self._segments = self._rows = 0
+        self._busy = self._worked = self._on_core = 0.0
+        self._done = {False: 0, True: 0}
+        self._took = {False: 0.0, True: 0.0}
         self._windows: int | None = None
         self._warm = False
         self._patience = self._due = 0.0
         self._was_pressed = False
 
+    def begin(self) -> None:
+        """An instance begins to work on a segment."""
+        with self._lock:
+            if not self._at_work:
+                self._since = self._clock()
+            self._at_work += 1
+
     def seen(self, rows: int, seconds: float, cpu_seconds: float) -> None:
         """An instance has worked on so many rows for so long, and was on a core for part of that."""
         with self._lock:
+            now = self._clock()
+            self._busy += now - self._since
+            self._since = now
+            self._at_work -= 1
             self._segments += 1
-            self._work += seconds
-            self._cpu += cpu_seconds
-            if self._windows is not None:
-                self._rows[self.together] += rows
-                self._seconds[self.together] += seconds
-            lasted = self._clock() - self._began
+            self._rows += rows
+            self._worked += seconds
+            self._on_core += cpu_seconds
+            lasted = now - self._began
             if self._windows is None:
-                if self._is_time_for_a_trial(lasted):
+                if self._is_time_for_a_trial(now, lasted):
                     self._windows = 0
-                    self._rows, self._seconds = {False: 0, True: 0}, {False: 0.0, True: 0.0}
-                    self._begin()
+                    self._done, self._took = {False: 0, True: 0}, {False: 0.0, True: 0.0}
+                    self._begin(now)
             elif lasted >= LONGEST_WINDOW_SECONDS or (lasted >= WINDOW_SECONDS and self._segments >= WINDOW_SEGMENTS):
                 self._windows += 1
+                self._done[self.together] += self._rows
+                self._took[self.together] += self._busy
                 if self._windows < 2 * ROUNDS:
                     self.together = not self.together
                 else:
                     # As many of each kind, so threads are now where they were not before the trial.
-                    self._decide(before=not self.together)
-                self._begin()
+                    self._decide(now, before=not self.together)
+                self._begin(now)
 
-    def _is_time_for_a_trial(self, lasted: float) -> bool:
+    def _is_time_for_a_trial(self, now: float, lasted: float) -> bool:
         if not self._warm:
             self._warm = self._segments >= WARM_SEGMENTS
             return self._warm and self._may_gain()
         if lasted < LOOK_SECONDS:
             return False
-        pressed = self.together and not self._was_pressed and self._is_pressed(lasted)
-        if (pressed or self._clock() >= self._due) and self._may_gain():
+        pressed = self.together and not self._was_pressed and self._busy >= PRESSED * lasted
+        if (pressed or now >= self._due) and self._may_gain():
             return True
-        self._begin()
+        self._begin(now)
         return False
 
     def _may_gain(self) -> bool:
         """Whether threads could do better another way: apart and always on a core, they could not."""
-        return self.together or self._cpu < (1 - OFF_CORE) * self._work
+        return self.together or self._on_core < (1 - OFF_CORE) * self._worked
 
-    def _is_pressed(self, lasted: float) -> bool:
-        return self._segments >= WINDOW_SEGMENTS and self._work >= PRESSED * lasted
-
-    def _decide(self, before: bool) -> None:
-        here, there = (self._rows[each] / max(self._seconds[each], 1e-9) for each in (before, not before))
+    def _decide(self, now: float, before: bool) -> None:
+        here, there = (self._done[each] / max(self._took[each], 1e-9) for each in (before, not before))
         changes = there >= BETTER * here
         self.together = before is not changes
         self._patience = FIRST_SECONDS if changes else min(max(2 * self._patience, FIRST_SECONDS), MOST_SECONDS)
-        self._due = self._clock() + self._patience
-        self._was_pressed = self._is_pressed(self._clock() - self._began)
+        self._due = now + self._patience
+        self._was_pressed = self._busy >= PRESSED * (now - self._began)
         self._windows = None
 
-    def _begin(self) -> None:
+    def _begin(self, now: float) -> None:
         """A new stretch of time, to be measured by itself."""
-        self._began, self._segments, self._work, self._cpu = self._clock(), 0, 0.0, 0.0
+        self._began, self._segments, self._rows = now, 0, 0
+        self._busy = self._worked = self._on_core = 0.0

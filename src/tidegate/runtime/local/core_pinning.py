@@ -45,6 +45,11 @@ class CorePinning:
         """One of the cores that the calling thread may use."""
         return CorePinning(frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset())
 
+    def begin(self) -> None:
+        """An instance begins to work on a segment; it says so when it has, by `seen`."""
+        if self._all:
+            self._choice.begin()
+
     def seen(self, rows: int, seconds: float, cpu_seconds: float) -> None:
         """An instance has worked on so many rows for so long, and was on a core for part of that."""
         if self._all:

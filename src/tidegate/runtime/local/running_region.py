@@ -165,6 +165,7 @@ class RunningRegion:
                     return
                 owned = epoch.owned(instance)
                 continue
+            self.core.begin()
             began, on_core = time.perf_counter() - waited_seconds(), time.thread_time()
             expected = self.work.may_hand_out(segment)
             if expected:
