@@ -1,18 +1,34 @@
 """Calls from one number that began within a minute of each other, and how far apart on the globe.
 
-StreamCloud's join (§X): one number cannot be in two places, so a great distance in a short time is a fraud. Records of
-calls come when they end, so the join looks an hour around and compares the times at which the calls began. Try
+StreamCloud's join (§X): for each two records with Src = Src' and |Start − Start'| ≤ 60 s it computes the way over the globe
+between the callers. One number cannot be in two places, so a great distance in a short time is a fraud.
+
+Event time is when a call began. A record comes when the call ends, so records are out of order by as much as calls last,
+which ``disorder`` says. Try
 
     tidegate run examples/same_number.py --on local
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import tidegate as tg
 from tidegate.demo.calls import calls
+from tidegate.demo.parts import cut, demo_folder, made_once
 
 EARTH_KM = 6_371.0
+ROWS = 20_000
+
+
+def with_start(records: pa.Table) -> pa.Table:
+    """Records with the moment at which the call began, and a number that tells them apart."""
+    start_us = pa.array(np.asarray(records.column("start_s")) * 1_000_000)
+    return records.append_column("start", start_us.cast(pa.timestamp("us", tz="UTC"))).append_column(
+        "record", pa.array(np.arange(records.num_rows))
+    )
 
 
 def distance(batch: pa.RecordBatch) -> pa.Table:
@@ -22,7 +38,7 @@ def distance(batch: pa.RecordBatch) -> pa.Table:
     seconds = np.abs(np.asarray(batch.column("start_s")) - np.asarray(batch.column("start_s_right")))
     return pa.table(
         {
-            "ts": batch.column("ts"),
+            "start": batch.column("start"),
             "src": batch.column("src"),
             "seconds": seconds,
             "km": 2 * EARTH_KM * np.arcsin(np.sqrt(half)),
@@ -30,14 +46,21 @@ def distance(batch: pa.RecordBatch) -> pa.Table:
     )
 
 
-stream = tg.stream(calls(rows=20_000), time="ts", name="calls")
+def same_number(records: tg.Stream) -> tg.Stream:
+    """Each two calls of one number that began within a minute of each other, once."""
+    made = {"start": records.schema.field("start").type, "src": pa.string(), "seconds": pa.int64(), "km": pa.float64()}
+    return records.join(records, on="src", within="60 seconds", where=lambda l, r: l.record < r.record).map_batches(
+        distance, schema=made
+    )
 
-query = stream.join(
-    stream,
-    on="src",
-    within="1 hour",
-    where=lambda l, r: (l.end_s < r.end_s) & (abs(l.start_s - r.start_s) <= 60),
-).map_batches(
-    distance,
-    schema={"ts": stream.schema.field("ts").type, "src": pa.string(), "seconds": pa.int64(), "km": pa.float64()},
-)
+
+def folder() -> str:
+    """The demo's calls with their start, in files."""
+
+    def parts() -> Iterator[pa.Table]:
+        return cut(with_start(pq.read_table(calls(rows=ROWS))), 12)
+
+    return made_once(demo_folder(f"calls-with-start-{ROWS}"), parts)
+
+
+query = same_number(tg.stream(folder(), time="start", disorder="1 day", name="calls"))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Show how a query that is being scaled stands: rates, what waits, lag, latency, instances or executors, and the last decisions
 with their reasons. Reads the ledger that tg.autoscale, elastic=tg.Elastic(ledger=...) or tidegate run --ledger writes, from
-any process of this machine. Ctrl-C ends it.
+any process of this machine. It ends with the run, or by Ctrl-C; where the output is no terminal it shows things once.
 """
 COLUMNS = {
     "subquery": ("subquery", "{}"),
@@ -48,13 +48,14 @@ def add_to(commands: Any) -> None:
 def command(chosen: argparse.Namespace) -> None:
     """Carry the command out."""
     from tidegate.telemetry.now import now
+    from tidegate.telemetry.writers import RunState
 
     live = not chosen.once and sys.stdout.isatty()
     while True:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
-        text = show_now(now(chosen.file), width)
+        seen = now(chosen.file)
+        text = show_now(seen, shutil.get_terminal_size().columns if sys.stdout.isatty() else 200)
         print(f"\x1b[H\x1b[2J{text}" if live else text, flush=True)
-        if chosen.once:
+        if not live or (seen is not None and seen.state is not RunState.RUNNING):
             return
         try:
             time.sleep(max(chosen.every, 0.1))
@@ -70,7 +71,7 @@ def show_now(seen: Now | None, width: int = 200) -> str:
     for each in seen.subqueries:
         rows.append([UNKNOWN if each[name] is None else form.format(each[name]) for name, (_, form) in COLUMNS.items()])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [f"run {seen.run}{f' of {seen.label}' if seen.label else ''}"]
+    lines = [f"run {seen.run}{f' of {seen.label}' if seen.label else ''}: {seen.state.value}"]
     for row in rows:
         first, rest = f"{row[0]:<{widths[0]}}", zip(row[1:], widths[1:], strict=True)
         lines.append("  ".join([first, *(f"{cell:>{size}}" for cell, size in rest)]))

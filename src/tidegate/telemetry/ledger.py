@@ -13,6 +13,7 @@ from tidegate.control.events import Event, Noticed, Observed, Stepped
 from tidegate.errors import EnvironmentFault
 from tidegate.telemetry.rows import Row, StepRows, step_rows
 from tidegate.telemetry.schema import open_to_write
+from tidegate.telemetry.writers import note_end, note_writer
 
 
 class Ledger:
@@ -42,11 +43,12 @@ class Ledger:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         connection = open_to_write(Path(path))
         try:
-            run = connection.execute("INSERT INTO runs (label) VALUES (?)", (label,)).lastrowid
+            run = connection.execute("INSERT INTO runs (label) VALUES (?)", (label,)).lastrowid or 0
+            note_writer(connection, run)
         except sqlite3.Error as error:
             connection.close()
             raise EnvironmentFault(f"ledger {path} cannot be written: {error}") from error
-        return cls(connection, Path(path), run or 0)
+        return cls(connection, Path(path), run)
 
     def __call__(self, event: Event) -> None:
         """Take an event; with the last one of a step, write the step. A notice is written at once."""
@@ -66,6 +68,9 @@ class Ledger:
     def close(self) -> None:
         """End the run; a step that is not over is not written."""
         with self._lock:
+            # A disk that is full by now must not hide how the run itself ended; readers see that the process is gone.
+            with suppress(sqlite3.Error):
+                note_end(self._connection, self.run)
             self._connection.close()
 
     def __enter__(self) -> Ledger:

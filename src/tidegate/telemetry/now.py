@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.telemetry.notices import NoticeRow, notices
 from tidegate.telemetry.schema import open_to_read
+from tidegate.telemetry.writers import RunState, run_state
 
 SEEN = (
     "subquery, time_seconds, instances, offered, processed, backlog, congestion, utilisation, watermark_lag_seconds, "
@@ -31,10 +32,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The last run of a ledger: for each subquery the figures of its last observation, the last changes and notices."""
+    """The last run of a ledger: how it stands, the last figures of each subquery, the last changes and notices."""
 
     run: int
     label: str
+    state: RunState
     subqueries: tuple[dict[str, Any], ...]
     changes: tuple[Change, ...]
     notices: tuple[NoticeRow, ...]
@@ -47,6 +49,7 @@ def now(path: str | Path, last: int = 8) -> Now | None:
         run = connection.execute("SELECT run, label FROM runs ORDER BY run DESC LIMIT 1").fetchone()
         if run is None:
             return None
+        state = run_state(connection, run["run"])
         seen = connection.execute(
             f"SELECT {SEEN} FROM observations WHERE observation IN "
             "(SELECT max(observation) FROM observations WHERE run = ? GROUP BY subquery) ORDER BY subquery",
@@ -64,6 +67,7 @@ def now(path: str | Path, last: int = 8) -> Now | None:
     return Now(
         run["run"],
         run["label"],
+        state,
         tuple(dict(row) for row in seen),
         tuple(Change(*row) for row in changes),
         tuple(told),

@@ -11,9 +11,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tidegate.errors import EnvironmentFault, UserError
+from tidegate.telemetry.writers import WRITERS
 
 APPLICATION = 0x74696465  # "tide"
-VERSION = 2
+VERSION = 3
 BUSY_SECONDS = 10.0
 HEADER = b"SQLite format 3\0"
 
@@ -72,7 +73,7 @@ CREATE TABLE notices (
     kind TEXT NOT NULL, text TEXT NOT NULL
 );
 """
-STEPS = (TABLES, NOTICES)
+STEPS = (TABLES, NOTICES, WRITERS)
 """What each version added, in order."""
 
 
