@@ -63,6 +63,10 @@ def warn_slow(message: str) -> None:
     warnings.warn(message, SlowWarning, stacklevel=level)
 
 
+class SetAsideWarning(UserWarning):
+    """Tuples lie further in the future than their stream allows and are set aside; the message names the first one."""
+
+
 def choices(names: Iterable[str]) -> str:
     """Render valid choices for a message, in their own order."""
     listed = [f"'{name}'" for name in names]

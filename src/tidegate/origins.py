@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from tidegate.errors import QueryError
+from tidegate.query.ahead import micros
 from tidegate.query.durations import Duration, parse_duration
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,7 @@ def heartbeat(time: datetime | int) -> Heartbeat:
     Heartbeat(time=2000000)
     """
     if isinstance(time, datetime):
-        moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-        return Heartbeat((moment - _EPOCH) // timedelta(microseconds=1))
+        return Heartbeat(micros(time))
     if isinstance(time, bool) or not isinstance(time, int):
         raise QueryError(f"heartbeat: time is a datetime or microseconds since the epoch; got {time!r}")
     return Heartbeat(time)

@@ -20,7 +20,8 @@ class Progress:
     ``watermark`` is the event time below which the batch expected no more tuples, None while nothing is known.
     ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
     input is live or replayed. ``state_rows`` counts states per key and slice. ``malformed_total`` counts records that
-    could not be read and were set aside. ``ended`` says that the input has ended and every window has been handed out.
+    could not be read and were set aside, ``ahead_total`` tuples that lay too far in the future. ``ended`` says that the
+    input has ended and every window has been handed out.
     ``latency_…`` is that of the results since the report before, from when the tuple that released them was due; None
     where no source keeps to a schedule.
     ``instances`` is, on Spark, how many each cell ran when it last had something to do, step by step and cell by cell.
@@ -38,6 +39,7 @@ class Progress:
     results_total: int
     ended: bool
     malformed_total: int = 0
+    ahead_total: int = 0
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
     latency_max_seconds: float | None = None
@@ -49,6 +51,8 @@ class Progress:
         parts += [f"{self.results_total:,} results", f"{self.late_total:,} late"]
         if self.malformed_total:
             parts.append(f"{self.malformed_total:,} malformed")
+        if self.ahead_total:
+            parts.append(f"{self.ahead_total:,} ahead")
         if self.ended:
             parts.append("input ended")
         elif self.watermark is not None:

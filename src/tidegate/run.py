@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidegate.errors import CheckpointError, EnvironmentFault, QueryError, UnsupportedError, UserError, choices
-from tidegate.files import Files, Rejects, read_table
+from tidegate.errors import (
+    CheckpointError,
+    EnvironmentFault,
+    QueryError,
+    SetAsideWarning,
+    UnsupportedError,
+    UserError,
+    choices,
+)
+from tidegate.files import Files, Malformed, Rejects, read_table
 from tidegate.progress import Progress, ProgressLine
+from tidegate.query import ahead
 from tidegate.query.names import unique_names
-from tidegate.query.nodes import is_stateful, sources, walk
+from tidegate.query.nodes import Source, is_stateful, sources, walk
 from tidegate.results import format_of, local_folder, read_results, require_writable, visible_entries, write_results
 from tidegate.stream import Stream
 
@@ -23,6 +35,7 @@ if TYPE_CHECKING:
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.given import Elastic
+    from tidegate.reference import Answer
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.spark.types import SparkSession
 
@@ -38,8 +51,9 @@ class RunResult:
     """What a run did. It counts its own work: a resumed run does not count again what an earlier one did.
 
     ``finished`` says that all input was read and every window handed out. ``late`` counts tuples that came too late for
-    all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``. ``notes``
-    says what was done in another way than one may expect.
+    all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``, ``ahead``
+    tuples that lay too far in the future and were set aside. ``notes`` says what was done in another way than one may
+    expect.
     """
 
     to: Path | None
@@ -53,6 +67,7 @@ class RunResult:
     seconds: float
     notes: tuple[str, ...] = ()
     malformed: int = 0
+    ahead: int = 0
 
     def read(self) -> pa.Table:
         """All results in the folder, those of earlier runs on the same checkpoint too."""
@@ -299,6 +314,7 @@ def _on_spark(
         finished=outcome.finished,
         seconds=time.monotonic() - began,
         notes=outcome.notes,
+        ahead=outcome.ahead,
     )
 
 
@@ -344,7 +360,9 @@ def _on_local(
         batches=job.segments,
         finished=True,
         seconds=time.monotonic() - began,
+        notes=job.notes,
         malformed=job.malformed,
+        ahead=job.ahead,
     )
 
 
@@ -371,7 +389,8 @@ def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: in
     began = time.monotonic()
     tables: dict[str, pa.Table] = {}
     rejects: list[Rejects] = []
-    for source in sources(unique_names(query.node)):
+    named = sources(unique_names(query.node))
+    for source in named:
         held = source.origin
         rejects.append(Rejects(source.name, source.dead_letters))
         table = read_table(held, source.schema, rejects[-1], source.time) if isinstance(held, Files) else held
@@ -381,7 +400,9 @@ def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: in
                 "with tg.stream('files/*.parquet', time=...)"
             )
         tables[source.name] = table
-    answer = interpret(query.node, events_of(query.node, tables))
+    clock = ahead.micros(datetime.now(UTC))
+    answer = interpret(query.node, events_of(query.node, tables, clock=clock))
+    notes = tuple(_set_aside(named, answer, clock, rejects))
     if folder is not None and kind is not None:
         write_results(answer.rows, folder, kind)
     elif answer.rows.num_rows:
@@ -399,5 +420,22 @@ def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: in
         batches=0,
         finished=True,
         seconds=time.monotonic() - began,
+        notes=notes,
         malformed=sum(found.count for found in rejects),
+        ahead=answer.ahead,
     )
+
+
+def _set_aside(named: Sequence[Source], answer: Answer, clock: int, rejects: Sequence[Rejects]) -> Iterator[str]:
+    """Tell about tuples of the future that the reference set aside, and write them to the dead letters."""
+    for source, letters in zip(named, rejects, strict=True):
+        found = answer.ahead_tuples.get(source.name, ())
+        if not found:
+            continue
+        note = ahead.notice(source, f"a tuple has {ahead.show_moment(found[0][source.time])} in '{source.time}'", clock)
+        warnings.warn(note, SetAsideWarning, stacklevel=4)
+        if letters.path is not None:
+            for row in found:
+                why = ahead.reason(source, row[source.time], clock)
+                letters.write(Malformed(None, None, why, json.dumps(row, default=str)))
+        yield note

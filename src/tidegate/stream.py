@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.files import Files, files_of
-from tidegate.query.builder import Builder, source
+from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.durations import Duration
 from tidegate.query.names import DefaultName
 from tidegate.query.schema import as_schema
@@ -55,6 +55,8 @@ def stream(
     name: str | None = None,
     schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
     dead_letters: str | Path | None = None,
+    ahead: Duration | None = AHEAD,
+    ahead_of: Literal["clock", "stream"] = "clock",
 ) -> Stream:
     """A stream of tuples.
 
@@ -65,6 +67,10 @@ def stream(
 
     A record of JSON lines or CSV that cannot be read stops the run with file and line; with ``dead_letters`` it is
     appended to that file, as a line of JSON with the stream, file, line, reason and raw text, and counted.
+
+    A tuple more than ``ahead`` after the clock, as it is read, is set aside and counted, and goes to ``dead_letters`` too:
+    it would make all that follow it late. None allows any time. With ``ahead_of="stream"`` a tuple more than ``ahead``
+    after the newest one before it stops the run instead, whatever the clock says.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> tg.stream({"ts": pa.timestamp("us"), "x": pa.int64()}, time="ts").schema.names
@@ -85,7 +91,17 @@ def stream(
     if name is not None and not isinstance(name, str):
         raise QueryError(f"stream: name is text; got {name!r}")
     chosen = name or DefaultName(called)
-    return Stream(source(chosen, found, time=time, disorder=disorder, origin=kept, dead_letters=aside))
+    node = source(
+        chosen,
+        found,
+        time=time,
+        disorder=disorder,
+        origin=kept,
+        dead_letters=aside,
+        ahead=ahead,
+        ahead_of=ahead_of,
+    )
+    return Stream(node)
 
 
 def _check_dead_letters(origin: Any, path: Path) -> None:

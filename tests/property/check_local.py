@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import tidegate as tg
 from tests.property.cases import Case
 from tests.property.check import law_of
 from tests.property.local_runs import run_in_step
-from tidegate.errors import DataError
+from tidegate.errors import DataError, SetAsideWarning
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.operators.windowed_aggregate import SHARDS
@@ -24,6 +25,8 @@ from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.o_plus_work import SPLIT_KEYS
 from tidegate.runtime.local.settings import Settings
 from tidegate.testing import difference, last_revisions
+
+FAR_US = 7_258_118_400_000_000
 
 
 @dataclass
@@ -64,6 +67,26 @@ def events_of(query: tg.Stream, batches: list[dict[str, list[pa.Table]]]) -> lis
     return [*events, Advance(float("inf"))]
 
 
+@dataclass
+class Future:
+    """Puts tuples of the year 2200 among others, at random."""
+
+    seed: int
+    added: int = 0
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def __call__(self, table: pa.Table, time: str) -> pa.Table:
+        if not table.num_rows or self._random.random() < 0.7:
+            return table
+        place, at = table.schema.get_field_index(time), self._random.randint(0, table.num_rows)
+        far = pa.array([FAR_US], pa.int64()).cast(table.schema.field(place).type)
+        self.added += 1
+        return pa.concat_tables([table.slice(0, at), table.slice(0, 1).set_column(place, time, far), table.slice(at)])
+
+
 def arrivals(case: Case) -> list[dict[str, list[pa.Table]]]:
     return [{name: list(tables) for name, tables in batch.parts.items()} for batch in case.batches]
 
@@ -89,8 +112,11 @@ def any_reconfigurer() -> st.SearchStrategy[Reconfigurer]:
 def check_locally(case: Case, settings: Settings, reconfigure: Reconfigurer) -> None:
     """The results are the reference's, in order, and nothing is left of the state."""
     batches = arrivals(case)
+    future = Future(reconfigure.seed)
     try:
-        run = run_in_step(case.query.node, batches, settings, reconfigure)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SetAsideWarning)
+            run = run_in_step(case.query.node, batches, settings, reconfigure, future)
     except DataError:
         with pytest.raises(DataError):
             interpret(case.query.node, events_of(case.query, batches))
@@ -102,6 +128,7 @@ def check_locally(case: Case, settings: Settings, reconfigure: Reconfigurer) -> 
     told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
     assert told is None, f"results differ (left: the run, right: the law)\n{told}"
     assert run.job.late == law.late, f"{run.job.late} late tuples, and {law.late} by the law"
+    assert run.job.ahead == future.added, f"{run.job.ahead} set aside of {future.added} tuples from the future"
     assert run.job.state_rows == 0, "state is left after the end of input"
     if case.features.lateness == "none":
         times = made.column(case.query.time).cast(pa.int64()).to_pylist()

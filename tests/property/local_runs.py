@@ -43,8 +43,12 @@ def run_in_step(
     batches: Batches,
     settings: Settings,
     between: Callable[[LocalJob, int], None] = lambda job, batch: None,
+    spoil: Callable[[pa.Table, str], pa.Table] = lambda table, time: table,
 ) -> LocalRun:
-    """Run a query over batches; ``between`` is called after each batch, while instances are at work on it."""
+    """Run a query over batches; ``between`` is called after each batch, while instances are at work on it.
+
+    ``spoil`` is asked for the tables that arrive in place of those given, by which the watermark goes.
+    """
     made: list[LocalRun] = []
     counter = iter(range(len(batches)))
 
@@ -59,7 +63,7 @@ def run_in_step(
 
     def origin(source: Source) -> Iterator[pa.Table | Heartbeat]:
         for batch, watermark in zip(batches, _watermarks(query, batches), strict=True):
-            yield from batch.get(source.name, ())
+            yield from (spoil(table, source.time) for table in batch.get(source.name, ()))
             with suppress(threading.BrokenBarrierError):
                 arrived.wait()
             yield Heartbeat(watermark)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError, QueryError
 from tidegate.files import files_of, read_table
-from tidegate.testing import answer
 
 
 def test_json_lines_keep_columns_that_the_first_line_lacks(tmp_path: Path) -> None:
@@ -30,11 +28,3 @@ def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
 def test_a_glob_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="no file matches"):
         tg.stream(str(tmp_path / "*.parquet"), time="ts")
-
-
-def test_streams_of_one_name_cannot_be_told_apart() -> None:
-    tables = [pa.table({"ts": pa.array([n], pa.timestamp("us")), "k": ["a"]}) for n in (1, 2)]
-    left, right = (tg.stream(table, time="ts") for table in tables)
-    query = left.union(right).key_by("k").window("1 minute").aggregate(n=tg.count())
-    with pytest.raises(QueryError, match="two are called alike: 'table', 'table'"):
-        answer(query)

@@ -140,8 +140,8 @@ def parquet_files(folder: Path) -> str:
 
 
 UNSORTED: list[tuple[Callable[[Path], Any], str]] = [
-    (csv_files, r"2\.csv, line 3 has 2024-01-01 00:00:04.000000 after 2024-01-01 00:00:05.000000"),
-    (json_files, r"2\.jsonl, line 1 has 2024-01-01 00:00:02.000000 after 2024-01-01 00:00:03.000000"),
+    (csv_files, r"2\.csv, line 3 has 2024-01-01 00:00:04 after 2024-01-01 00:00:05"),
+    (json_files, r"2\.jsonl, line 1 has 2024-01-01 00:00:02 after 2024-01-01 00:00:03"),
     (parquet_files, r"1\.parquet, row 3 has 1970-01-01 00:00:00.000003 after 1970-01-01 00:00:00.000004"),
     (lambda _: table(5, 9, 7), "row 2 has .*000007 after .*000009"),
     (lambda _: [row(5), row(9), row(7)], "row 2 has .*000007 after .*000009"),

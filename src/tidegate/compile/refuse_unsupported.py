@@ -35,6 +35,10 @@ def _with_dead_letters(query: Node) -> tuple[Node, ...]:
     return tuple(source for source in sources(query) if source.dead_letters is not None)
 
 
+def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
+    return tuple(source for source in sources(query) if source.ahead_of == "stream")
+
+
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
@@ -47,6 +51,11 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
                 finds=_with_dead_letters,
                 problem="Spark stops at a malformed record and cannot set it aside, as dead_letters=... asks",
                 remedy='run it on="local" or on="reference", or leave dead_letters out',
+            ),
+            Limit(
+                finds=_ahead_of_itself,
+                problem="Spark cannot compare a tuple with the newest one before it, as ahead_of='stream' asks",
+                remedy="run it on=\"local\", or compare with the clock: ahead_of='clock'",
             ),
         ),
         "local": (),

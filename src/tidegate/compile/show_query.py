@@ -9,7 +9,8 @@ from tidegate.compile.show_o_plus import show_o_plus
 from tidegate.compile.show_table import GLUE, show_table
 from tidegate.errors import InternalError
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
-from tidegate.query.durations import format_duration
+from tidegate.query.builder import AHEAD
+from tidegate.query.durations import format_duration, parse_duration
 from tidegate.query.nodes import (
     Filter,
     Join,
@@ -73,7 +74,8 @@ def _show(node: Node) -> tuple[str, str]:
     match node:
         case Source():
             disorder = f"up to {format_duration(node.disorder_us)} out of order" if node.disorder_us else "in order"
-            return "stream", f"{_columns(node)}; {_glued(f'time {node.time}, {disorder}')}"
+            told = f"{_glued(f'time {node.time}, {disorder}')}{_ahead(node)}"
+            return "stream", f"{_columns(node)}; {told}"
         case WithColumns():
             return "with", _listed(map(show_expression, node.exprs))
         case Select():
@@ -93,6 +95,13 @@ def _show(node: Node) -> tuple[str, str]:
             return "join", _join(node)
         case _:
             raise InternalError(f"no text is known for {type(node).__name__}")
+
+
+def _ahead(node: Source) -> str:
+    """How far ahead tuples may lie, where that is not what a stream has by default."""
+    if node.ahead_us is None or (node.ahead_of == "clock" and node.ahead_us == parse_duration(AHEAD, "ahead")):
+        return ""
+    return f", {_glued(f'at most {format_duration(node.ahead_us)} ahead of the {node.ahead_of}')}"
 
 
 def _join(node: Join) -> str:

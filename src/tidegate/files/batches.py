@@ -34,8 +34,18 @@ class Place:
 
     def of(self, row: int) -> str:
         """The place of one row of the batch, counted from 0."""
-        number = self.first + row if self.numbers is None else self.numbers[row]
+        number = self.number(row)
         return f"{self.unit} {number}" if self.file is None else f"{self.file}, {self.unit} {number}"
+
+    def number(self, row: int) -> int:
+        """The number of one row of the batch among all lines or rows."""
+        return self.first + row if self.numbers is None else int(self.numbers[row])
+
+    def only(self, rows: Numbers) -> Place:
+        """The place of the batch that holds only some of its rows."""
+        return Place(
+            self.file, self.unit, self.first, self.first + rows if self.numbers is None else self.numbers[rows]
+        )
 
     def after(self, rows: int) -> Place:
         """The place of the batch without its first rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import narwhals as nw
 import pyarrow as pa
@@ -33,6 +33,9 @@ from tidegate.query.schema import as_schema, check_unique, column_type, normal_s
 from tidegate.query.windows import Window
 
 _AGGREGATES = ("count", "sum", "mean", "min", "max", "first", "last", "collect", "top_k", "distinct", "monoid")
+
+AHEAD = "1 hour"
+"""How far after the clock a tuple may lie, unless its stream says otherwise."""
 
 B = TypeVar("B", bound="Builder")
 
@@ -266,6 +269,8 @@ def source(
     disorder: Duration = 0,
     origin: Any = None,
     dead_letters: str | None = None,
+    ahead: Duration | None = AHEAD,
+    ahead_of: Literal["clock", "stream"] = "clock",
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema), name)
@@ -278,7 +283,14 @@ def source(
     disorder_us = parse_duration(disorder, f"stream '{name}': disorder")
     if disorder_us < 0:
         raise QueryError(f"stream '{name}': disorder must not be negative")
-    return Source(name, columns, time, disorder_us, origin, dead_letters)
+    ahead_us = None if ahead is None else parse_duration(ahead, f"stream '{name}': ahead")
+    if ahead_us is not None and ahead_us < 0:
+        raise QueryError(f"stream '{name}': ahead must not be negative; to allow any time, say ahead=None")
+    if ahead_of not in ("clock", "stream"):
+        raise QueryError(f"stream '{name}': ahead_of is 'clock' or 'stream'; got {ahead_of!r}")
+    if ahead_of == "stream" and ahead is None:
+        raise QueryError(f"stream '{name}': ahead_of='stream' goes with ahead=..., how far after its newest tuple")
+    return Source(name, columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
 
 
 def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:

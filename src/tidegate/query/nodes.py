@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
 import pyarrow as pa
@@ -35,6 +35,8 @@ class Source:
     ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
     ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime looks at it.
     ``dead_letters`` is the file that takes records which cannot be read; without one they stop the run.
+    ``ahead_us`` is how far after the clock a tuple may lie; one that lies further is set aside. With ``ahead_of="stream"``
+    it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Source:
     disorder_us: int
     origin: Any = field(default=None, repr=False)
     dead_letters: str | None = None
+    ahead_us: int | None = None
+    ahead_of: Literal["clock", "stream"] = "clock"
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -6,7 +6,7 @@ file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import conform
 from tidegate.reference.aggregates import Tuple
+from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.o_plus import OPlusLaw
 from tidegate.reference.rows import NEVER
@@ -37,10 +38,14 @@ from tidegate.reference.windows import WindowLaw
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Tuples of one source that arrive, one after the other."""
+    """Tuples of one source that arrive, one after the other.
+
+    ``clock`` is when they are read, in microseconds since the epoch; without it none of them is in the future.
+    """
 
     source: str
     table: pa.Table
+    clock: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,16 @@ Event = Rows | Advance
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result rows in the order in which they were made, and the tuples that came too late."""
+    """The result rows in the order in which they were made, the tuples that came too late, and those set aside.
+
+    ``ahead_tuples`` are those, by stream, that lay further in the future than it allows.
+    """
 
     rows: pa.Table
     late: int
     late_tuples: tuple[Tuple, ...]
+    ahead: int = 0
+    ahead_tuples: Mapping[str, tuple[Tuple, ...]] = field(default_factory=dict)
 
 
 class Law(Protocol):
@@ -106,11 +116,13 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
             operators[id(upstream)].readers.append((operators[id(node)], side))
     operators[id(query)].sink = made
     sources = {node.name: operators[id(node)] for node in walk(query) if isinstance(node, Source)}
+    ahead = {node.name: AheadLaw(node) for node in walk(query) if isinstance(node, Source)}
     watermark = NEVER
     for event in events:
         match event:
-            case Rows(name, table):
-                sources[name].receive(conform(table, sources[name].node.schema), 0)
+            case Rows(name, table, clock):
+                arrived = conform(table, sources[name].node.schema)
+                sources[name].receive(ahead[name].timely(arrived, clock), 0)
             case Advance(reached):
                 if reached < watermark:
                     raise DataError(f"a watermark cannot go back: {reached} after {watermark}")
@@ -119,7 +131,8 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
                     operators[id(node)].advance(watermark)
     late = [row for node in walk(query) for row in operators[id(node)].late]
     rows = pa.concat_tables(made) if made else query.schema.empty_table()
-    return Answer(rows, len(late), tuple(late))
+    aside = {name: tuple(law.set_aside) for name, law in ahead.items() if law.set_aside}
+    return Answer(rows, len(late), tuple(late), sum(map(len, aside.values())), aside)
 
 
 @dataclass

@@ -6,26 +6,34 @@ import math
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node, sources
+from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.interpreter import Advance, Event, Rows
 
 
-def events_of(query: Node, tables: Mapping[str, pa.Table], batch_rows: int = 1000) -> Iterator[Event]:
-    """Feed tables in turns of ``batch_rows``; after each turn W is the least over sources of latest τ − disorder."""
+def events_of(
+    query: Node, tables: Mapping[str, pa.Table], batch_rows: int = 1000, clock: int | None = None
+) -> Iterator[Event]:
+    """Feed tables in turns of ``batch_rows``; after each turn W is the least over sources of latest τ − disorder.
+
+    ``clock`` is when all of them are read: a tuple too far after it moves no watermark.
+    """
     query = unique_names(query)
     latest = dict.fromkeys((source.name for source in sources(query)), -math.inf)
     watermark = -math.inf
+    ahead = {source.name: AheadLaw(source) for source in sources(query)}
     longest = max((table.num_rows for table in tables.values()), default=0)
     for offset in range(0, longest, batch_rows):
         for source in sources(query):
             part = tables[source.name].slice(offset, batch_rows)
             if part.num_rows:
-                yield Rows(source.name, part)
-                seen = pc.max(part.column(source.time).cast(pa.int64())).as_py()
-                latest[source.name] = max(latest[source.name], seen - source.disorder_us)
+                yield Rows(source.name, part, clock)
+                ahead[source.name].timely(part, clock)
+                newest = ahead[source.name].newest
+                if newest is not None:
+                    latest[source.name] = max(latest[source.name], newest - source.disorder_us)
             if offset + batch_rows >= tables[source.name].num_rows:
                 latest[source.name] = math.inf
         if min(latest.values()) > watermark:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from tidegate.errors import QueryError
+from tidegate.errors import QueryError, SetAsideWarning
 from tidegate.files import Files, Rejects, read_table
+from tidegate.query.ahead import micros
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import sources
 from tidegate.reference import Answer, Event, events_of, interpret
@@ -15,9 +18,17 @@ from tidegate.stream import Stream
 
 
 def answer(
-    query: Stream, tables: Mapping[str, pa.Table] | None = None, *, events: Iterable[Event] | None = None
+    query: Stream,
+    tables: Mapping[str, pa.Table] | None = None,
+    *,
+    events: Iterable[Event] | None = None,
+    clock: datetime | None = None,
 ) -> Answer:
-    """Interpret a query over given events, over tables by source name, or over what its sources hold."""
+    """Interpret a query over given events, over tables by source name, or over what its sources hold.
+
+    ``clock`` is when tables are read, now if it is not given: tuples further ahead of it than their stream allows are set
+    aside.
+    """
     if events is None:
         given = tables or {}
         whole = {}
@@ -31,5 +42,10 @@ def answer(
                 raise QueryError(
                     f"stream '{source.name}' holds no table; pass answer(query, {{'{source.name}': table}})"
                 )
-        events = events_of(query.node, whole)
-    return interpret(query.node, events)
+        events = events_of(query.node, whole, clock=micros(clock or datetime.now(UTC)))
+    found = interpret(query.node, events)
+    if found.ahead:
+        warnings.warn(
+            f"{found.ahead} tuples lie too far in the future and were set aside", SetAsideWarning, stacklevel=2
+        )
+    return found

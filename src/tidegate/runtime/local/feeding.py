@@ -21,8 +21,9 @@ from tidegate.query.nodes import Source
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.figures import SourceFigures
 from tidegate.runtime.local.latency import Schedule
-from tidegate.runtime.local.origins import Heartbeat, Reading, arrivals_of
+from tidegate.runtime.local.origins import Arrival, Heartbeat, Reading, arrivals_of
 from tidegate.runtime.local.origins.broken_promises import Reached, broken_promise, reached_by
+from tidegate.runtime.local.origins.from_future import FutureFilter
 
 SEGMENT_BYTES = 2 << 20
 
@@ -56,9 +57,13 @@ class Inlet:
         """Read the source to its end, or until `end` is called."""
         reached: Reached | None = None
         width = RowWidth()
+        future = FutureFilter(self.source, self.rejects)
         try:
             with closing(arrivals_of(self.source, reading)) as arrivals:
-                for arrival in self.core.each_outside(arrivals):
+                for arrived in self.core.each_outside(arrivals):
+                    arrival = self._timely(future, arrived)
+                    if arrival is None:
+                        continue
                     if isinstance(arrival.what, Heartbeat):
                         if not self._advance(arrival.what.time):
                             return
@@ -101,6 +106,14 @@ class Inlet:
         for way in full:
             way.wait_for_room()
         return True
+
+    def _timely(self, future: FutureFilter, arrived: Arrival) -> Arrival | None:
+        """What of an arrival does not lie too far in the future; the rest counts as read, and goes nowhere."""
+        kept = future.take(arrived)
+        if kept is not arrived and isinstance(arrived.what, pa.RecordBatch):
+            left = 0 if kept is None or isinstance(kept.what, Heartbeat) else kept.what.num_rows
+            self.rows += arrived.what.num_rows - left
+        return kept
 
     def _advance(self, time: int) -> bool:
         with self._lock:

@@ -90,6 +90,16 @@ class LocalJob:
         return self.running.malformed
 
     @property
+    def ahead(self) -> int:
+        """Tuples and heartbeats that lay too far in the future and were set aside."""
+        return self.running.ahead
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done in another way than one may expect, so far."""
+        return self.running.notes
+
+    @property
     def results(self) -> int:
         """Results handed out so far."""
         return self.running.handed_out[0]

@@ -137,6 +137,16 @@ class RunningQuery:
         return sum(inlet.rejects.count for inlet in self._inlets)
 
     @property
+    def ahead(self) -> int:
+        """Tuples and heartbeats that were set aside for lying too far in the future."""
+        return sum(inlet.rejects.ahead for inlet in self._inlets)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was said about them."""
+        return tuple(inlet.rejects.notice for inlet in self._inlets if inlet.rejects.notice is not None)
+
+    @property
     def handed_out(self) -> tuple[int, int]:
         """Results, and segments of results, so far."""
         return self._collector.results, self._collector.segments
@@ -270,6 +280,7 @@ class RunningQuery:
                 late_total=sum(state.late for state in states),
                 results_total=results,
                 malformed_total=self.malformed,
+                ahead_total=self.ahead,
                 ended=watermark == END,
                 latency_p50_seconds=recent.quantile(0.5),
                 latency_p99_seconds=recent.quantile(0.99),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import uuid
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import narwhals as nw
 import pyarrow as pa
@@ -38,6 +39,7 @@ from tidegate.query.schema import TIME, conform
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.control import to_cells, with_control
 from tidegate.runtime.spark.delta_rows import SCHEMA
+from tidegate.runtime.spark.from_future import without_future
 from tidegate.runtime.spark.outward import Outward
 from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor, step_fingerprint
 from tidegate.runtime.spark.stored_state import check_stored
@@ -89,11 +91,12 @@ class _Builder:
     control: str | None
     instances: int
     run: str
+    read: Counter[str] = field(default_factory=Counter)
 
     def build(self, node: Node) -> DataFrame:
         match node:
             case Source():
-                return _origin(node).select(*node.schema.names)
+                return without_future(node, _origin(node).select(*node.schema.names), self.read)
             case Union():
                 return _union([self.build(branch) for branch in node.inputs])
             case WindowAggregate() | OPlus() | Join():

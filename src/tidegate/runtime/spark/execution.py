@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import uuid
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
-from tidegate.errors import UnsupportedError
+from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.java import require_java
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, is_stateful, sources, walk
@@ -25,7 +27,8 @@ from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.control import unknown_files
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.failure import full_disks_named, translated
-from tidegate.runtime.spark.files_source import Pace, read_stream, stage, stage_new
+from tidegate.runtime.spark.files_source import Pace, newest_time, read_stream, stage, stage_new
+from tidegate.runtime.spark.from_future import notice
 from tidegate.runtime.spark.session import Session, ground_of, needs_java, open_session, session_of_frames
 from tidegate.runtime.spark.sinks import Sink
 from tidegate.runtime.spark.stages import step_fingerprint
@@ -65,6 +68,7 @@ class Outcome:
     batches: int
     finished: bool
     notes: tuple[str, ...]
+    ahead: int = 0
 
 
 def execute(job: Job) -> Outcome:
@@ -157,14 +161,24 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
         tell(*unknown_files(checkpoint.control, controls))
 
     tell(*(pace.why for pace in paces.values() if pace.why is not None))
-    query = _on_streams(job.query, checkpoint, session.spark, paces)
+    query = _on_streams(job, checkpoint, session.spark, paces)
     run = uuid.uuid4().hex
     df = _dataframe(query, checkpoint, job.instances, run).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
     stateful = any(map(is_stateful, walk(query)))
     tally = Tally(checkpoint.control)
+    told: set[str] = set()
+
+    def report(progress: Progress) -> None:
+        for source in sources(query):
+            if source.name in tally.ahead and source.name not in told:
+                told.add(source.name)
+                notes.append(notice(source, tally.ahead[source.name]))
+                warnings.warn(notes[-1], SetAsideWarning, stacklevel=2)
+        job.report(progress)
+
     with stop_signals() as stop_requested, ExitStack() as beside:
         running = job.sink.start(df, checkpoint.spark)
-        watch = Watch(running, tally, job.report, stop_requested)
+        watch = Watch(running, tally, report, stop_requested)
         try:
             beside.enter_context(job.beside(running, checkpoint.control))
             if job.bounded:
@@ -191,17 +205,21 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
     job.sink.close(tally.results)
     if job.bounded and not finished:
         raise KeyboardInterrupt("the same command goes on from here" if job.checkpoint is not None else "")
-    return Outcome(tally.rows, tally.results, tally.late, tally.batches, finished, tuple(notes))
+    ahead = sum(tally.ahead.values())
+    return Outcome(tally.rows, tally.results, tally.late, tally.batches, finished, tuple(notes), ahead)
 
 
-def _on_streams(query: Node, checkpoint: Checkpoint, spark: SparkSession, paces: dict[int, Pace]) -> Node:
+def _on_streams(job: Job, checkpoint: Checkpoint, spark: SparkSession, paces: dict[int, Pace]) -> Node:
     """The query over streaming DataFrames in place of files and tables."""
     streams: dict[int, Source] = {}
-    for number, source in enumerate(sources(query)):
+    for number, source in enumerate(sources(job.query)):
         if number in paces:
             df = read_stream(spark, source, checkpoint.inputs(number), paces[number])
-            streams[id(source)] = replace(source, origin=df)
-    return rewrite(query, lambda node: streams.get(id(node), node))
+            newest = newest_time(source) if job.bounded else None
+            # A replay that is known to lie in the past need not be looked at tuple by tuple.
+            past = newest is not None and newest <= time.time_ns() // 1000
+            streams[id(source)] = replace(source, origin=df, ahead_us=None if past else source.ahead_us)
+    return rewrite(job.query, lambda node: streams.get(id(node), node))
 
 
 def _dataframe(query: Node, checkpoint: Checkpoint, instances: int, run: str) -> DataFrame:

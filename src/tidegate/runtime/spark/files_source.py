@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
@@ -133,6 +134,32 @@ def read_stream(spark: SparkSession, source: Source, folder: Path, pace: Pace) -
         reader = reader.option("escape", '"').option("nullValue", "\0")
         return reader.csv(str(folder)).select(*source.schema.names)
     return reader.option("mode", "FAILFAST").json(str(folder))
+
+
+def newest_time(source: Source) -> int | None:
+    """The latest event time of all that a source holds, where that is known without reading it; in microseconds."""
+    kind = source.schema.field(source.time).type
+    match source.origin:
+        case pa.Table() as table:
+            found = pc.max(table.column(source.time))
+            return None if found.as_py() is None else int(found.cast(kind).value)
+        case Files(format="parquet") as files:
+            times = [_newest_in(path, source.time, kind) for path in files.paths]
+            return max((time for time in times if time is not None), default=None) if None not in times else None
+        case _:
+            return None
+
+
+def _newest_in(path: str, column: str, kind: pa.DataType) -> int | None:
+    """The latest time in a parquet file, by its statistics; None if they do not say."""
+    footer = pq.read_metadata(path)
+    place = next((place for place in range(footer.num_columns) if footer.schema.column(place).path == column), None)
+    if place is None:
+        return None
+    groups = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
+    if not all(group is not None and group.has_min_max for group in groups):
+        return None
+    return max((int(pa.scalar(group.max).cast(kind).value) for group in groups), default=None)
 
 
 def _csv_columns(source: Source, files: Files) -> pa.Schema:

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.progress import Progress
+from tidegate.runtime.spark.from_future import set_aside
 from tidegate.runtime.spark.outward import OBSERVED
 
 RESULTS = "tidegate_results"
@@ -39,6 +40,7 @@ class Tally:
     results: int = 0
     late: int = 0
     damaged: int = 0
+    ahead: dict[str, int] = field(default_factory=dict)
     ended: bool = False
     _batch: int | None = None
     _newest: datetime | None = None
@@ -68,6 +70,8 @@ class Tally:
                 self.late += _figure(figures, "late")
                 self.damaged += _figure(figures, "damaged")
                 self._take_state(step, figures)
+        for source, count in set_aside(observed).items():
+            self.ahead[source] = self.ahead.get(source, 0) + count
         self._take_times(update.eventTime)
         lag = (self._newest - self._watermark).total_seconds() if self._newest and self._watermark else None
         self.last = Progress(
@@ -82,6 +86,7 @@ class Tally:
             late_total=self.late,
             results_total=self.results,
             ended=self.ended,
+            ahead_total=sum(self.ahead.values()),
             instances=tuple(self._instances[place] for place in sorted(self._instances)),
         )
         return self.last

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.origins import Heartbeat
+from tidegate.query.ahead import show_moment
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.origins.arrivals import Arrival
 
@@ -52,13 +52,6 @@ def broken_promise(source: Source, arrival: Arrival, reached: Reached | None) ->
     after = "after a heartbeat at" if row == 0 and reached is not None and reached.by_heartbeat else "after"
     return DataError(
         f"stream '{source.name}' is declared sorted by '{source.time}', but {arrival.place.of(row)} has "
-        f"{_shown(int(times[row]))} {after} {_shown(int(earlier[row]))}; sort it, or declare how far out of order it may "
-        "be: tg.stream(..., disorder='10 seconds')"
+        f"{show_moment(int(times[row]))} {after} {show_moment(int(earlier[row]))}; sort it, or declare how far out of "
+        "order it may be: tg.stream(..., disorder='10 seconds')"
     )
-
-
-def _shown(time: int) -> str:
-    try:
-        return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time):%Y-%m-%d %H:%M:%S.%f}"
-    except OverflowError:
-        return f"{time} µs"

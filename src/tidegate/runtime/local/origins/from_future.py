@@ -1,0 +1,116 @@
+"""What lies too far in the future leaves its batch before any gate sees it."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import SetAsideWarning
+from tidegate.files import Rejects
+from tidegate.files.malformed import Malformed
+from tidegate.origins import Heartbeat
+from tidegate.query import ahead
+from tidegate.query.nodes import Source
+from tidegate.runtime.local.origins.arrivals import Arrival
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class FutureFilter:
+    """Sets aside what of one source lies beyond its bound, or stops the run, as the source wants; for one thread.
+
+    A batch within the bound costs its greatest time, which is kept as ``newest`` of that batch and those before.
+    """
+
+    source: Source
+    rejects: Rejects
+    clock: Callable[[], int] = _now
+    newest: int | None = field(default=None)
+
+    def take(self, arrival: Arrival) -> Arrival | None:
+        """What may go on of an arrival; None if nothing is left."""
+        what = arrival.what
+        clock = self.clock()
+        if isinstance(what, Heartbeat):
+            return arrival if self._allows(what, clock) else None
+        latest = pc.max(what.column(self.source.time)).value
+        if latest is None:  # a batch without rows, or without event times, which is told elsewhere
+            return arrival
+        limit = ahead.bound(self.source, clock, self.newest)
+        if self.source.ahead_of == "stream":
+            self._check_leaps(arrival, latest)
+        elif limit is not None and latest > limit:
+            return self._kept(arrival, limit, clock)
+        self.newest = latest if self.newest is None else max(self.newest, latest)
+        return arrival
+
+    def _kept(self, arrival: Arrival, limit: int, clock: int) -> Arrival | None:
+        """The tuples within the bound; the others are counted, and written where the stream says."""
+        assert isinstance(arrival.what, pa.RecordBatch)
+        batch, place = arrival.what, arrival.place
+        times = batch.column(self.source.time)
+        beyond = pc.fill_null(pc.greater(times.cast(pa.int64()), limit), False)
+        rows = pc.indices_nonzero(beyond).to_numpy()
+        first = times[int(rows[0])].value
+        where = "a row" if place is None else place.of(int(rows[0]))
+        self._tell(f"{where} has {ahead.show_moment(first)} in '{self.source.time}'", clock)
+        self.rejects.ahead += len(rows)
+        if self.rejects.path is not None:
+            for row, values in zip(rows.tolist(), batch.take(rows).to_pylist(), strict=True):
+                file, number = (None, None) if place is None else (place.file, place.number(row))
+                why = ahead.reason(self.source, times[row].value, clock)
+                self.rejects.write(Malformed(file, number, why, json.dumps(values, default=str)))
+        good = pc.indices_nonzero(pc.invert(beyond)).to_numpy()
+        if not len(good):
+            return None
+        left = replace(arrival, what=batch.take(good), place=None if place is None else place.only(good))
+        latest = pc.max(left.what.column(self.source.time)).value  # type: ignore[union-attr] # a batch, not a heartbeat
+        if latest is not None:
+            self.newest = latest if self.newest is None else max(self.newest, latest)
+        return left
+
+    def _check_leaps(self, arrival: Arrival, latest: int) -> None:
+        """Stop at the first tuple that lies too far after all that came before it."""
+        assert isinstance(arrival.what, pa.RecordBatch)
+        limit = ahead.bound(self.source, None, self.newest)
+        if limit is not None and latest <= limit:
+            return
+        column = arrival.what.column(self.source.time)
+        rows = pc.indices_nonzero(column.is_valid()).to_numpy()
+        times = column.cast(pa.int64()).drop_null().to_numpy()
+        first = times[0] if self.newest is None else self.newest
+        newest = np.maximum.accumulate(np.concatenate([[first], times[:-1]]))
+        leaps = np.flatnonzero(times - newest > (self.source.ahead_us or 0))
+        if len(leaps):
+            row = int(leaps[0])
+            where = "a row" if arrival.place is None else arrival.place.of(int(rows[row]))
+            what = f"{where} has {ahead.show_moment(int(times[row]))} in '{self.source.time}'"
+            raise ahead.leap(self.source, what, int(newest[row]))
+
+    def _allows(self, heartbeat: Heartbeat, clock: int) -> bool:
+        """Whether a heartbeat may move the watermark; one that leaps would make every tuple late."""
+        limit = ahead.bound(self.source, clock, self.newest)
+        if limit is not None and heartbeat.time > limit:
+            what = f"a heartbeat says {ahead.show_moment(heartbeat.time)}"
+            if self.source.ahead_of == "stream" and self.newest is not None:
+                raise ahead.leap(self.source, what, self.newest)
+            self._tell(what, clock)
+            self.rejects.ahead += 1
+            return False
+        self.newest = heartbeat.time if self.newest is None else max(self.newest, heartbeat.time)
+        return True
+
+    def _tell(self, what: str, clock: int) -> None:
+        if self.rejects.notice is None:
+            self.rejects.notice = ahead.notice(self.source, what, clock)
+            warnings.warn(self.rejects.notice, SetAsideWarning, stacklevel=2)
