@@ -50,7 +50,7 @@ def load(rates: list[int], step_seconds: float) -> Iterator[tuple[float, pa.Reco
 def run(ups: int, step_seconds: float, low: int, target_seconds: float) -> dict[str, Any]:
     rates = [low, *([10 * low, low] * ups)]
     source = tg.stream(Paced(load(rates, step_seconds)), time="ts", schema={"ts": TIME, "k": pa.int64()})
-    query = source.map_batches(waiting).key_by("k").window(WINDOW_US).aggregate(n=tg.count())
+    query = source.map_batches(waiting).key_by("k").window(f"{WINDOW_US}us").aggregate(n=tg.count())
     results: list[pa.Table] = []
     path = Path(tempfile.mkdtemp()) / "run.ledger"
     began = time.monotonic()

@@ -200,7 +200,7 @@ def tidegate_query(spark: Any, folder: Path, checkpoint: Path, control: Path, an
     rows = spark.readStream.schema("us long, k int").json(str(folder))
     timed = rows.select(F.timestamp_micros("us").alias("ts"), "k")
     stream = tg.stream(timed, time="ts", disorder="1 second").map_batches(slow_batch)
-    counts = stream.key_by("k").window(WINDOW_US).aggregate(n=tg.count()).to_spark(control=str(control))
+    counts = stream.key_by("k").window(f"{WINDOW_US}us").aggregate(n=tg.count()).to_spark(control=str(control))
     named = counts.select(F.unix_micros("window_start").alias("window_us"), "k", "n")
     writer = named.writeStream.outputMode("append").foreachBatch(answers.take).queryName("tidegate")
     return writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime="1 second").start()

@@ -110,7 +110,7 @@ def _under_load(sides: Sides, row: dict[str, Any], options: Options) -> dict[str
     parts = tuple(side.combine_chunks().to_batches()[0] for side in (sides.left, sides.right))
 
     def query(left: tg.Stream, right: tg.Stream) -> tg.Stream:
-        return left.join(right, within=2 * STEP_US * sides.window, where=near, bands=False)
+        return left.join(right, within=f"{2 * STEP_US * sides.window}us", where=near, bands=False)
 
     pool = Pool(parts, query, fill=2 * sides.window)
     guess = row["comparisons_per_second"] / sides.window
@@ -122,16 +122,19 @@ def _under_load(sides: Sides, row: dict[str, Any], options: Options) -> dict[str
 def _near_query(sides: Sides, bands: bool, rows: int = BATCH_ROWS) -> tg.Stream:
     left = tg.stream(list(batches(sides.left, rows)), time="ts", schema=LEFT, name="left")
     right = tg.stream(list(batches(sides.right, rows)), time="ts", schema=RIGHT, name="right")
-    return left.join(right, within=sides.within_us, where=near, bands=bands)
+    return left.join(right, within=f"{sides.within_us}us", where=near, bands=bands)
 
 
 def _keyed_query(sides: Sides, kind: str) -> tg.Stream:
     left = tg.stream(list(batches(sides.left, BATCH_ROWS)), time="ts", schema=KEYED, name="left")
     right = tg.stream(list(batches(sides.right, BATCH_ROWS)), time="ts", schema=KEYED, name="right")
     if kind == "on":
-        return left.join(right, on="key", within=sides.within_us, where=lambda l, r: l.value + r.value > 1.995)
+        return left.join(right, on="key", within=f"{sides.within_us}us", where=lambda l, r: l.value + r.value > 1.995)
     return left.join(
-        right, within=sides.within_us, where=lambda l, r: (l.key == r.key) & (l.value + r.value > 1.995), bands=False
+        right,
+        within=f"{sides.within_us}us",
+        where=lambda l, r: (l.key == r.key) & (l.value + r.value > 1.995),
+        bands=False,
     )
 
 
@@ -140,7 +143,7 @@ def _hedge_query(sides: Sides) -> tg.Stream:
     trades = tg.stream(list(batches(sides.left.select(TRADES.names), BATCH_ROWS)), time="ts", schema=TRADES)
     moves = trades.with_columns(nd=(nw.col("price") - nw.col("average")) / nw.col("average"))
     pairs = moves.select("ts", "id", "price", "nd").join(
-        moves.select("ts", "id", "price", "nd"), within=sides.within_us, where=hedges
+        moves.select("ts", "id", "price", "nd"), within=f"{sides.within_us}us", where=hedges
     )
     return pairs.select("ts", "id", "price", "id_right", "price_right")
 

@@ -186,13 +186,15 @@ def _native(left: DataFrame, right: DataFrame, sides: Sides, condition: str) -> 
 
 
 def _tidegate_near(left: DataFrame, right: DataFrame, sides: Sides) -> DataFrame:
-    made = tg.stream(left, time="ts").join(tg.stream(right, time="ts"), within=sides.within_us, where=near, bands=False)
+    made = tg.stream(left, time="ts").join(
+        tg.stream(right, time="ts"), within=f"{sides.within_us}us", where=near, bands=False
+    )
     results: DataFrame = made.select("ts", "ts_left", "x", "y", "ts_right", "a", "b").to_spark()
     return results
 
 
 def _tidegate_keyed(left: DataFrame, right: DataFrame, sides: Sides) -> DataFrame:
-    made = tg.stream(left, time="ts").join(tg.stream(right, time="ts"), on="key", within=sides.within_us)
+    made = tg.stream(left, time="ts").join(tg.stream(right, time="ts"), on="key", within=f"{sides.within_us}us")
     results: DataFrame = made.select("ts", "key", "ts_left", "value", "ts_right", "value_right").to_spark()
     return results
 

@@ -30,6 +30,6 @@ keys = tg.keys(every_key, columns={"copy": pa.int64()}, reads=["tweet"])
 one, other = (tg.stream(tweets(rows=5_000, seed=seed), time="ts", name=f"tweets {seed}") for seed in (1, 2))
 query = (
     tg.gather(one.key_by(keys), other.key_by(keys))
-    .window(1)
+    .window("1 microsecond")
     .apply(update=forward, windows="single", state={}, returns={"copy": pa.int64(), "tweet": pa.string()})
 )

@@ -60,7 +60,7 @@ def adapt(load: Load, seconds: float = CYCLE_SECONDS, threshold: float = 0.2) ->
         Faster(load, FASTER), seconds, lambda random, rows: {"k": pa.array(random.integers(0, KEYS, rows))}, sent
     )
     stream = tg.stream(tg.paced(source), time="ts", schema={"ts": TIME, "k": pa.int64()}, name="load")
-    query = stream.map_batches(waiting).key_by("k").window(WINDOW_US).aggregate(n=tg.count(), name="region")
+    query = stream.map_batches(waiting).key_by("k").window(f"{WINDOW_US}us").aggregate(n=tg.count(), name="region")
     rule = Rule(Saso(congestion_threshold=threshold), CHANNELS)
     run = watch(
         query,

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def scalejoin(window_seconds: float) -> Join:
     def near(l: Any, r: Any) -> Any:
         return (abs(l.x - r.a) <= 10) & (abs(l.y - r.b) <= 10)
 
-    within = round(window_seconds * 1e6)
+    within = timedelta(seconds=window_seconds)
     return Join(
         left, right, window_seconds, lambda l, r, bands: l.join(r, within=within, where=near, bands=bands, name="join")
     )
@@ -107,7 +108,7 @@ def hedge(window_seconds: float) -> Join:
     def opposite(l: Any, r: Any) -> Any:
         return (l.id != r.id) & (r.nd / l.nd >= -1.05) & (r.nd / l.nd <= -0.95) & (abs(l.nd) > 0.06)
 
-    within = round(window_seconds * 1e6)
+    within = timedelta(seconds=window_seconds)
     return Join(
         trades,
         trades,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from inspect import GEN_CLOSED, getgeneratorstate, isgenerator
+from typing import Any, TypeAlias
 
-from tidegate.errors import QueryError
+from tidegate.errors import DataError, QueryError
 from tidegate.query.ahead import micros
 from tidegate.query.durations import Duration, parse_duration
 
@@ -17,6 +18,73 @@ class Heartbeat:
     """A promise: no tuple before this time, in microseconds since the epoch, is still due."""
 
     time: int
+
+
+@dataclass(slots=True, eq=False)
+class OneShotIterator:
+    """A generator or another iterator, which gives its items once: read a second time it would give nothing."""
+
+    items: Iterator[Any]
+    _read: bool = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its items are gone."""
+        return self._read or (isgenerator(self.items) and getgeneratorstate(self.items) == GEN_CLOSED)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._read = True
+        return self.items
+
+
+@dataclass(frozen=True, slots=True)
+class IteratorFunction:
+    """A function that gives the items anew each time that they are read."""
+
+    function: Callable[[], Iterable[Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        items = self.function()
+        if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
+            raise DataError(
+                f"the function {getattr(self.function, '__name__', 'given')!r} returned {type(items).__name__}; it should "
+                "return an iterable of batches, tables or dicts"
+            )
+        return iter(items)
+
+
+Items: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
+
+
+def items_of(given: Items) -> Iterable[Any]:
+    """What gives the items of a stream: an iterable, or a function that returns one."""
+    if isinstance(given, Iterator):
+        return OneShotIterator(given)
+    if callable(given) and not isinstance(given, Iterable):
+        return IteratorFunction(given)
+    return given
+
+
+def check_unread(origins: Iterable[tuple[str, Any]]) -> None:
+    """Refuse iterators of named streams that were read before, or that two streams would share."""
+    owners: dict[int, str] = {}
+    for stream, origin in origins:
+        while isinstance(origin, Marked | Paced | _AtRate | _Every):
+            origin = origin.batches if isinstance(origin, Paced) else origin.items
+        if not isinstance(origin, OneShotIterator):
+            continue
+        kind = type(origin.items).__name__
+        if origin.is_read:
+            raise QueryError(
+                f"stream '{stream}' reads a {kind}, which gives its items once, and they have been read; to run the query "
+                "again, make the stream from a list, or from a function that returns a new iterator each time"
+            )
+        other = owners.setdefault(id(origin.items), stream)
+        if other != stream:
+            raise QueryError(
+                f"streams '{other}' and '{stream}' read the same {kind}, so each would get some of its items; make one "
+                "stream of it and use that twice"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +123,7 @@ def heartbeat(time: datetime | int) -> Heartbeat:
     return Heartbeat(time)
 
 
-def marked(items: Iterable[Any]) -> Marked:
+def marked(items: Items) -> Marked:
     """Batches, tables or dicts in any order, whose watermark is told by the heartbeats between them alone.
 
     A tuple below the last heartbeat is late. At the end of the items the input ends and every window is handed out.
@@ -63,14 +131,14 @@ def marked(items: Iterable[Any]) -> Marked:
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = [{"ts": 7, "k": "a"}, {"ts": 3, "k": "a"}, tg.heartbeat(10), {"ts": 12, "k": "a"}]
     >>> schema = {"ts": pa.timestamp("us"), "k": pa.string()}
-    >>> counts = tg.stream(tg.marked(rows), time="ts", schema=schema).key_by("k").window(10).aggregate(n=tg.count())
+    >>> counts = tg.stream(tg.marked(rows), time="ts", schema=schema).key_by("k").window("10us").aggregate(n=tg.count())
     >>> [row["n"] for table in tg.start(counts) for row in table.to_pylist()]
     [2, 1]
     """
-    return Marked(items)
+    return Marked(items_of(items))
 
 
-def paced(items: Iterable[Any], *, rate: float | None = None, every: Duration | None = None) -> Paced:
+def paced(items: Items, *, rate: float | None = None, every: Duration | None = None) -> Paced:
     """An open-loop load: each batch comes when it is due, whether or not the query has kept up.
 
     ``rate`` is in tuples per second; a batch is due when its first tuple is. Or one item is due ``every`` so often. With
@@ -82,13 +150,14 @@ def paced(items: Iterable[Any], *, rate: float | None = None, every: Duration | 
     """
     if rate is not None and every is not None:
         raise QueryError("paced: give rate=... or every=..., not both")
+    given = items_of(items)
     if rate is not None:
         if rate <= 0:
             raise QueryError(f"paced: rate is in tuples per second and above 0; got {rate}")
-        return Paced(_AtRate(items, rate))
+        return Paced(_AtRate(given, rate))
     if every is not None:
-        return Paced(_Every(items, parse_duration(every, "paced: every") / 1e6))
-    return Paced(items)
+        return Paced(_Every(given, parse_duration(every, "paced: every") / 1e6))
+    return Paced(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tidegate.errors import (
     choices,
 )
 from tidegate.files import Files, Malformed, Rejects, read_table
+from tidegate.origins import check_unread
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query import ahead
 from tidegate.query.names import unique_names
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
 # On Spark, where a cell for each core is the usual case and leaves none for a second instance.
 DEFAULT_INSTANCES = 1
 RUNTIMES = ("spark", "local", "reference")
+_ELSEWHERE = {
+    "checkpoint": "keeps none and begins anew",
+    "spark": "needs no session",
+    "files_per_batch": "reads one file after the other",
+    "bounded": "runs until its input ends",
+}
 LOOK_SECONDS = 0.2
 """How often an elastic query in this process is looked at."""
 
@@ -129,6 +136,14 @@ def run(
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     folder = local_folder(to, "to") if isinstance(to, str | Path) else None
     kind = format_of(folder, format) if folder is not None else None
+    for name, value in {
+        "checkpoint": checkpoint,
+        "spark": spark,
+        "files_per_batch": files_per_batch,
+        "bounded": bounded,
+    }.items():
+        if on != "spark" and value is not None:
+            raise QueryError(f"{name}={value!r} is for on='spark'; on='{on}' {_ELSEWHERE[name]}, so leave it out")
     if instances is not None and on == "reference":
         raise QueryError(f"instances={instances} is for on='local' and on='spark'; on {on!r} leave it out")
     if on == "reference":
@@ -189,6 +204,9 @@ def start(
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
     plan = compile_query(query.node, "local")
+    check_unread((source.name, source.origin) for source in sources(plan.query))
+    if format is not None and not isinstance(to, str | Path):
+        raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     output: Output
     match to:
         case None:

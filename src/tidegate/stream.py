@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.files import Files, files_of
+from tidegate.origins import items_of
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.durations import Duration
 from tidegate.query.names import DefaultName
@@ -61,9 +62,10 @@ def stream(
     """A stream of tuples.
 
     ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), an Arrow table, a schema
-    alone, or, given a ``schema``, an iterable of batches, tables or dicts (see also `paced` and `marked`). ``time`` names
-    the event-time column. ``disorder`` is how far out of order tuples may be, between partitions too; a tuple that comes
-    later still is late and counted. ``schema`` also declares the columns of files, whose first one gives it otherwise.
+    alone, or, given a ``schema``, an iterable of batches, tables or dicts, or a function that returns one each time that
+    the query is run (see also `paced` and `marked`). ``time`` names the event-time column. ``disorder`` is how far out of
+    order tuples may be, between partitions too; a tuple that comes later still is late and counted. ``schema`` also
+    declares the columns of files, whose first one gives it otherwise.
 
     A record of JSON lines or CSV that cannot be read stops the run with file and line; with ``dead_letters`` it is
     appended to that file, as a line of JSON with the stream, file, line, reason and raw text, and counted.
@@ -123,12 +125,12 @@ def _check_dead_letters(origin: Any, path: Path) -> None:
 
 def _iterable(origin: Any) -> Any:
     """What gives the tuples of a schema; anything that already has a schema of its own is refused."""
-    if isinstance(origin, pa.Table | pa.Schema | Mapping) or not hasattr(origin, "__iter__"):
+    if isinstance(origin, pa.Table | pa.Schema | Mapping) or not (hasattr(origin, "__iter__") or callable(origin)):
         raise QueryError(
-            "stream: schema=... goes with files, or with an iterable of batches, tables or dicts; other origins have their "
-            f"own. Got {type(origin).__name__}"
+            "stream: schema=... goes with files, an iterable of batches, tables or dicts, or a function that returns one; "
+            f"other origins have their own. Got {type(origin).__name__}"
         )
-    return origin
+    return items_of(origin)
 
 
 def _look(origin: Any) -> tuple[pa.Schema | Mapping[str, pa.DataType], Any, str]:

@@ -84,7 +84,7 @@ def test_a_local_master_is_refused_with_what_works_instead(spark: Any, tmp_path:
 
 def counts(kind: pa.DataType) -> tg.Stream:
     rows = pa.table({"ts": pa.array([0, 1, 20], kind), "k": [1, 2, 1]})
-    return tg.stream(rows, time="ts").key_by("k").window(10).aggregate(n=tg.count())
+    return tg.stream(rows, time="ts").key_by("k").window("10us").aggregate(n=tg.count())
 
 
 def test_an_elastic_run_is_refused_where_it_could_not_scale_before_a_query_is_started(
@@ -107,7 +107,7 @@ def test_an_elastic_run_gives_the_same_answer_with_and_without_a_time_zone(
 ) -> None:
     elastic = tg.Elastic(dry_run=True, period_seconds=0.5)
     # Two steps, the second with lists in its results, which travel packed.
-    query = counts(kind).key_by("k").window(20).aggregate(each=tg.collect("n"))
+    query = counts(kind).key_by("k").window("20us").aggregate(each=tg.collect("n"))
     result = tg.run(query, to=tmp_path / "out", spark=spark, elastic=elastic, progress=False)
     assert difference(result.read(), answer(query).rows) is None
 
@@ -136,7 +136,7 @@ def test_times_without_a_zone_are_refused_where_spark_would_read_them_in_another
     elsewhere.conf.set(PROVIDER, ROCKSDB)
     elsewhere.conf.set("spark.sql.session.timeZone", "Europe/Stockholm")
     rows = elsewhere.readStream.schema("ts timestamp_ntz, k int").json(str(tmp_path))
-    query = tg.stream(rows, time="ts").key_by("k").window(10).aggregate(n=tg.count())
+    query = tg.stream(rows, time="ts").key_by("k").window("10us").aggregate(n=tg.count())
     with pytest.raises(
         QueryError, match=r"have no zone, and this session would read them as times in Europe/Stockholm"
     ):

@@ -58,8 +58,8 @@ def test_spark_does_what_the_driver_does(
     instances: int,
 ) -> None:
     source = random.Random(f"{key} {size}")
-    stream = tg.stream(SCHEMA, time="ts", disorder=1_000, name="s").filter(nw.col("k").is_null() | (nw.col("k") != "b"))
-    windowed = stream.key_by(KEYS[key]).window(size, every=every, lateness=lateness)
+    stream = tg.stream(SCHEMA, time="ts", disorder="1ms", name="s").filter(nw.col("k").is_null() | (nw.col("k") != "b"))
+    windowed = stream.key_by(KEYS[key]).window(f"{size}us", every=f"{every}us", lateness=f"{lateness}us")
     query = windowed.aggregate(**{f"a{i}": AGGREGATES[name] for i, name in enumerate(aggregates)})
     base = 1_700_000_000_000_000
     batches = [{"s": some_tuples(source, base + 8_000 * number)} for number in range(5)]
@@ -76,10 +76,10 @@ def test_spark_does_what_the_driver_does(
 def test_spark_runs_user_functions_as_the_driver_does(spark: Any, tmp_path: Path) -> None:
     """Several keys and two inputs in one O+, late tuples, and an aggregate of its results behind it."""
     source = random.Random("applied")
-    other = tg.stream(OTHER, time="at", disorder=1_000, name="t").key_by(*O_PLUS_KEYS["each"][1])
-    stream = tg.stream(SCHEMA, time="ts", disorder=1_000, name="s").key_by(*O_PLUS_KEYS["each"][0])
+    other = tg.stream(OTHER, time="at", disorder="1ms", name="t").key_by(*O_PLUS_KEYS["each"][1])
+    stream = tg.stream(SCHEMA, time="ts", disorder="1ms", name="s").key_by(*O_PLUS_KEYS["each"][0])
     applied = apply_to([stream, other], "single", "sliding", "hash", "applied")
-    query = applied.key_by("what", "key").window(7_000, every=2_000).aggregate(n=tg.count(), last=tg.last("value"))
+    query = applied.key_by("what", "key").window("7ms", every="2ms").aggregate(n=tg.count(), last=tg.last("value"))
     base = 1_700_000_000_000_000
     batches = [
         {"s": some_tuples(source, base + 8_000 * number), "t": renamed(some_tuples(source, base + 8_000 * number))}

@@ -83,7 +83,7 @@ AGGREGATES: dict[str, Any] = {
     "distinct": tg.distinct("x"),
     "monoid": SPREAD,
 }
-LATENESS = {"none": 0, "some": 3_000}
+LATENESS = {"none": 0, "some": "3 ms"}
 
 
 def _doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -179,10 +179,10 @@ def cases(draw: st.DrawFn, features: Features) -> Case:
     base = draw(st.sampled_from([1_700_000_000_000_000, 1_700_000_000_000_000, -20_000, 3]))
     disorder = draw(st.sampled_from([0, 0, 999, 5_000, 100_000]))
 
-    streams = [tg.stream(SCHEMA, time="ts", disorder=disorder, name=f"s{i}") for i in range(sources)]
+    streams = [tg.stream(SCHEMA, time="ts", disorder=f"{disorder}us", name=f"s{i}") for i in range(sources)]
     merged = streams[0].union(streams[1]) if sources == 2 else streams[0]
     names = KEYS[features.key] if isinstance(KEYS[features.key], tuple) else (KEYS[features.key],)
-    size, every = WINDOWS[features.window]
+    size, every = (f"{length}us" for length in WINDOWS[features.window])
     windowed = PREFIXES[prefix](merged).key_by(*names).window(size, every=every, lateness=LATENESS[features.lateness])
     query = windowed.aggregate(**{f"a{i}": AGGREGATES[name] for i, name in enumerate(features.aggregates)})
     keys = query.node.key_schema.names

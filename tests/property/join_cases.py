@@ -37,10 +37,10 @@ KEYS: dict[str, Any] = {
 }
 NEAR: dict[str, dict[str, Any]] = {
     "at once": {"within": 0},
-    "near": {"within": 1_000},
-    "far": {"within": 6_000},
-    "tumbling": {"window": 4_000},
-    "two slices an advance": {"window": 5_000, "every": 2_000},
+    "near": {"within": "1 ms"},
+    "far": {"within": "6 ms"},
+    "tumbling": {"window": "4 ms"},
+    "two slices an advance": {"window": "5 ms", "every": "2 ms"},
 }
 SIDES = ("two streams", "one stream", "one stream, filtered", "two unions")
 AFTER = ("nothing", "aggregate", "aggregate before", "join again")
@@ -71,7 +71,7 @@ class SparkJoinCase:
 
 def query_of(sides: str, near: str, keys: str, predicate: str, after: str, disorder: int) -> tg.Stream:
     """A join with some features."""
-    one, two = (tg.stream(SCHEMA, time="ts", disorder=disorder, name=name) for name in ("one", "two"))
+    one, two = (tg.stream(SCHEMA, time="ts", disorder=f"{disorder}us", name=name) for name in ("one", "two"))
     left, right = {
         "two streams": (one, two),
         "one stream": (one, one),
@@ -80,14 +80,14 @@ def query_of(sides: str, near: str, keys: str, predicate: str, after: str, disor
     }[sides]
     right = right.with_columns(m=nw.col("n"), y=nw.col("x"))
     if after == "aggregate before":
-        left = left.key_by("k", "n").window(3_000).aggregate(x=tg.max("x"), name="before").select("ts", "k", "n", "x")
+        left = left.key_by("k", "n").window("3ms").aggregate(x=tg.max("x"), name="before").select("ts", "k", "n", "x")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowWarning)
         made = left.join(right, on=KEYS[keys], where=PREDICATES[predicate], name="joined", **NEAR[near])
     if after == "aggregate":
-        return made.key_by("k").window(7_000, every=3_500).aggregate(pairs=tg.count(), most=tg.max("x"))
+        return made.key_by("k").window("7ms", every="3500us").aggregate(pairs=tg.count(), most=tg.max("x"))
     if after == "join again":
-        return made.select("ts", "n", "k").join(one, on="n", within=500, where=lambda l, r: l.k != r.k)
+        return made.select("ts", "n", "k").join(one, on="n", within="500us", where=lambda l, r: l.k != r.k)
     return made
 
 

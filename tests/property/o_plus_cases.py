@@ -223,7 +223,7 @@ def apply_to(parts: list[Any], kind: str, shape: str, functions: str, name: str)
     given, columnar = APPLIED[kind][functions]
     size, every = WINDOWS[shape]
     keyed = tg.gather(*parts) if len(parts) > 1 else parts[0]
-    windowed = keyed.unbounded() if kind == "unbounded" else keyed.window(size, every=every)
+    windowed = keyed.unbounded() if kind == "unbounded" else keyed.window(f"{size}us", every=f"{every}us")
     settings = {**given, "name": name} | ({"windows": "single"} if kind == "single" else {})
     made: tg.Stream = windowed.apply_columns(**settings) if columnar else windowed.apply(**settings)
     return made
@@ -247,7 +247,7 @@ def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
     # Where streams take several ways each way has its own watermark, and the law has one: nothing may be late there.
     disorder = 100_000 if after == "beside" else draw(st.sampled_from([0, 0, 999, 5_000, 100_000]))
     first, second, third = (
-        tg.stream(schema, time=time, disorder=disorder, name=name)
+        tg.stream(schema, time=time, disorder=f"{disorder}us", name=name)
         for name, schema, time in (("s0", SCHEMA, "ts"), ("s1", OTHER, "at"), ("s2", SCHEMA, "ts"))
     )
     keys, keys2 = KEYS[key]
@@ -263,12 +263,12 @@ def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
     # Thirty windows a tuple, and thirty for each of their results, would only take long.
     shape = "sliding" if shape == "long" else shape
     if after == "aggregate":
-        query = query.key_by("what").window(7_000, every=2_000).aggregate(n=tg.count(), last=tg.last("value"))
+        query = query.key_by("what").window("7ms", every="2ms").aggregate(n=tg.count(), last=tg.last("value"))
     elif after == "again":
         query = apply_to([query.key_by("key")], draw(st.sampled_from(["multi", "single"])), shape, "stored", "again")
     elif after == "beside":
         # A source and a stateful step into one: rows of the one wait for those of the other.
-        counts = first.key_by("k").window(3_000).aggregate(value=tg.count()).select("ts", "value", key="k")
+        counts = first.key_by("k").window("3ms").aggregate(value=tg.count()).select("ts", "value", key="k")
         query = apply_to([query.key_by("value"), counts.key_by("value")], "multi", shape, "stored", "beside")
     base = draw(st.sampled_from([1_700_000_000_000_000, -20_000, 3]))
     batches: list[dict[str, list[pa.Table]]] = []

@@ -51,22 +51,22 @@ def sorted_tables(draw: st.DrawFn) -> list[pa.Table]:
 
 def shapes(left: tg.Stream, right: tg.Stream) -> dict[str, tg.Stream]:
     """Queries with more than one way through them."""
-    counts = left.key_by("k").window(3_000, every=1_000).aggregate(n=tg.sum("n"))
-    total = counts.key_by("k").window(9_000).aggregate(n=tg.sum("n"), biggest=tg.max("n"))
+    counts = left.key_by("k").window("3ms", every="1ms").aggregate(n=tg.sum("n"))
+    total = counts.key_by("k").window("9ms").aggregate(n=tg.sum("n"), biggest=tg.max("n"))
     twice = left.union(left.with_columns(n=-1))
     both = left.union(right)
     return {
         "stateless": left.filter(nw.col("n") > 2),
         "chain": total,
-        "diamond": twice.key_by("k").window(4_000).aggregate(n=tg.sum("n")),
+        "diamond": twice.key_by("k").window("4ms").aggregate(n=tg.sum("n")),
         "two aggregates of one stream": counts.select("ts", "k", "n").union(
-            left.key_by("k").window(2_000).aggregate(n=tg.count()).select("ts", "k", "n")
+            left.key_by("k").window("2ms").aggregate(n=tg.count()).select("ts", "k", "n")
         ),
         "union, then two stateful": both.key_by("k")
-        .window(3_000)
+        .window("3ms")
         .aggregate(n=tg.sum("n"))
         .key_by("k")
-        .window(6_000, every=3_000)
+        .window("6ms", every="3ms")
         .aggregate(n=tg.count()),
         "union without state": both.with_columns(n=nw.col("n") * 2),
     }

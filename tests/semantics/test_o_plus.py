@@ -60,7 +60,7 @@ def test_forward_hands_every_tuple_out_once_per_key(runtime: Runtime) -> None:
     )
     query = (
         tg.gather(events("one").key_by(keys), events("other").key_by(keys))
-        .window(1)
+        .window("1us")
         .apply(
             update=lambda window, arriving: tg.updated(rows={"copy": window.key, "x": arriving["x"]}),
             state={},

@@ -18,9 +18,9 @@ def dear(batch):
     time.sleep(batch.num_rows * 0.0002)
     return batch
 
-cheap = tg.stream({folder!r}, time="ts").key_by("k").window(1000).aggregate(n=tg.count(), name="first")
-query = cheap.map_batches(dear).key_by("k").window(2000).aggregate(m=tg.sum("n"), name="second")
-generated = tg.stream(iter([]), time="ts", schema=cheap.schema).key_by("k").window(10).aggregate(n=tg.count())
+cheap = tg.stream({folder!r}, time="ts").key_by("k").window("1ms").aggregate(n=tg.count(), name="first")
+query = cheap.map_batches(dear).key_by("k").window("2ms").aggregate(m=tg.sum("n"), name="second")
+generated = tg.stream(iter([]), time="ts", schema=cheap.schema).key_by("k").window("10us").aggregate(n=tg.count())
 """
 
 

@@ -102,7 +102,7 @@ def test_an_o_plus_travels_with_its_initial_state() -> None:
     query = (
         tg.stream(SCHEMA, time="ts", name="s")
         .key_by(tg.each("words"))
-        .window(5)
+        .window("5us")
         .apply(
             update=lambda window, arriving: None,
             state=state,

@@ -26,11 +26,11 @@ from tidegate.state.directory import Directory
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
 STEP = 20
 JOINS: dict[str, dict[str, Any]] = {
-    "all pairs": {"within": 300, "where": lambda l, r: (l.n - r.n) % 50 == 0},
-    "by band": {"within": 300, "where": lambda l, r: abs(l.n - r.n) <= 1},
-    "by key": {"within": 300, "on": "k"},
-    "windows by key": {"window": 300, "every": 100, "on": "k"},
-    "windows": {"window": 300, "every": 100, "where": lambda l, r: (l.n - r.n) % 50 == 0},
+    "all pairs": {"within": "300us", "where": lambda l, r: (l.n - r.n) % 50 == 0},
+    "by band": {"within": "300us", "where": lambda l, r: abs(l.n - r.n) <= 1},
+    "by key": {"within": "300us", "on": "k"},
+    "windows by key": {"window": "300us", "every": "100us", "on": "k"},
+    "windows": {"window": "300us", "every": "100us", "where": lambda l, r: (l.n - r.n) % 50 == 0},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import narwhals as nw
@@ -22,10 +23,10 @@ def streams() -> tuple[tg.Stream, tg.Stream]:
 
 def test_results_have_both_tuples_columns() -> None:
     left, right = streams()
-    assert left.join(right, on="k", within=5).schema.names == [
+    assert left.join(right, on="k", within="5us").schema.names == [
         "ts", "ts_left", "id", "k", "x", "at_right", "id_right", "tags",
     ]  # fmt: skip
-    shared = left.join(left, on=["k", ("id", "id")], window=5, every=2, suffixes=("_a", "_b"))
+    shared = left.join(left, on=["k", ("id", "id")], window="5us", every="2us", suffixes=("_a", "_b"))
     assert shared.schema.names == ["ts", "window_start", "window_end", "ts_a", "id", "k", "x", "ts_b", "x_b"]
     assert shared.time == "ts"
 
@@ -34,21 +35,21 @@ def test_results_have_both_tuples_columns() -> None:
     ("options", "message"),
     [
         ({}, "either within='30 seconds' or"),
-        ({"within": 5, "window": 5}, "either within='30 seconds' or"),
-        ({"within": -1}, "must not be negative"),
-        ({"within": 5, "every": 2}, "goes with window"),
-        ({"window": 5, "every": 7}, "tuples between windows would be lost"),
-        ({"within": 5, "on": "z"}, "left': unknown column 'z'; the stream has 'ts', 'id', 'k', 'x'"),
-        ({"within": 5, "on": []}, "names no column"),
-        ({"within": 5, "on": [("k", "id")]}, "cannot be compared as keys"),
-        ({"within": 5, "on": [("k", "tags")]}, "cannot be compared as keys"),
-        ({"within": 5, "on": [("k", "k", "k")]}, "a list of columns and of pairs"),
-        ({"within": 5, "where": "l.x < r.x"}, "where is a function of two tuples"),
-        ({"within": 5, "where": nw.col("id").sum() > 3}, "looks at other rows"),
-        ({"within": 5, "where": nw.col("id") + 1}, "true or false"),
-        ({"within": 5, "where": nw.col("nope") > 1}, "unknown column 'nope'"),
-        ({"within": 5, "suffixes": ("", "_right")}, "two columns called 'ts'"),
-        ({"within": 5, "suffixes": "_right"}, "suffixes are two texts"),
+        ({"within": "5us", "window": "5us"}, "either within='30 seconds' or"),
+        ({"within": timedelta(seconds=-1)}, "must not be negative"),
+        ({"within": "5us", "every": "2us"}, "goes with window"),
+        ({"window": "5us", "every": "7us"}, "tuples between windows would be lost"),
+        ({"within": "5us", "on": "z"}, "left': unknown column 'z'; the stream has 'ts', 'id', 'k', 'x'"),
+        ({"within": "5us", "on": []}, "names no column"),
+        ({"within": "5us", "on": [("k", "id")]}, "cannot be compared as keys"),
+        ({"within": "5us", "on": [("k", "tags")]}, "cannot be compared as keys"),
+        ({"within": "5us", "on": [("k", "k", "k")]}, "a list of columns and of pairs"),
+        ({"within": "5us", "where": "l.x < r.x"}, "where is a function of two tuples"),
+        ({"within": "5us", "where": nw.col("id").sum() > 3}, "looks at other rows"),
+        ({"within": "5us", "where": nw.col("id") + 1}, "true or false"),
+        ({"within": "5us", "where": nw.col("nope") > 1}, "unknown column 'nope'"),
+        ({"within": "5us", "suffixes": ("", "_right")}, "two columns called 'ts'"),
+        ({"within": "5us", "suffixes": "_right"}, "suffixes are two texts"),
     ],
 )
 def test_mistakes_are_found_when_a_join_is_built(options: dict[str, Any], message: str) -> None:
@@ -61,12 +62,12 @@ def test_times_of_different_types_and_refined_results_are_refused() -> None:
     left, _ = streams()
     zoned = tg.stream({"ts": pa.timestamp("us", tz="UTC")}, time="ts")
     with pytest.raises(QueryError, match="the event times have different types"):
-        left.join(zoned, within=5)
-    refined = left.key_by("k").window(5, lateness=5).aggregate(n=tg.count())
+        left.join(zoned, within="5us")
+    refined = left.key_by("k").window("5us", lateness="5us").aggregate(n=tg.count())
     with pytest.raises(QueryError, match="only the last stateful step"):
-        left.join(refined, within=5)
+        left.join(refined, within="5us")
     with pytest.raises(QueryError, match="join takes another stream"):
-        left.join(left.key_by("k"), within=5)  # type: ignore[arg-type]
+        left.join(left.key_by("k"), within="5us")  # type: ignore[arg-type]
 
 
 def test_explain_shows_a_join() -> None:
@@ -78,7 +79,7 @@ def test_explain_shows_a_join() -> None:
     shown = " ".join(query.explain(runtime="spark").split())
     assert "tuples that share keys (k, id) meet in one cell" in shown
     assert "pairs found by key; the predicate is compiled" in shown
-    grid = " ".join(left.join(right, within=5, name="pairs").explain(runtime="spark").split())
+    grid = " ".join(left.join(right, within="5us", name="pairs").explain(runtime="spark").split())
     assert "a left tuple goes to a row of it, a right one to a column, and each pair meets in one cell" in grid
 
 
@@ -87,7 +88,9 @@ def test_columns_that_nobody_wants_are_not_read() -> None:
     from tidegate.query.nodes import Join, sources, walk
 
     left, right = streams()
-    query = left.join(right, within=5, where=lambda l, r: l.x > r.id).key_by("k").window(9).aggregate(n=tg.count())
+    query = (
+        left.join(right, within="5us", where=lambda l, r: l.x > r.id).key_by("k").window("9us").aggregate(n=tg.count())
+    )
     plan = compile_query(query.node, "local")
     assert [source.schema.names for source in sources(plan.query)] == [["ts", "k", "x"], ["at", "id"]]
     join = next(node for node in walk(plan.query) if isinstance(node, Join))

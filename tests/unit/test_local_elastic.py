@@ -58,7 +58,7 @@ def test_the_command_line_takes_rules_and_a_ledger(tmp_path: Path, capsys: pytes
     pq.write_table(rows, tmp_path / "in.parquet")
     file, rules, path = tmp_path / "job.py", tmp_path / "rules.toml", tmp_path / "run.ledger"
     stream = f"tg.stream({str(tmp_path / 'in.parquet')!r}, time='ts')"
-    file.write_text(f"import tidegate as tg\nquery = {stream}.key_by('k').window(10).aggregate(n=tg.count())")
+    file.write_text(f"import tidegate as tg\nquery = {stream}.key_by('k').window('10us').aggregate(n=tg.count())")
     rules.write_text('[default]\ncontroller = "saso"\nmost = 3\n')
     common = ["run", str(file), "--on", "local", "--to", str(tmp_path / "out"), "--quiet"]
     assert main([*common, "--elastic", str(rules), "--ledger", str(path)]) == 0
@@ -133,7 +133,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_subquery_and_a_bad_ledger_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    query = tg.stream(pa.table({"ts": pa.array([0], TIME), "k": [1]}), time="ts").key_by("k").window(10)
+    query = tg.stream(pa.table({"ts": pa.array([0], TIME), "k": [1]}), time="ts").key_by("k").window("10us")
     counts = query.aggregate(n=tg.count())
     with pytest.raises(UserError, match="no subquery 'sped'; the query has"):
         tg.start(counts, elastic=Rules.by_name({"sped": default_rule()}))

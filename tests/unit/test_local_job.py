@@ -30,7 +30,7 @@ def calls(times: list[int], key: str = "a") -> pa.Table:
 
 
 def counts(stream: tg.Stream) -> tg.Stream:
-    return stream.key_by("k").window(10).aggregate(n=tg.count())
+    return stream.key_by("k").window("10us").aggregate(n=tg.count())
 
 
 def total(tables: Iterator[pa.Table] | list[pa.Table]) -> int:
@@ -92,7 +92,7 @@ def test_an_unsorted_source_is_an_error_that_names_the_row() -> None:
 
 
 def test_a_source_that_declares_disorder_may_be_unsorted() -> None:
-    job = tg.start(counts(tg.stream(calls([5, 19, 7, 60, 1]), time="ts", disorder=20)))
+    job = tg.start(counts(tg.stream(calls([5, 19, 7, 60, 1]), time="ts", disorder="20us")))
     assert total(job) == 5
     assert job.late == 0
 
@@ -206,7 +206,7 @@ def test_cancel_ends_the_run_at_once() -> None:
 
 
 def test_cancel_does_not_wait_for_results_to_be_taken() -> None:
-    query = tg.stream(calls(list(range(5_000))), time="ts").key_by("k").window(1).aggregate(n=tg.count())
+    query = tg.stream(calls(list(range(5_000))), time="ts").key_by("k").window("1us").aggregate(n=tg.count())
     job = tg.start(query, segment_rows=10)
     next(iter(job))
     job.cancel()

@@ -23,7 +23,7 @@ def calls(rows: int) -> pa.Table:
 
 
 def counts(rows: int = 30) -> tg.Stream:
-    return tg.stream(calls(rows), time="ts").key_by("k").window(10).aggregate(n=tg.count())
+    return tg.stream(calls(rows), time="ts").key_by("k").window("10us").aggregate(n=tg.count())
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])

@@ -33,7 +33,7 @@ def table(*times: int) -> pa.Table:
 
 
 def counts(origin: Any, **options: Any) -> tg.Stream:
-    return tg.stream(origin, time="ts", name="calls", **options).key_by("k").window(10).aggregate(n=tg.count())
+    return tg.stream(origin, time="ts", name="calls", **options).key_by("k").window("10us").aggregate(n=tg.count())
 
 
 def arrivals(origin: Any, rows: int = 100, linger_seconds: float = 0.5) -> list[Any]:
@@ -196,7 +196,7 @@ def test_a_silent_stream_lets_the_others_go_on_by_heartbeats() -> None:
         assert go.wait(30)
 
     streams = [tg.stream(origin(), time="ts", schema=SCHEMA, name=origin.__name__) for origin in (quiet, busy)]
-    query = streams[0].union(streams[1]).key_by("k").window(10).aggregate(n=tg.count())
+    query = streams[0].union(streams[1]).key_by("k").window("10us").aggregate(n=tg.count())
     job = tg.start(query, to=lambda _: seen.set())
     assert seen.wait(30), "a union waits for its silent side, in spite of the heartbeat"
     go.set()

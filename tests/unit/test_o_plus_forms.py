@@ -257,7 +257,7 @@ def test_contributions_share_tuples() -> None:
         seen.append(batch)
         return tg.updated()
 
-    query = KEYED.window(4, every=1).apply_columns(update=look, **COUNT)
+    query = KEYED.window("4us", every="1us").apply_columns(update=look, **COUNT)
     assert isinstance(form_of(query), ColumnForm)
     tg.start(query, to=lambda table: None, instances=1).wait(60)
     whole = [batch for batch in seen if len(batch)]

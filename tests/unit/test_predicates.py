@@ -65,7 +65,7 @@ def test_a_predicate_that_cannot_be_compiled_warns_and_works() -> None:
     rows = pa.table({"ts": pa.array([0, 1], pa.timestamp("us")), "k": ["ab", "b"]})
     words = tg.stream(rows, time="ts")
     with pytest.warns(SlowWarning, match=r"step 'join_1': .*interpreted.*'\.startswith' of l\.k"):
-        query = words.join(words, within=5, where=lambda l, r: l.k.startswith("a"))
+        query = words.join(words, within="5us", where=lambda l, r: l.k.startswith("a"))
     assert "interpreted pair by pair" in query.explain(runtime="local")
     assert sum(table.num_rows for table in tg.start(query)) == 2
 
@@ -164,17 +164,17 @@ def test_a_whole_number_divided_by_zero_stops_the_query_with_the_pair() -> None:
         list(TryPairs(tree, 0, TextCodes()).pairs(0, left, right, reach, decide=True))
     table = pa.table({"ts": pa.array([0, 1], pa.timestamp("us")), "n": [4, 0]})
     stream = tg.stream(table, time="ts")
-    query = stream.join(stream, within=5, where=lambda l, r: l.n // r.n > 1)
+    query = stream.join(stream, within="5us", where=lambda l, r: l.n // r.n > 1)
     with pytest.raises(DataError, match=r"divides a whole number by zero on the pair l = .*'n': 0"):
         list(tg.start(query))
-    lazy = stream.join(stream, within=5, where=lambda l, r: r.n != 0 and l.n // r.n >= 1)
+    lazy = stream.join(stream, within="5us", where=lambda l, r: r.n != 0 and l.n // r.n >= 1)
     assert sum(table.num_rows for table in tg.start(lazy)) == 1
 
 
 def test_whole_numbers_are_exact_however_large() -> None:
     table = pa.table({"ts": pa.array([0, 1], pa.timestamp("us")), "n": [2**62, -(2**62)]})
     stream = tg.stream(table, time="ts")
-    query = stream.join(stream, within=5, where=lambda l, r: l.n - r.n <= 0)
+    query = stream.join(stream, within="5us", where=lambda l, r: l.n - r.n <= 0)
     pairs = {(row["n"], row["n_right"]) for made in tg.start(query) for row in made.to_pylist()}
     assert pairs == {(2**62, 2**62), (-(2**62), 2**62), (-(2**62), -(2**62))}
 
@@ -182,11 +182,11 @@ def test_whole_numbers_are_exact_however_large() -> None:
 def test_an_expression_is_read_as_a_tree_where_it_can_be() -> None:
     table = pa.table({"ts": pa.array([0, 1], pa.timestamp("us")), "n": [1, 9], "k": ["a", "b"]})
     stream = tg.stream(table, time="ts")
-    compiled = stream.join(stream, within=5, where=(nw.col("n") - nw.col("n_right")).abs() <= 3)
+    compiled = stream.join(stream, within="5us", where=(nw.col("n") - nw.col("n_right")).abs() <= 3)
     assert "by sorting (l.n - r.n from -3 to 3); the predicate is compiled" in " ".join(
         compiled.explain(runtime="local").split()
     )
-    whole = stream.join(stream, within=5, where=nw.col("k").str.starts_with("a"))
+    whole = stream.join(stream, within="5us", where=nw.col("k").str.starts_with("a"))
     assert "applied to whole columns of pairs" in " ".join(whole.explain(runtime="local").split())
     for query in (compiled, whole):
         assert sum(made.num_rows for made in tg.start(query)) == 2

@@ -21,11 +21,11 @@ from tidegate.operators.joins.text_codes import TextCodes
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
 SEGMENT = 100
 JOINS: dict[str, dict[str, Any]] = {
-    "all pairs": {"within": 300, "where": lambda l, r: l.n > r.n + 10**9},
-    "by band": {"within": 300, "where": lambda l, r: abs(l.n - r.n) <= 3},
-    "by key": {"within": 300, "on": "k"},
-    "windows by key": {"window": 300, "every": 100, "on": "k"},
-    "windows": {"window": 300, "every": 100, "where": lambda l, r: l.n > r.n + 10**9},
+    "all pairs": {"within": "300us", "where": lambda l, r: l.n > r.n + 10**9},
+    "by band": {"within": "300us", "where": lambda l, r: abs(l.n - r.n) <= 3},
+    "by key": {"within": "300us", "on": "k"},
+    "windows by key": {"window": "300us", "every": "100us", "on": "k"},
+    "windows": {"window": "300us", "every": "100us", "where": lambda l, r: l.n > r.n + 10**9},
 }
 
 

@@ -17,7 +17,7 @@ TIME = pa.timestamp("us", tz="UTC")
 
 def shared(size: int, every: int, **options: int) -> SharedWindows:
     stream = tg.stream({"ts": TIME, "k": pa.int64()}, time="ts")
-    node = stream.key_by("k").window(size, every=every).aggregate(n=tg.count()).node
+    node = stream.key_by("k").window(f"{size}us", every=f"{every}us").aggregate(n=tg.count()).node
     assert isinstance(node, WindowAggregate)
     state = SharedWindows(Panes(node), **options)
     state.join(0, -1, -1_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,10 +59,10 @@ def test_slices_of_many_times_at_once(window: Window, moments: list[int]) -> Non
         ("1 hour 30 minutes", 5_400_000_000),
         ("500ms", 500_000),
         ("1 day", 86_400_000_000),
-        (7, 7),
+        (timedelta(microseconds=7), 7),
     ],
 )
-def test_durations(text: str | int, microseconds: int) -> None:
+def test_durations(text: str | timedelta, microseconds: int) -> None:
     assert parse_duration(text, "x") == microseconds
     assert parse_duration(format_duration(microseconds), "x") == microseconds
 

@@ -85,6 +85,7 @@ def show_result(result: RunResult) -> str:
     """What a run did, on one line."""
     where = f" written to {result.to}" if result.to is not None else ""
     malformed = f", {result.malformed:,} malformed" if result.malformed else ""
+    malformed += f", {result.ahead:,} ahead" if result.ahead else ""
     return (
         f"{result.rows:,} rows read, {result.late:,} late{malformed}; {result.results:,} results{where} "
         f"({result.seconds:.1f} s)"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from numbers import Number
+from typing import Literal
 
 from tidegate.errors import QueryError
 
@@ -20,21 +22,40 @@ SHORT = {"us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute",
 
 _TERM = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
 
-Duration = str | timedelta | int
+LONGEST_US = 10_000 * 366 * UNITS_US["day"]
+"""Ten thousand years: what is added to an event time still fits its 64 bits."""
+
+Duration = str | timedelta | Literal[0]
 
 
 def parse_duration(value: Duration, subject: str) -> int:
-    """Microseconds of ``value``: '90 seconds', '1 hour 30 minutes', '500ms', a timedelta, or microseconds.
+    """Microseconds of ``value``: '90 seconds', '1 hour 30 minutes', '500ms', or a timedelta.
+
+    A number without unit is refused, except for 0, which is the same in all of them.
 
     >>> parse_duration("1 hour 30 minutes", "window")
     5400000000
     """
+    microseconds = _microseconds(value, subject)
+    if abs(microseconds) > LONGEST_US:
+        shown = str(value) if len(str(value)) < 40 else f"{str(value)[:40]}…"
+        raise QueryError(f"{subject}: {shown} is longer than the 10,000 years that a duration may have")
+    return microseconds
+
+
+def _microseconds(value: Duration, subject: str) -> int:
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value == 0:
+        return 0
+    if isinstance(value, Number) and not isinstance(value, bool):
+        raise QueryError(
+            f"{subject}: {value} has no unit; write '{value} seconds', '{value} microseconds' or timedelta(seconds={value})"
+        )
     if not isinstance(value, str):
-        raise QueryError(f"{subject}: a duration is text, a timedelta or microseconds; got {value!r}")
+        raise QueryError(
+            f"{subject}: a duration is text such as '10 seconds', or a timedelta; got {value!r} ({type(value).__name__})"
+        )
     total, position = 0, 0
     text = value.strip().lower()
     while position < len(text):
@@ -45,7 +66,8 @@ def parse_duration(value: Duration, subject: str) -> int:
                 f"{subject}: cannot read the duration {value!r}; write a whole number and a unit "
                 f"({', '.join(UNITS_US)}), as in '90 seconds' or '1 hour 30 minutes'"
             )
-        total += int(term[1]) * UNITS_US[unit]
+        # Python refuses to read numbers of thousands of digits.
+        total += (int(term[1]) if len(term[1]) < 20 else LONGEST_US + 1) * UNITS_US[unit]
         position = term.end()
     if not text:
         raise QueryError(f"{subject}: the duration is empty; write for example '10 seconds'")

@@ -84,7 +84,7 @@ def _extent(
     if window is None:
         if every is not None:
             raise QueryError(f"step '{step}': every={every!r} goes with window=..., not with within=...")
-        distance = parse_duration(within or 0, f"step '{step}': within")
+        distance = parse_duration(within if within is not None else 0, f"step '{step}': within")
         if distance < 0:
             raise QueryError(f"step '{step}': within must not be negative; got {within!r}")
         return distance, None
