@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.errors import DataError
+from tidegate.errors import DataError, choices
 from tidegate.files.csv_lines import csv_parser, header_of, without_header
 from tidegate.files.json_lines import json_parser
 from tidegate.files.lines import Block, Numbers, Parser, blocks_of, parse_block
 from tidegate.files.listing import Files
 from tidegate.files.malformed import Rejects
-from tidegate.query.schema import conform
+from tidegate.query.schema import conform, normal_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def pieces_of(files: Files, schema: pa.Schema, rows: int, rejects: Rejects, time
         try:
             match files.format:
                 case "parquet":
-                    yield from _parquet(path, schema, rows)
+                    yield from _parquet(path, files, schema, rows)
                 case _:
                     yield from _text(path, files, schema, rows, rejects, time)
         except OSError as error:
@@ -83,10 +83,29 @@ def read_table(files: Files, schema: pa.Schema, rejects: Rejects | None = None, 
     return pa.Table.from_batches([piece.batch for piece in pieces], schema=schema)
 
 
-def _parquet(path: str, schema: pa.Schema, rows: int) -> Iterator[Piece]:
+def check_columns(path: str, found: pa.Schema, files: Files) -> None:
+    """Refuse a parquet file whose columns are not those of the others, whichever of them a query reads.
+
+    Only how a type is kept may differ: dictionaries, large strings, the unit of a timestamp, the name of its zone.
+    """
+    for field in files.schema:
+        if field.name not in found.names:
+            raise DataError(f"{path}: the column '{field.name}' is not there; it has {choices(found.names)}")
+        kind, wanted = normal_type(found.field(field.name).type), normal_type(field.type)
+        if kind != wanted:
+            where = f"in {files.paths[0]}" if path != files.paths[0] else "as declared"
+            raise DataError(
+                f"{path}: the column '{field.name}' is {kind}, and {wanted} {where}; values are not cast: what is lost "
+                "would not show. Write the file again, or make it a stream of its own with tg.stream(...), cast it with "
+                "with_columns and unite the two"
+            )
+
+
+def _parquet(path: str, files: Files, schema: pa.Schema, rows: int) -> Iterator[Piece]:
     row = 0
     try:
         with pq.ParquetFile(path) as file:
+            check_columns(path, file.schema_arrow, files)
             for batch in file.iter_batches(rows, columns=schema.names):
                 found = conform(pa.Table.from_batches([batch]), schema).combine_chunks().to_batches()
                 for part in found:

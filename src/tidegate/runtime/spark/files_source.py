@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.errors import DataError, QueryError, UnsupportedError, choices
-from tidegate.files import Files, files_of
+from tidegate.files import Files, check_columns, files_of
 from tidegate.files.csv_lines import first_header
 from tidegate.query.nodes import Source
 from tidegate.query.schema import conform
@@ -106,7 +106,10 @@ def stage_new(source: Source, folder: Path) -> None:
 
 
 def link(files: Files, folder: Path) -> None:
-    """Link files into a folder, each under a name made from its path; links to files that are gone go too."""
+    """Link files into a folder, each under a name made from its path; links to files that are gone go too.
+
+    A parquet file whose columns are not those of the others is refused: Spark would cast them, or give nulls.
+    """
     for old in folder.iterdir():
         if not old.exists():
             old.unlink()
@@ -115,7 +118,16 @@ def link(files: Files, folder: Path) -> None:
         target = Path(path).absolute()
         name = folder / (hashlib.sha256(os.fsencode(target)).hexdigest()[:24] + suffix)
         if not name.is_symlink():
+            if files.format == "parquet":
+                check_columns(path, _parquet_schema(path), files)
             name.symlink_to(target)
+
+
+def _parquet_schema(path: str) -> pa.Schema:
+    try:
+        return pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def read_stream(spark: SparkSession, source: Source, folder: Path, pace: Pace) -> DataFrame:
