@@ -30,7 +30,8 @@ from tidegate.query.aggregates import (
 from tidegate.query.gather import gather
 from tidegate.query.keys import each, keys
 from tidegate.query.tuple_form import updated
-from tidegate.run import RunResult, end_input, run, set_instances, start
+from tidegate.results import RunResult
+from tidegate.run import end_input, run, set_instances, start
 from tidegate.stream import Stream, stream
 
 __all__ = [

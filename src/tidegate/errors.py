@@ -5,6 +5,8 @@
     TidegateError
     ├── UserError            something the caller can mend
     │   ├── QueryError       found when the query is built
+    │   │   ├── UnknownStepError  a step that there is not, an AttributeError too
+    │   │   └── CallError         arguments that a step does not take, a TypeError too
     │   ├── UnsupportedError found when it is compiled: the chosen runtime cannot do it
     │   ├── DataError        found in the data while the query runs
     │   └── CheckpointError  the checkpoint cannot serve this query
@@ -29,6 +31,14 @@ class UserError(TidegateError):
 
 class QueryError(UserError):
     """A query that cannot mean anything, found when it is built."""
+
+
+class UnknownStepError(QueryError, AttributeError):
+    """A step that there is not; the message says which one to take."""
+
+
+class CallError(QueryError, TypeError):
+    """Arguments that a function does not take, or one that is missing; the message says what to write."""
 
 
 class UnsupportedError(UserError):

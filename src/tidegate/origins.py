@@ -135,7 +135,7 @@ def marked(items: Items) -> Marked:
     >>> [row["n"] for table in tg.start(counts) for row in table.to_pylist()]
     [2, 1]
     """
-    return Marked(items_of(items))
+    return Marked(items_of(_checked(items, "marked")))
 
 
 def paced(items: Items, *, rate: float | None = None, every: Duration | None = None) -> Paced:
@@ -150,14 +150,20 @@ def paced(items: Items, *, rate: float | None = None, every: Duration | None = N
     """
     if rate is not None and every is not None:
         raise QueryError("paced: give rate=... or every=..., not both")
-    given = items_of(items)
+    given = items_of(_checked(items, "paced"))
     if rate is not None:
-        if rate <= 0:
-            raise QueryError(f"paced: rate is in tuples per second and above 0; got {rate}")
+        if not isinstance(rate, int | float) or not rate > 0:
+            raise QueryError(f"paced: rate is in tuples per second and above 0; got {rate!r}")
         return Paced(_AtRate(given, rate))
     if every is not None:
         return Paced(_Every(given, parse_duration(every, "paced: every") / 1e6))
     return Paced(given)
+
+
+def _checked(items: Items, what: str) -> Items:
+    if not isinstance(items, Iterable) and not callable(items):
+        raise QueryError(f"{what}: takes an iterable of batches, tables or dicts, or a function of one; got {items!r}")
+    return items
 
 
 @dataclass(frozen=True, slots=True)

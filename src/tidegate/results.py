@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.errors import EnvironmentFault, QueryError, choices
+from tidegate.errors import CheckpointError, DataError, EnvironmentFault, InternalError, QueryError, UserError, choices
 from tidegate.files import Files, read_table
 
 SUFFIXES = {"parquet": ".parquet", "jsonl": ".json"}
@@ -52,6 +52,13 @@ def visible_entries(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.name[0] not in "_.")
 
 
+def require_empty(folder: Path) -> Path:
+    """A folder for results, refused if it holds some."""
+    if visible_entries(folder):
+        raise CheckpointError(f"{folder} is not empty: the results of two runs would be mixed. Choose another folder")
+    return folder
+
+
 def require_writable(folder: Path) -> Path:
     """Make a folder for results and see that a file can be made in it."""
     probe = folder / f".{uuid.uuid4().hex}"
@@ -62,6 +69,36 @@ def require_writable(folder: Path) -> Path:
     except OSError as error:
         raise EnvironmentFault(f"results cannot be written to {folder}: {error}; choose another folder") from error
     return folder
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did. It counts its own work: a resumed run does not count again what an earlier one did.
+
+    ``finished`` says that all input was read and every window handed out. ``late`` counts tuples that came too late for
+    all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``, ``ahead``
+    tuples that lay too far in the future and were set aside. ``notes`` says what was done in another way than one may
+    expect.
+    """
+
+    to: Path | None
+    format: str | None
+    schema: pa.Schema
+    rows: int
+    results: int
+    late: int
+    batches: int
+    finished: bool
+    seconds: float
+    notes: tuple[str, ...] = ()
+    malformed: int = 0
+    ahead: int = 0
+
+    def read(self) -> pa.Table:
+        """All results in the folder, those of earlier runs on the same checkpoint too."""
+        if self.to is None or self.format is None:
+            raise UserError("the results went to the screen or a function; to read them back, run with to='a folder'")
+        return read_results(self.to, self.format, self.schema)
 
 
 @dataclass(slots=True)
@@ -84,6 +121,9 @@ class PartWriter:
         except OSError as error:
             self.discard()
             raise self._fault(error) from error
+        except DataError:
+            self.discard()
+            raise
 
     def _write(self, table: pa.Table) -> None:
         if self._file is None:
@@ -96,7 +136,7 @@ class PartWriter:
         if self.format == "parquet":
             self._file.write_table(table)
         else:
-            for row in table.to_pylist():
+            for row in _python_rows(table):
                 self._file.write(json.dumps({name: _plain(value) for name, value in row.items()}) + "\n")
         self._rows += table.num_rows
         if self._rows >= self.rows_per_part:
@@ -181,6 +221,24 @@ def logged_names(to: Path) -> frozenset[str] | None:
             for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
                 names.add(json.loads(line)["path"].rsplit("/", 1)[-1])
     return frozenset(names)
+
+
+def _python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python values; a column of text that is none is named."""
+    try:
+        return list(table.to_pylist())
+    except UnicodeDecodeError:
+        pass
+    for name in table.column_names:
+        for row, value in enumerate(table.column(name)):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"results: the column '{name}' has a text that is not UTF-8 ({error.reason}, in row {row} of these "
+                    f"{table.num_rows}), which JSON cannot hold; write format='parquet', or cast the column to binary before"
+                ) from error
+    raise InternalError("results cannot be decoded, and no column is at fault")
 
 
 def _plain(value: Any) -> Any:

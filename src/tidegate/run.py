@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tidegate.errors import (
-    CheckpointError,
     EnvironmentFault,
     QueryError,
-    SetAsideWarning,
     UnsupportedError,
-    UserError,
     choices,
 )
-from tidegate.files import Files, Malformed, Rejects, read_table
+from tidegate.files import Files
 from tidegate.origins import check_unread
 from tidegate.progress import Progress, ProgressLine
-from tidegate.query import ahead
+from tidegate.query.advice import advised
 from tidegate.query.names import unique_names
-from tidegate.query.nodes import Source, is_stateful, sources, walk
-from tidegate.results import format_of, local_folder, read_results, require_writable, visible_entries, write_results
+from tidegate.query.nodes import is_stateful, sources, walk
+from tidegate.results import RunResult, format_of, local_folder, require_empty, require_writable
 from tidegate.stream import Stream
 
 if TYPE_CHECKING:
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.given import Elastic
-    from tidegate.reference import Answer
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.spark.types import SparkSession
 
@@ -53,36 +46,7 @@ LOOK_SECONDS = 0.2
 """How often an elastic query in this process is looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What a run did. It counts its own work: a resumed run does not count again what an earlier one did.
-
-    ``finished`` says that all input was read and every window handed out. ``late`` counts tuples that came too late for
-    all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``, ``ahead``
-    tuples that lay too far in the future and were set aside. ``notes`` says what was done in another way than one may
-    expect.
-    """
-
-    to: Path | None
-    format: str | None
-    schema: pa.Schema
-    rows: int
-    results: int
-    late: int
-    batches: int
-    finished: bool
-    seconds: float
-    notes: tuple[str, ...] = ()
-    malformed: int = 0
-    ahead: int = 0
-
-    def read(self) -> pa.Table:
-        """All results in the folder, those of earlier runs on the same checkpoint too."""
-        if self.to is None or self.format is None:
-            raise UserError("the results went to the screen or a function; to read them back, run with to='a folder'")
-        return read_results(self.to, self.format, self.schema)
-
-
+@advised(output="results go to=...", sink="results go to=...", runtime="say on='spark' or on='local'")
 def run(
     query: Stream,
     *,
@@ -120,11 +84,11 @@ def run(
     With ``elastic`` the query follows its load, in process by its instances, on Spark by its executors: True, a controller
     or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md).
     """
-    if not isinstance(query, Stream):
-        raise QueryError(
-            f"run takes a query made with tg.stream(...); got {type(query).__name__}. Did you forget .window(...) or "
-            ".aggregate(...) after .key_by(...)?"
-        )
+    _check_query(query, "run")
+    if not isinstance(progress, bool) and not callable(progress):
+        raise QueryError(f"progress is True, False, or a function of each Progress; got {progress!r}")
+    if not isinstance(show, int):
+        raise QueryError(f"show is how many rows are shown; got {show!r}")
     if on not in RUNTIMES:
         raise UnsupportedError(f"there is no runtime {on!r}; choose one of {choices(RUNTIMES)}")
     if files_per_batch is not None and files_per_batch < 1:
@@ -147,9 +111,11 @@ def run(
     if instances is not None and on == "reference":
         raise QueryError(f"instances={instances} is for on='local' and on='spark'; on {on!r} leave it out")
     if on == "reference":
+        from tidegate.run_reference import run_on_reference
+
         if elastic:
             raise QueryError("elastic=... is for on='local' and on='spark'; the reference runs alone")
-        return _on_reference(query, folder, kind, show)
+        return run_on_reference(query, folder, kind, show)
     if on == "local":
         return _on_local(query, folder, taker, kind, instances, progress, show, elastic)
     return _on_spark(
@@ -157,6 +123,7 @@ def run(
     )
 
 
+@advised(threads="say instances=...", parallelism="say instances=...", workers="say instances=...")
 def start(
     query: Stream,
     *,
@@ -201,6 +168,7 @@ def start(
     from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
 
+    _check_query(query, "start")
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
     plan = compile_query(query.node, "local")
@@ -212,11 +180,11 @@ def start(
         case None:
             output = ToIterator()
         case str() | Path():
-            folder = _empty(local_folder(to, "to"))
+            folder = require_empty(local_folder(to, "to"))
             output = ToFolder(require_writable(folder), format_of(folder, format), query.schema)
         case _:
             output = ToFunction(to)
-    first, most = instances if isinstance(instances, tuple) else (instances, max(instances, 32))
+    first, most = _numbers(instances)
     wanted = elastic_of(elastic)
     limit = most if isinstance(instances, tuple) else max(cores(), first)
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
@@ -389,71 +357,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _empty(folder: Path) -> Path:
-    """A folder for results, refused if it holds some."""
-    if visible_entries(folder):
-        raise CheckpointError(f"{folder} is not empty: the results of two runs would be mixed. Choose another folder")
-    return folder
+def _check_query(query: object, what: str) -> None:
+    if not isinstance(query, Stream):
+        raise QueryError(
+            f"{what} takes a query made with tg.stream(...); got {type(query).__name__}. Did you forget .window(...) or "
+            ".aggregate(...) after .key_by(...)?"
+        )
 
 
-def _on_reference(query: Stream, folder: Path | None, kind: str | None, show: int) -> RunResult:
-    from tidegate.compile.compiler import compile_query
-    from tidegate.reference import events_of, interpret
-    from tidegate.screen import in_order, show_count, show_rows
-
-    compile_query(query.node, "reference")
-    if folder is not None:
-        require_writable(_empty(folder))
-    began = time.monotonic()
-    tables: dict[str, pa.Table] = {}
-    rejects: list[Rejects] = []
-    named = sources(unique_names(query.node))
-    for source in named:
-        held = source.origin
-        rejects.append(Rejects(source.name, source.dead_letters))
-        table = read_table(held, source.schema, rejects[-1], source.time) if isinstance(held, Files) else held
-        if not isinstance(table, pa.Table):
-            raise UnsupportedError(
-                f"stream '{source.name}' reads neither files nor an Arrow table, so the reference cannot run it; make it "
-                "with tg.stream('files/*.parquet', time=...)"
-            )
-        tables[source.name] = table
-    clock = ahead.micros(datetime.now(UTC))
-    answer = interpret(query.node, events_of(query.node, tables, clock=clock))
-    notes = tuple(_set_aside(named, answer, clock, rejects))
-    if folder is not None and kind is not None:
-        write_results(answer.rows, folder, kind)
-    elif answer.rows.num_rows:
-        rows = in_order(answer.rows, query.time).slice(0, show)
-        print(f"{show_rows(rows)}\n{show_count(answer.rows.num_rows, rows.num_rows)}")
-    else:
-        print("(no rows)")
-    return RunResult(
-        to=folder,
-        format=kind,
-        schema=query.schema,
-        rows=sum(table.num_rows for table in tables.values()),
-        results=answer.rows.num_rows,
-        late=answer.late,
-        batches=0,
-        finished=True,
-        seconds=time.monotonic() - began,
-        notes=notes,
-        malformed=sum(found.count for found in rejects),
-        ahead=answer.ahead,
-    )
-
-
-def _set_aside(named: Sequence[Source], answer: Answer, clock: int, rejects: Sequence[Rejects]) -> Iterator[str]:
-    """Tell about tuples of the future that the reference set aside, and write them to the dead letters."""
-    for source, letters in zip(named, rejects, strict=True):
-        found = answer.ahead_tuples.get(source.name, ())
-        if not found:
-            continue
-        note = ahead.notice(source, f"a tuple has {ahead.show_moment(found[0][source.time])} in '{source.time}'", clock)
-        warnings.warn(note, SetAsideWarning, stacklevel=4)
-        if letters.path is not None:
-            for row in found:
-                why = ahead.reason(source, row[source.time], clock)
-                letters.write(Malformed(None, None, why, json.dumps(row, default=str)))
-        yield note
+def _numbers(instances: int | tuple[int, int]) -> tuple[int, int]:
+    """How many instances each subquery has to begin with, and at most."""
+    match instances:
+        case bool():
+            pass
+        case int():
+            return instances, max(instances, 32)
+        case (int() as first, int() as most):
+            return first, most
+    raise QueryError(f"instances is a number, or two: how many to begin with and at most; got {instances!r}")

@@ -19,7 +19,7 @@ def show_rows(table: pa.Table) -> str:
     ann   7
     bo   12
     """
-    cells = [[_text(value) for value in column.to_pylist()] for column in table.columns]
+    cells = [[_text(value) for value in _values(column)] for column in table.columns]
     columns = []
     for name, kind, column in zip(table.column_names, table.schema.types, cells, strict=True):
         width = max(map(len, [name, *column]))
@@ -42,6 +42,17 @@ def in_order(table: pa.Table, time: str) -> pa.Table:
         if field.name != time and not (pa.types.is_list(field.type) or pa.types.is_struct(field.type))
     ]
     return table.sort_by([(time, "ascending"), *((name, "ascending") for name in plain)])
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Values as Python has them; bytes in text that are no UTF-8 are escaped."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        if not pa.types.is_string(column.type):
+            return ["(not UTF-8)"] * len(column)
+        raw = column.cast(pa.binary()).to_pylist()
+        return [None if value is None else value.decode("utf-8", "backslashreplace") for value in raw]
 
 
 def _text(value: Any) -> str:

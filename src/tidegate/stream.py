@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.files import Files, files_of
 from tidegate.origins import items_of
+from tidegate.query.advice import advised
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.durations import Duration
 from tidegate.query.names import DefaultName
@@ -48,6 +49,15 @@ class Stream(Builder):
         return explain(self.node, **options)
 
 
+@advised(
+    timestamp="event time is named with time=...",
+    event_time="event time is named with time=...",
+    ts="event time is named with time=...",
+    watermark="how far out of order tuples may be is said with disorder=...",
+    lateness="how far out of order tuples may be is said with disorder=..., and lateness=... belongs to window(...)",
+    format="the format of files is told by their suffix",
+    missing="event time is a column of timestamps, named as in tg.stream(..., time='ts')",
+)
 def stream(
     origin: Any,
     *,
@@ -78,6 +88,8 @@ def stream(
     >>> tg.stream({"ts": pa.timestamp("us"), "x": pa.int64()}, time="ts").schema.names
     ['ts', 'x']
     """
+    if dead_letters is not None and not isinstance(dead_letters, str | Path):
+        raise QueryError(f"stream: dead_letters is the path of a file; got {dead_letters!r}")
     letters = Path(dead_letters).expanduser().absolute() if dead_letters is not None else None
     if isinstance(origin, str | Path):
         declared = as_schema(schema) if schema is not None else None

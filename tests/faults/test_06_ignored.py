@@ -149,5 +149,5 @@ def test_nothing_at_all_needs_no_unit(place: str) -> None:
 @pytest.mark.parametrize("value", ["600000 weeks", "9" * 30 + " days", "9" * 5000 + "s", timedelta.max])
 @pytest.mark.parametrize("place", BARE)
 def test_a_duration_longer_than_time_itself_is_refused(place: str, value: Any) -> None:
-    with pytest.raises(QueryError, match="longer than the 10,000 years"):
+    with pytest.raises(QueryError, match="longer than the 999 years"):
         BARE[place](value)

@@ -85,5 +85,5 @@ def test_a_table_is_staged_once(tmp_path: Path) -> None:
     assert written.stat().st_mtime_ns == before
 
     finer = pa.table({"ts": pa.array([1], pa.timestamp("ns"))})
-    with pytest.raises(DataError, match="the table of stream 's' does not fit its types"):
+    with pytest.raises(DataError, match="stream 's': the column 'ts' holds times in nanoseconds"):
         stage(source("s", finer.schema, time="ts", origin=finer), tmp_path / "finer", None)

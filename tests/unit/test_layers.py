@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "screen",
     },
 }
-WIRING = {"", "autoscale", "cli", "demo", "run", "stream", "testing"}
+WIRING = {"", "autoscale", "cli", "demo", "run", "run_reference", "stream", "testing"}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

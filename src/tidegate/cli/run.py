@@ -9,8 +9,8 @@ from typing import Any
 from tidegate.cli.load import load_query
 from tidegate.elastic.given import Elastic
 from tidegate.errors import UserError
-from tidegate.results import SUFFIXES
-from tidegate.run import RUNTIMES, RunResult, run
+from tidegate.results import SUFFIXES, RunResult
+from tidegate.run import RUNTIMES, run
 
 DESCRIPTION = """\
 Run the query in a Python file: the variable after the colon, else the one called 'query', else the only one there is.

@@ -8,6 +8,7 @@ from tidegate.compile.plan import Plan, Region, Slices, Subquery
 from tidegate.compile.show_query import show_query
 from tidegate.compile.show_table import show_table
 from tidegate.errors import UnsupportedError
+from tidegate.query.advice import advised
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node
 from tidegate.query.windows import MANY_WINDOWS
@@ -15,6 +16,7 @@ from tidegate.query.windows import MANY_WINDOWS
 _INDENT = "  "
 
 
+@advised(on="name it with runtime=...")
 def explain(
     query: Node,
     runtime: str = "spark",

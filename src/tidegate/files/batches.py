@@ -14,7 +14,7 @@ from tidegate.files.json_lines import json_parser
 from tidegate.files.lines import Block, Numbers, Parser, blocks_of, parse_block
 from tidegate.files.listing import Files
 from tidegate.files.malformed import Rejects
-from tidegate.query.schema import conform, normal_type
+from tidegate.query.schema import fitting, normal_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _parquet(path: str, files: Files, schema: pa.Schema, rows: int) -> Iterator[
         with pq.ParquetFile(path) as file:
             check_columns(path, file.schema_arrow, files)
             for batch in file.iter_batches(rows, columns=schema.names):
-                found = conform(pa.Table.from_batches([batch]), schema).combine_chunks().to_batches()
+                found = fitting(pa.Table.from_batches([batch]), schema, path).combine_chunks().to_batches()
                 for part in found:
                     yield Piece(part, Place(path, "row", row))
                     row += part.num_rows

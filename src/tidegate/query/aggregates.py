@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError
-from tidegate.query.schema import as_schema, column_type, is_integer, is_number, is_scalar, whole
+from tidegate.query.schema import arrow_type, as_schema, column_type, is_integer, is_number, is_scalar, whole
 from tidegate.query.users_code import users_code
 
 
@@ -254,7 +254,15 @@ def monoid(
     ...                         "high": pc.max_element_wise(a["high"], b["high"])},
     ...     finish=lambda low, high: pc.subtract(high, low), returns=pa.int64(), name="spread")
     """
-    return Monoid(tuple(columns), as_schema(state), lift, merge, finish, returns, name)
+    return Monoid(
+        tuple(columns),
+        as_schema(state, "monoid: state"),
+        lift,
+        merge,
+        finish,
+        arrow_type(returns, "monoid: returns"),
+        name,
+    )
 
 
 def _numeric(schema: pa.Schema, column: str, step: str, function: str) -> pa.DataType:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError
+from tidegate.query.advice import Advises, advised
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.names import step_name
 from tidegate.query.nodes import OPlus, refuse_refined
@@ -25,7 +26,7 @@ Declared: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
 WindowType = Literal["multi", "single"]
 
 
-class Applies(Generic[B]):
+class Applies(Advises, Generic[B]):
     """Streams with keys and windows, on which your own functions can be applied."""
 
     __slots__ = ()
@@ -38,6 +39,7 @@ class Applies(Generic[B]):
         @property
         def window(self) -> Window | None: ...
 
+    @advised(init="say initial={...}", schema="say returns={...}")
     def apply(
         self,
         *,
@@ -83,7 +85,9 @@ class Applies(Generic[B]):
                 raise QueryError(
                     f"step '{step}': the default update stores whole tuples; leave out state, or give update"
                 )
-            states = tuple(normal_schema(as_schema(one), step) for one in self._each(step, "state", state))
+            states = tuple(
+                normal_schema(as_schema(one, f"step '{step}': state"), step) for one in self._each(step, "state", state)
+            )
             if windows == "single" and slide is None and any(one.names for one in states):
                 raise QueryError(
                     f"step '{step}': the default slide purges stored tuples and does not know your state; give slide, or "
@@ -101,6 +105,7 @@ class Applies(Generic[B]):
         )
         return self._made(step, form, windows)
 
+    @advised(init="say initial={...}", schema="say returns={...}")
     def apply_columns(
         self,
         *,
@@ -138,7 +143,7 @@ class Applies(Generic[B]):
         """
         step = self._step(name)
         self._check(step, output, slide, windows)
-        schema = normal_schema(as_schema(state), step)
+        schema = normal_schema(as_schema(state, f"step '{step}': state"), step)
         if windows == "single" and slide is None and schema.names:
             raise QueryError(f"step '{step}': windows that slide need slide=..., which gives their next state")
         if windows == "single" and not ordered:
@@ -183,7 +188,7 @@ class Applies(Generic[B]):
         return tuple(given)
 
     def _returns(self, step: str, returns: Declared) -> pa.Schema:
-        declared = as_schema(returns)
+        declared = as_schema(returns, f"step '{step}': returns")
         normal_schema(self._schema(declared), step)
         return normal_schema(declared, step)
 

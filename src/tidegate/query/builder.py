@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.query import expressions
+from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.apply import Applies, Unbounded
 from tidegate.query.durations import Duration, parse_duration
@@ -34,6 +35,9 @@ from tidegate.query.windows import Window
 
 _AGGREGATES = ("count", "sum", "mean", "min", "max", "first", "last", "collect", "top_k", "distinct", "monoid")
 
+_ON = "columns of different names are on=[('a', 'b')]"
+_EVERY = "how far a window advances is said with every=..., as in .window('1 hour', every='1 minute')"
+
 AHEAD = "1 hour"
 """How far after the clock a tuple may lie, unless its stream says otherwise."""
 
@@ -41,7 +45,7 @@ B = TypeVar("B", bound="Builder")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Builder:
+class Builder(Advises):
     """A stream of tuples in the making: a query, and the calls that make a longer one of it."""
 
     node: Node
@@ -75,6 +79,7 @@ class Builder:
             raise QueryError(f"step '{step}': a stream needs its event time; select '{self.time}' too, as it is")
         return self._then(Select(step, self.node, made, schema, self.time))
 
+    @advised()
     def filter(self, predicate: nw.Expr, *, name: str | None = None) -> Self:
         """Keep the tuples for which a predicate is true; null is not true."""
         step = self._step("filter", name)
@@ -88,6 +93,7 @@ class Builder:
             raise QueryError(f"step '{step}': a filter is true or false, and {predicate!r} is {kinds[0]}")
         return self._then(Filter(step, self.node, predicate, self.schema, self.time))
 
+    @advised(returns="say schema={...}")
     def map_batches(
         self,
         function: Callable[[pa.RecordBatch], Any],
@@ -101,7 +107,7 @@ class Builder:
         defined. ``schema`` is what it returns, if that differs from what it gets.
         """
         step = self._step("map_batches", name)
-        made = normal_schema(as_schema(schema), step) if schema is not None else self.schema
+        made = normal_schema(as_schema(schema, f"step '{step}': schema"), step) if schema is not None else self.schema
         if column_type(made, self.time, step) != self.schema.field(self.time).type:
             raise QueryError(f"step '{step}': the event time '{self.time}' must keep its type")
         node = MapBatches(step, self.node, function, made, self.time)
@@ -117,6 +123,10 @@ class Builder:
         """Bring streams of the same columns together."""
         step = self._step("union", name)
         for other in others:
+            if not isinstance(other, Builder):
+                raise QueryError(
+                    f"step '{step}': union takes other streams, as in a.union(b, c); got {type(other).__name__}"
+                )
             if other.time != self.time or other.schema != self.schema:
                 raise QueryError(
                     f"step '{step}': a union needs the same columns, types and event time on all sides; "
@@ -124,6 +134,18 @@ class Builder:
                 )
         return self._then(Union(step, (self.node, *(other.node for other in others)), self.schema, self.time))
 
+    @advised(
+        how="there are only inner joins: pairs of tuples that both exist",
+        left_on=_ON,
+        right_on=_ON,
+        by="keys are named with on=...",
+        tolerance="how far apart in time is said with within=...",
+        condition="a predicate is where=lambda l, r: ...",
+        predicate="a predicate is where=lambda l, r: ...",
+        suffix="say suffixes=('_left', '_right')",
+        lsuffix="say suffixes=('_left', '_right')",
+        rsuffix="say suffixes=('_left', '_right')",
+    )
     def join(
         self,
         right: Builder,
@@ -191,13 +213,14 @@ class Builder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keyed(Generic[B]):
+class Keyed(Advises, Generic[B]):
     """A stream whose tuples have keys: what is left to choose is the window."""
 
     stream: B
     keys: Keys
     key_schema: pa.Schema
 
+    @advised(slide=_EVERY, step=_EVERY, hop=_EVERY, period=_EVERY, length="the size comes first", positional=_EVERY)
     def window(
         self, size: Duration, *, every: Duration | None = None, lateness: Duration = 0, name: str | None = None
     ) -> Windowed[B]:
@@ -224,6 +247,7 @@ class Windowed(Applies[B]):
     def parts(self) -> tuple[Keyed[B], ...]:
         return (self.keyed,)
 
+    @advised(positional="name each aggregate, as in n=tg.count()")
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> B:
         """Compute aggregates per key and window.
 
@@ -273,7 +297,7 @@ def source(
     ahead_of: Literal["clock", "stream"] = "clock",
 ) -> Source:
     """A checked source node."""
-    columns = normal_schema(as_schema(schema), name)
+    columns = normal_schema(as_schema(schema, f"stream '{name}': schema"), name)
     kind = column_type(columns, time, name)
     if not pa.types.is_timestamp(kind):
         moments = [field.name for field in columns if pa.types.is_timestamp(field.type)]

@@ -8,6 +8,7 @@ from numbers import Number
 from typing import Literal
 
 from tidegate.errors import QueryError
+from tidegate.query.event_time import LONGEST_US
 
 UNITS_US = {
     "microsecond": 1,
@@ -21,9 +22,6 @@ UNITS_US = {
 SHORT = {"us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 _TERM = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
-
-LONGEST_US = 10_000 * 366 * UNITS_US["day"]
-"""Ten thousand years: what is added to an event time still fits its 64 bits."""
 
 Duration = str | timedelta | Literal[0]
 
@@ -39,7 +37,7 @@ def parse_duration(value: Duration, subject: str) -> int:
     microseconds = _microseconds(value, subject)
     if abs(microseconds) > LONGEST_US:
         shown = str(value) if len(str(value)) < 40 else f"{str(value)[:40]}…"
-        raise QueryError(f"{subject}: {shown} is longer than the 10,000 years that a duration may have")
+        raise QueryError(f"{subject}: {shown} is longer than the 999 years that a duration may have")
     return microseconds
 
 

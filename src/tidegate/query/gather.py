@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tidegate.errors import QueryError
+from tidegate.query.advice import Advises, advised
 from tidegate.query.apply import GatheredWindows, Unbounded
 from tidegate.query.builder import Builder, Keyed, show_columns, window_of
 from tidegate.query.durations import Duration
@@ -14,11 +15,12 @@ B = TypeVar("B", bound=Builder)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Generic[B]):
+class Gathered(Advises, Generic[B]):
     """Several streams, each with its own columns, that share keys; see `gather`."""
 
     parts: tuple[Keyed[B], ...]
 
+    @advised(positional="how far a window advances is said with every=...")
     def window(self, size: Duration, *, every: Duration | None = None, name: str | None = None) -> GatheredWindows[B]:
         """Cut event time into windows, as `Keyed.window` does."""
         return GatheredWindows(self.parts, window_of(self.parts[0].stream._step("window", name), size, every, 0))

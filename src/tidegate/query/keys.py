@@ -154,7 +154,9 @@ def keys(
     list of keys per row, of plain values for one key column or of structs for several; dictionary-encoded values stay
     encoded, which makes many keys cheap. It must look at one row at a time.
     """
-    return KeyFunction(function, as_schema(columns), tuple(reads) if reads is not None else None, distinct)
+    return KeyFunction(
+        function, as_schema(columns, "keys: columns"), tuple(reads) if reads is not None else None, distinct
+    )
 
 
 def _key_type(kind: pa.DataType, name: str, step: str) -> pa.DataType:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import QueryError, choices
+from tidegate.errors import DataError, InternalError, QueryError, choices
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -94,9 +96,47 @@ def column_type(schema: pa.Schema, column: str, step: str) -> pa.DataType:
     return schema.field(column).type
 
 
-def as_schema(columns: pa.Schema | Mapping[str, pa.DataType]) -> pa.Schema:
+_ARROW = {
+    str: "pa.string()",
+    int: "pa.int64()",
+    float: "pa.float64()",
+    bool: "pa.bool_()",
+    bytes: "pa.binary()",
+    datetime: "pa.timestamp('us')",
+    date: "pa.date32()",
+    list: "pa.list_(pa.string()), or of another type,",
+}
+
+
+def as_schema(columns: pa.Schema | Mapping[str, pa.DataType], what: str = "schema") -> pa.Schema:
     """A schema from a schema or from names and types."""
-    return columns if isinstance(columns, pa.Schema) else pa.schema(list(columns.items()))
+    if isinstance(columns, pa.Schema):
+        return columns
+    if not isinstance(columns, Mapping):
+        raise QueryError(
+            f"{what}: columns are declared as names and types, as in {{'ts': pa.timestamp('us'), 'k': pa.string()}}, or as "
+            f"an Arrow schema; got {type(columns).__name__}"
+        )
+    return pa.schema([(name, arrow_type(kind, f"{what}: column {name!r}")) for name, kind in columns.items()])
+
+
+def arrow_type(kind: Any, what: str) -> pa.DataType:
+    """A type of Arrow, or the name of one; others are answered with the one to write."""
+    if isinstance(kind, str):
+        try:
+            return pa.type_for_alias(kind)
+        except ValueError as error:
+            raise QueryError(f"{what} is {kind!r}, and there is no such type; write for example pa.string()") from error
+    if isinstance(kind, pa.DataType):
+        return kind
+    if isinstance(kind, type):
+        raise QueryError(
+            f"{what} is {kind.__name__}, a type of Python; write {_ARROW.get(kind, 'a type of Arrow')} instead"
+        )
+    raise QueryError(
+        f"{what} is {type(kind).__name__}, and no type; write for example pa.string(). Data, not types, are given as a "
+        "table: pa.table({...})"
+    )
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -105,6 +145,33 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return column
     # Arrow would copy a single chunk too.
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def fitting(table: pa.Table, schema: pa.Schema, subject: str) -> pa.Table:
+    """The columns of ``schema`` from a user's table; one that is missing or does not fit is named."""
+    for field in schema:
+        if field.name not in table.column_names:
+            raise DataError(
+                f"{subject}: the column '{field.name}' is not there; there are {choices(table.column_names)}"
+            )
+    try:
+        return conform(table, schema)
+    except pa.ArrowException:
+        pass
+    for field in schema:
+        column = table.column(field.name)
+        try:
+            column.cast(field.type)
+        except pa.ArrowException as error:
+            if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+                raise DataError(
+                    f"{subject}: the column '{field.name}' holds times in nanoseconds, and times here are whole "
+                    f"microseconds; round them first: pc.floor_temporal(table['{field.name}'], unit='microsecond')"
+                ) from error
+            raise DataError(
+                f"{subject}: the column '{field.name}' is {column.type} and does not fit {field.type}: {error}"
+            ) from error
+    raise InternalError(f"{subject}: no column is at fault")
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

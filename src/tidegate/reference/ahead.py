@@ -23,8 +23,7 @@ class AheadLaw:
     def timely(self, table: pa.Table, clock: int | None) -> pa.Table:
         """The tuples that may enter, of those that are read at a time of the clock, one after the other."""
         kept = []
-        moments = table.column(self.source.time).cast(self.source.schema.field(self.source.time).type)
-        for offset, time in enumerate(moments.cast(pa.int64()).to_pylist()):
+        for offset, time in enumerate(table.column(self.source.time).cast(pa.int64()).to_pylist()):
             limit = ahead.bound(self.source, clock, self.newest)
             if time is None:  # what reads it says so
                 kept.append(offset)

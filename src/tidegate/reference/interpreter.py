@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.errors import DataError, InternalError
+from tidegate.errors import DataError, InternalError, QueryError, choices
 from tidegate.query.event_time import check_times
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import (
@@ -27,7 +27,7 @@ from tidegate.query.nodes import (
     is_stateful,
     walk,
 )
-from tidegate.query.schema import conform
+from tidegate.query.schema import fitting
 from tidegate.reference.aggregates import Tuple
 from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.joins import JoinLaw
@@ -121,7 +121,9 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     for event in events:
         match event:
             case Rows(name, table, clock):
-                arrived = conform(table, sources[name].node.schema)
+                if name not in sources:
+                    raise QueryError(f"there is no stream {name!r}; there is {choices(sources)}")
+                arrived = fitting(table, sources[name].node.schema, f"stream '{name}'")
                 sources[name].receive(ahead[name].timely(arrived, clock), 0)
             case Advance(reached):
                 if reached < watermark:

@@ -20,7 +20,13 @@ NEVER = -math.inf
 
 def python_row(row: pa.Table, node: Node) -> Tuple:
     """The values of a table of one row that a node made; its event time is a number."""
-    made = row.to_pylist()[0]
+    try:
+        made = row.to_pylist()[0]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"step '{node.name}': a tuple has a text that is not UTF-8 ({error.reason}), which the reference cannot read; "
+            "make the column binary"
+        ) from error
     moment = row.column(node.time).combine_chunks()
     if moment[0].as_py() is None:
         raise DataError(

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node, sources
+from tidegate.query.schema import fitting
 from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.interpreter import Advance, Event, Rows
 
@@ -24,6 +25,9 @@ def events_of(
     latest = dict.fromkeys((source.name for source in sources(query)), -math.inf)
     watermark = -math.inf
     ahead = {source.name: AheadLaw(source) for source in sources(query)}
+    tables = {
+        source.name: fitting(tables[source.name], source.schema, f"stream '{source.name}'") for source in sources(query)
+    }
     longest = max((table.num_rows for table in tables.values()), default=0)
     for offset in range(0, longest, batch_rows):
         for source in sources(query):

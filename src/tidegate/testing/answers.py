@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from tidegate.errors import QueryError, SetAsideWarning
+from tidegate.errors import QueryError, SetAsideWarning, choices
 from tidegate.files import Files, Rejects, read_table
 from tidegate.query.ahead import micros
 from tidegate.query.names import unique_names
@@ -29,10 +29,18 @@ def answer(
     ``clock`` is when tables are read, now if it is not given: tuples further ahead of it than their stream allows are set
     aside.
     """
+    if not isinstance(query, Stream):
+        raise QueryError(f"answer takes a query made with tg.stream(...); got {type(query).__name__}")
     if events is None:
         given = tables or {}
         whole = {}
-        for source in sources(unique_names(query.node)):
+        named = sources(unique_names(query.node))
+        for name in given:
+            if name not in [source.name for source in named]:
+                raise QueryError(
+                    f"answer: there is no stream {name!r}; there is {choices(each.name for each in named)}"
+                )
+        for source in named:
             held = given.get(source.name, source.origin)
             if isinstance(held, Files):
                 rejects = Rejects(source.name, source.dead_letters)

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from tidegate.errors import InternalError, QueryError
 from tidegate.query.order import canonical
+from tidegate.reference import Answer
+
+Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
 
 
-def same_bag(left: pa.Table, right: pa.Table) -> bool:
-    """Whether two tables hold the same rows."""
+def same_bag(left: Rows, right: Rows) -> bool:
+    """Whether two tables hold the same rows; one of them may be given as a list of dicts."""
     return difference(left, right) is None
 
 
-def difference(left: pa.Table, right: pa.Table) -> str | None:
-    """None if two tables hold the same rows, else a text that shows how they differ."""
+def difference(left: Rows, right: Rows) -> str | None:
+    """None if two tables hold the same rows, else a text that shows how they differ.
+
+    One of them may be given as a list of dicts, with a value for each column.
+
+    >>> difference(pa.table({"k": ["a"], "n": [1]}), [{"k": "a", "n": 2}]).splitlines()[1:]
+    ["only left:  ('a', 1)", "only right: ('a', 2)"]
+    """
+    for given in (left, right):
+        _check(given)
+    if not isinstance(left, pa.Table):
+        if not isinstance(right, pa.Table):
+            raise QueryError("difference: at least one side is a table, which tells the types of the other's values")
+        told = difference(right, left)
+        swap = {"only left: ": "only right:", "only right:": "only left: "}
+        return None if told is None else re.sub("only left: |only right:", lambda found: swap[found[0]], told)
+    if not isinstance(right, pa.Table):
+        names = list(dict.fromkeys(name for row in right for name in row))
+        if right and sorted(names) != sorted(left.column_names):
+            return f"columns differ: {left.column_names} and {names}"
+        try:
+            right = pa.Table.from_pylist(list(right), schema=left.schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise QueryError(f"difference: {_misfit(right, left.schema)}") from error
     if left.schema.names != right.schema.names:
         return f"columns differ: {left.schema.names} and {right.schema.names}"
     ours, theirs = _rows(left), _rows(right)
@@ -40,6 +68,25 @@ def last_revisions(table: pa.Table, keys: list[str]) -> pa.Table:
         if place not in last or row["revision"] >= last[place]["revision"]:
             last[place] = row
     return pa.Table.from_pylist(list(last.values()), schema=table.schema).drop_columns(["revision"])
+
+
+def _check(given: Any) -> None:
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if isinstance(given, pa.Table) or (listed and all(isinstance(row, Mapping) for row in given)):
+        return
+    meant = "; did you mean answer(...).rows?" if isinstance(given, Answer) else ""
+    raise QueryError(f"difference compares tables or lists of dicts; got {type(given).__name__}{meant}")
+
+
+def _misfit(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> str:
+    """The first value that is not of its column's type."""
+    for field in schema:
+        for row in rows:
+            try:
+                pa.array([row.get(field.name)], field.type)
+            except (pa.ArrowException, TypeError, ValueError):
+                return f"'{field.name}' is {field.type}, and {row.get(field.name)!r} is not"
+    raise InternalError("rows do not fit, and none of their values is at fault")
 
 
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:

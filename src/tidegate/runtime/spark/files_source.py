@@ -25,7 +25,7 @@ from tidegate.errors import DataError, QueryError, UnsupportedError, choices
 from tidegate.files import Files, check_columns, files_of
 from tidegate.files.csv_lines import first_header
 from tidegate.query.nodes import Source
-from tidegate.query.schema import conform
+from tidegate.query.schema import fitting
 from tidegate.runtime.spark.types import spark_schema
 
 # Batches are made about this many, unless they would exceed the size.
@@ -83,7 +83,7 @@ def stage(source: Source, folder: Path, files_per_batch: int | None) -> Pace:
             part = folder / "table.parquet"
             if not part.exists():
                 draft = folder / f".{uuid.uuid4().hex}"
-                pq.write_table(_fitting(table, source), draft)
+                pq.write_table(fitting(table, source.schema, f"stream '{source.name}'"), draft)
                 draft.rename(part)
             return Pace(None)
         case origin if origin is not None:
@@ -179,13 +179,6 @@ def _csv_columns(source: Source, files: Files) -> pa.Schema:
     header = next(iter(_headers(files).values()), tuple(source.schema.names))
     kinds = {field.name: field.type for field in source.schema}
     return pa.schema([(name, kinds.get(name, pa.string())) for name in header])
-
-
-def _fitting(table: pa.Table, source: Source) -> pa.Table:
-    try:
-        return conform(table, source.schema)
-    except pa.ArrowException as error:
-        raise DataError(f"the table of stream '{source.name}' does not fit its types: {error}") from error
 
 
 def _headers(files: Files) -> dict[str, tuple[str, ...]]:

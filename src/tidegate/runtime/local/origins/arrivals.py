@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tidegate.errors import UnsupportedError
+from tidegate.errors import DataError, UnsupportedError
 from tidegate.files import Files, Place, Rejects, pieces_of
 from tidegate.origins import Heartbeat, Marked, Paced
 from tidegate.query.nodes import Source
-from tidegate.query.schema import conform
+from tidegate.query.schema import fitting
 from tidegate.runtime.local.origins.basket import Basket
 from tidegate.runtime.local.origins.items import Items
 
@@ -58,7 +58,7 @@ def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, No
             pieces = pieces_of(source.origin, source.schema, reading.rows, reading.rejects, source.time)
             yield from (Arrival(piece.batch, piece.place) for piece in pieces)
         case Paced():
-            yield from _paced(items, source.origin, reading.clock)
+            yield from _paced(source.name, items, source.origin, reading.clock)
         case Marked():
             # Nothing is ready before the next heartbeat, so what is held back until then is not late for it.
             yield from (Arrival(*each) for each in items.gathered(items.guarded(source.origin), tables_at_once=True))
@@ -81,14 +81,20 @@ def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, No
 
 def _table(source: Source, table: pa.Table, rows: int) -> Iterator[Arrival]:
     place = Place(None, "row", 0)
-    for batch in conform(table, source.schema).to_batches(rows):
+    for batch in fitting(table, source.schema, f"stream '{source.name}'").to_batches(rows):
         yield Arrival(batch, place)
         place = place.after(batch.num_rows)
 
 
-def _paced(items: Items, paced: Paced, clock: Callable[[], float]) -> Iterator[Arrival]:
+def _paced(stream: str, items: Items, paced: Paced, clock: Callable[[], float]) -> Iterator[Arrival]:
     began = clock()
-    for due, item in items.guarded(paced):
+    for pair in items.guarded(paced):
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], int | float):
+            raise DataError(
+                f"stream '{stream}': without rate=... or every=... paced takes pairs of seconds and a batch; got "
+                f"{type(pair).__name__}. Did you mean tg.paced(items, rate=1000)?"
+            )
+        due, item = pair
         wait = began + due - clock()
         if wait > 0:
             time.sleep(wait)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.errors import DataError
 from tidegate.files import Place
 from tidegate.origins import Heartbeat
-from tidegate.query.schema import conform
+from tidegate.query.schema import fitting
 
 # A batch of so many rows is worth a segment of its own; copying it to join others would cost more than it saves.
 LARGE = 4_096
@@ -108,14 +108,7 @@ class Items:
                 )
         if table.schema.equals(self._schema):
             return table
-        try:
-            return conform(table, self._schema)
-        except KeyError as error:
-            raise DataError(
-                f"stream '{self._stream}': a batch has the columns {table.column_names}, and {error} is missing"
-            ) from error
-        except pa.ArrowException as error:
-            raise DataError(f"stream '{self._stream}': a batch does not fit the stream's types: {error}") from error
+        return fitting(table, self._schema, f"stream '{self._stream}'")
 
     def _rows(self, rows: list[Mapping[str, Any]], before: int = 0) -> pa.Table:
         """Dicts as columns; one that does not fit is named, ``before`` being the rows held back before them."""

@@ -1,0 +1,117 @@
+"""Steps and arguments that people know from elsewhere: what to write here instead."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from tidegate.errors import CallError, UnknownStepError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_KEY_BY = "tuples are grouped with .key_by('column')"
+_MAP = "functions over Arrow batches go with .map_batches(function)"
+_COLUMNS = "columns are added with .with_columns(name=expression)"
+_SELECT = "columns are left out or renamed with .select(...)"
+_RUN = "a query is a value; run it with tg.run(query, ...) or tg.start(query)"
+_ENDLESS = "a stream is without end, and what looks at all of it has no meaning: it has no order and no first rows"
+_SESSION = "there are no session windows yet; your own functions can make them: .key_by(...).unbounded().apply(...)"
+_AGGREGATE = "aggregates need keys and windows: .key_by('column').window('1 minute').aggregate(n=tg.count())"
+_AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
+_STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
+_FOLDS = ("count", "sum", "mean", "avg", "min", "max", "first", "last", "distinct", "reduce", "fold")
+_APPLY = "gathered streams have different columns; your own functions see them all: .window(...).apply(...)"
+_STATELESS_STEPS = ("filter", "where", "select", "with_columns", "map", "map_batches", "union", "join")
+
+_OF_STREAMS = {
+    "window": "windows need keys: .key_by('column').window('1 minute', every='10 seconds')",
+    **dict.fromkeys(("session", "session_window"), _SESSION),
+    **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", "unbounded", *_FOLDS), _AGGREGATE),
+    **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy", "partition_by"), _KEY_BY),
+    "where": "tuples are kept with .filter(nw.col('x') > 3)",
+    **dict.fromkeys(("map", "flat_map", "flatMap", "map_partitions", "mapInArrow", "transform", "pipe"), _MAP),
+    **dict.fromkeys(("withColumn", "with_column", "withColumns", "assign", "mutate"), _COLUMNS),
+    **dict.fromkeys(("drop", "rename", "withColumnRenamed"), _SELECT),
+    **dict.fromkeys(("sort", "order_by", "orderBy", "limit", "head", "tail", "take", "dropDuplicates"), _ENDLESS),
+    **dict.fromkeys(
+        ("run", "start", "collect", "show", "execute", "to_pandas", "toPandas", "write", "writeStream"), _RUN
+    ),
+}
+_OF_KEYED = {
+    **dict.fromkeys(("session", "session_window"), _SESSION),
+    **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", *_FOLDS), _AGGREGATE),
+    **dict.fromkeys(_STATELESS_STEPS, _STATELESS),
+}
+_OF_WINDOWED = {
+    **dict.fromkeys(("agg", *_FOLDS), _AFTER_WINDOW),
+    **dict.fromkeys(_STATELESS_STEPS, _STATELESS),
+}
+_ADVICE: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "Stream": _OF_STREAMS,
+        "Builder": _OF_STREAMS,
+        "Keyed": _OF_KEYED,
+        "Windowed": _OF_WINDOWED,
+        "Gathered": dict.fromkeys(("aggregate", "agg", "apply", *_FOLDS), _APPLY),
+        "GatheredWindows": dict.fromkeys(("aggregate", "agg", *_FOLDS), _APPLY),
+    }
+)
+
+
+class Advises:
+    """Answers the name of a step that is not there with the one that is."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            if name.startswith("_"):
+                raise AttributeError(f"'{kind}' object has no attribute '{name}'")
+            steps = [step for step in dir(type(self)) if not step.startswith("_")]
+            known = _ADVICE.get(kind, {}).get(name)
+            close = get_close_matches(name, steps, 1)
+            instead = known or (f"did you mean '{close[0]}'?" if close else f"there are {', '.join(steps)}")
+            raise UnknownStepError(f"{kind}: there is no step '{name}'; {instead}")
+
+
+def advised(**instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function answer arguments that it does not take with those that it does.
+
+    ``instead`` has what to say by the name of an argument, and as ``positional`` for one too many without name, and as
+    ``missing`` for one that is left out.
+    """
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            signature = inspect.signature(function)
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                told = _told(function.__name__, list(signature.parameters), kwargs, str(error), instead)
+                raise CallError(told) from None
+            return function(*args, **kwargs)
+
+        return call
+
+    return wrap
+
+
+def _told(name: str, takes: list[str], given: Mapping[str, Any], error: str, instead: Mapping[str, str]) -> str:
+    """What is wrong with a call, and what to write."""
+    listed = ", ".join(each for each in takes if each != "self")
+    for unknown in (each for each in given if each not in takes):
+        if unknown in instead:
+            return f"{name}: there is no '{unknown}' (got {unknown}={given[unknown]!r}); {instead[unknown]}"
+        close = get_close_matches(unknown, takes, 1)
+        meant = f"did you mean '{close[0]}'? " if close else ""
+        return f"{name}: there is no '{unknown}'; {meant}It takes {listed}"
+    advice = instead.get("positional" if "too many positional" in error else "missing", f"it takes {listed}")
+    return f"{name}: {error}; {advice}"
