@@ -2,7 +2,8 @@
 
 ``python -m tests.faults.killed_run QUERY FILES OUT BATCHES``: once BATCHES more batches are committed, all processes of the
 run are killed as soon as the state of a batch is in its place and the batch is not committed. Without BATCHES it runs to
-its end.
+its end. With ``java`` in the place of BATCHES the Java process alone is killed after the second batch, and the query is run
+again by the same Python process.
 """
 
 from __future__ import annotations
@@ -80,8 +81,27 @@ def die_between_commits(checkpoint: Path, batches: int) -> None:
         time.sleep(0.0005)
 
 
+def outlive_java(query: tg.Stream, out: str) -> None:
+    """Run a query whose Java process is killed, and once more."""
+    from pyspark import SparkContext
+
+    def kill(progress: tg.Progress) -> None:
+        gateway: Any = SparkContext._gateway
+        if progress.batch == 1:
+            gateway.proc.send_signal(signal.SIGKILL)
+
+    try:
+        tg.run(query, to=out, spark="local[2]", files_per_batch=1, progress=kill)
+    except tg.EnvironmentFault as fault:
+        print(fault, flush=True)
+    tg.run(query, to=out, spark="local[2]", files_per_batch=1, progress=False)
+
+
 if __name__ == "__main__":
     name, files, out, *batches = sys.argv[1:]
+    if batches == ["java"]:
+        outlive_java(QUERIES[name](files), out)
+        sys.exit()
     if batches:
         place = Path(out) / "_checkpoint" / "spark"
         threading.Thread(target=die_between_commits, args=(place, int(batches[0])), daemon=True).start()

@@ -23,7 +23,7 @@ from tidegate.runtime.spark.dataframe import ATTEMPTS_APART, FILE_MANAGER, LOCAL
 from tidegate.testing import answer, difference
 
 
-def run(name: str, files: str, out: Path, batches: int | None = None) -> subprocess.CompletedProcess[str]:
+def run(name: str, files: str, out: Path, batches: int | str | None = None) -> subprocess.CompletedProcess[str]:
     """A run in processes of its own, killed when so many more batches are committed and the state of the next is."""
     command = [sys.executable, "-m", "tests.faults.killed_run", name, files, str(out)]
     temporary = out.parent / "tmp"
@@ -48,11 +48,15 @@ def check(name: str, tmp_path: Path, kills: list[int]) -> None:
         assert committed(checkpoint) + 1 in versions(checkpoint), "the state of a batch that is not committed"
     last = run(name, files, out)
     assert last.returncode == 0, last.stderr
+    check_undisturbed(name, files, out)
+
+
+def check_undisturbed(name: str, files: str, out: Path) -> None:
     law = answer(QUERIES[name](files)).rows
     told = difference(read_results(out, "parquet", law.schema), law)
     assert told is None, told
     assert pq.read_table(out).num_rows == law.num_rows
-    left = [path for path in (tmp_path / "tmp").rglob("*") if not path.is_dir()]
+    left = [path for path in (out.parent / "tmp").rglob("*") if not path.is_dir()]
     assert not left, "what was killed is swept by the next run, which leaves nothing itself"
 
 
@@ -68,6 +72,19 @@ def test_two_kills_between_the_commits_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", QUERIES)
 def test_many_kills_between_the_commits_lose_nothing(tmp_path: Path, name: str) -> None:
     check(name, tmp_path, [0, 1, 2, 1, 0])
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_death_of_java_is_told_and_the_same_process_goes_on(tmp_path: Path) -> None:
+    files, out = usage(tmp_path / "in", rows=1_000, minutes=5, files=5), tmp_path / "out"
+    told = run("counted", files, out, "java")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith(
+        "Spark's Java process has ended: it was killed, or ran out of memory. Run the same again"
+    )
+    check_undisturbed("counted", files, out)
 
 
 @pytest.mark.spark

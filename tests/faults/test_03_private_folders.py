@@ -20,7 +20,7 @@ from tidegate.errors import EnvironmentFault
 from tidegate.runtime.spark.java_folder import JavaFolder
 from tidegate.state import cache as cache_module
 from tidegate.state.cache import ChunkCache, cache_of, remove_caches
-from tidegate.state.own_folder import KEPT_SECONDS, hold, own_folder, sweep
+from tidegate.state.own_folder import hold, own_folder, sweep
 from tidegate.telemetry.ledger import Ledger
 
 
@@ -43,7 +43,7 @@ def test_folders_and_files_are_private(elsewhere: Path) -> None:
     java = JavaFolder(elsewhere / "spark-1", hold(elsewhere / "spark-1"))
     java.open_log().close()
     assert (mode(elsewhere), mode(elsewhere / "run-1"), mode(elsewhere / "run-1" / "5")) == (0o700, 0o700, 0o600)
-    assert (mode(java.path), mode(java.log), mode(java.keep_log())) == (0o700, 0o600, 0o600)
+    assert (mode(java.path), mode(java.log)) == (0o700, 0o600)
 
 
 def test_a_folder_of_another_user_is_refused(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,14 +159,10 @@ def test_a_run_that_ended_takes_its_caches_along_and_no_others(elsewhere: Path) 
     assert cache_of("mine", 1).get(2) == b"x", "a folder that went is made again"
 
 
-def test_a_log_that_explains_a_failure_lasts_a_week(elsewhere: Path) -> None:
-    kept, old = own_folder() / "spark-1.log", own_folder() / "spark-2.log"
-    for path in (kept, old):
-        path.write_text("why")
-    moment = old.stat().st_mtime - KEPT_SECONDS - 1
-    os.utime(old, (moment, moment))
+def test_files_of_an_earlier_version_are_swept(elsewhere: Path) -> None:
+    (own_folder() / "spark-1.log").write_text("left by a process that was killed")
     sweep(own_folder())
-    assert [path.name for path in elsewhere.iterdir()] == ["spark-1.log"]
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_ledger_is_private_and_so_is_what_sqlite_puts_beside_it(tmp_path: Path) -> None:

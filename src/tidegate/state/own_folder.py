@@ -5,7 +5,6 @@
     tidegate-<uid>/        0700, ours, no link; refused otherwise
         chunks-…/          the cache of a step's chunks, held by the workers that use it: each has a lock on the folder
         spark-…/           what a Java process of ours writes, held by it and by the Python process that started it
-        spark-….log        what explains a failure, for a week
 
 The system lets go of a lock when its process ends, however it ends. So a folder that nobody holds is of no use to anybody.
 """
@@ -17,13 +16,11 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from tidegate.errors import EnvironmentFault
 
-KEPT_SECONDS = 7 * 86_400
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -67,12 +64,12 @@ def hold(folder: Path) -> int:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what nobody holds in `own_folder`, and logs that are old."""
+    """Remove what nobody holds in `own_folder`."""
     for entry in os.scandir(folder):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
                 _remove_unheld(Path(entry.path))
-            elif time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
+            else:
                 Path(entry.path).unlink()
 
 

@@ -192,8 +192,10 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
                 raise ours from error
             raise
         finally:
-            stop(running)
-            remove_caches(run)
+            try:
+                stop(running)
+            finally:
+                remove_caches(run)
     if tally.damaged:
         tell(
             f"{tally.damaged} files of the local chunk cache were not what was put there; the chunks were read from the "

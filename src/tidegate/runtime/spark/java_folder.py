@@ -9,17 +9,22 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import subprocess
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from tidegate.state.own_folder import hold, own_folder, sweep
 
+PATIENCE_SECONDS = 5.0
+MOST_CHARACTERS = 500
 _LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -52,16 +57,38 @@ class JavaFolder:
             if os.fstat(file.fileno()).st_size > most_bytes:
                 file.truncate(0)
 
-    def keep_log(self) -> Path:
-        """A copy of the log that lasts for a week."""
-        kept = self.path.with_suffix(".log")
-        shutil.copy(self.log, kept)
-        return kept
+    def last_words(self) -> str:
+        """The last line of the log; nothing if there is none."""
+        with suppress(OSError, IndexError):
+            return self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1][:MOST_CHARACTERS]
+        return ""
 
 
 def java_folder() -> JavaFolder | None:
     """The folder of the Java process of this Python process; None if that was started by someone else."""
     return None if SparkContext._gateway is not None and not _made.cache_info().currsize else _made()
+
+
+def java_died() -> bool:
+    """Whether the Java process that this Python process had is gone; one that is going is given a moment."""
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        gateway.jvm.System.nanoTime()
+    except (Py4JError, OSError):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_SECONDS)
+    return process.poll() is not None
+
+
+def forget_java() -> None:
+    """Let this Python process start another Java process after the death of its own."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    shutil.rmtree(_made().path, ignore_errors=True)
+    _made.cache_clear()
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark import SparkConf, SparkContext
@@ -23,7 +23,7 @@ from tidegate.runtime.spark.dataframe import (
     ROCKSDB,
     shuffle_partitions,
 )
-from tidegate.runtime.spark.java_folder import JavaFolder, java_folder
+from tidegate.runtime.spark.java_folder import JavaFolder, forget_java, java_died, java_folder
 
 # What a stateful step needs, and what readers of the results expect. All of it can be set in a running session.
 STREAMING: Mapping[str, str] = {
@@ -119,15 +119,20 @@ def open_session(
         made.conf.set(PARTITIONS, cells or _default_cells(made))
         try:
             yield Session(made, folder)
-        except (UserError, EnvironmentFault, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            if folder is not None:
-                with suppress(OSError):
-                    error.add_note(f"Spark's log is {folder.keep_log()}")
+        except Exception as error:
+            said = folder.last_words() if folder is not None else ""
+            if java_died():
+                forget_java()
+                raise EnvironmentFault(
+                    "Spark's Java process has ended: it was killed, or ran out of memory. Run the same again: it goes on "
+                    f"after the last batch that was committed.{f' The last line of its log: {said}' if said else ''}"
+                ) from error
+            if said and not isinstance(error, UserError | EnvironmentFault):
+                error.add_note(f"Spark's log ends with: {said}; with TIDEGATE_DEBUG=1 you see all of it")
             raise
         finally:
-            made.stop()
+            if SparkContext._gateway is not None:
+                made.stop()
             if folder is not None:
                 folder.empty_log()
 
@@ -167,7 +172,8 @@ def _start(master: str, folder: JavaFolder | None, held: tuple[int, ...]) -> Spa
     try:
         context = SparkContext(conf=conf, gateway=_gateway(conf, folder, held))
     except PySparkRuntimeError as error:
-        raise EnvironmentFault(f"Spark's Java process did not start: {_last_words(folder) or error}") from error
+        said = folder.last_words() if folder is not None else ""
+        raise EnvironmentFault(f"Spark's Java process did not start: {said or error}") from error
     context.setLogLevel("ERROR")
     return SparkSession.builder.getOrCreate()
 
@@ -185,13 +191,6 @@ def _gateway(conf: SparkConf, folder: JavaFolder | None, held: tuple[int, ...]) 
     with folder.open_log() as file:
         options = {"pass_fds": held, "stdout": file, "stderr": file}
         return launch_gateway(conf, options)  # type: ignore[no-untyped-call] # as above
-
-
-def _last_words(folder: JavaFolder | None) -> str:
-    with suppress(OSError, IndexError):
-        if folder is not None:
-            return folder.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
-    return ""
 
 
 def _frames(query: Node) -> list[DataFrame]:
