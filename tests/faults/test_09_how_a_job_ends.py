@@ -209,6 +209,16 @@ def test_stop_hands_out_every_window_although_a_source_is_silent(origin: str) ->
     assert job.rows == 25, "what comes after stop is not read any more"
 
 
+@pytest.mark.parametrize("ends", [LocalJob.stop, LocalJob.cancel], ids=["stop", "cancel"])
+def test_a_source_whose_next_batch_is_not_due_for_an_hour_holds_no_thread(ends: Callable[[LocalJob], None]) -> None:
+    paced = tg.paced([(0.0, calls(range(5))), (3600.0, calls(range(5, 9)))])
+    job = tg.start(counts(tg.stream(paced, time="ts", schema=SCHEMA)), to=lambda table: None)
+    until(lambda: job.rows == 5)
+    ends(job)
+    assert job.wait(LONG_SECONDS)
+    until(lambda: not our_threads())
+
+
 def test_stop_ends_all_ways_of_a_stream_at_the_same_place() -> None:
     """A stream that two steps read is cut once: both have seen the same tuples."""
     stream = unending()

@@ -46,6 +46,7 @@ class Inlet:
     newest: int = START
     ended: bool = False
     _due: float | None = None
+    _unwanted: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -87,8 +88,17 @@ class Inlet:
                 raise
             # The input ended before: what the source does now concerns nobody.
 
+    def pause(self, seconds: float) -> None:
+        """Wait for so long, or until nothing more is wanted of the source."""
+        self._unwanted.wait(seconds)
+
+    def leave(self) -> None:
+        """Nobody waits for the source any more."""
+        self._unwanted.set()
+
     def end(self) -> None:
         """Take nothing more from the source. Never waits for it."""
+        self.leave()
         with self._lock:
             if not self.ended:
                 self.ended = True

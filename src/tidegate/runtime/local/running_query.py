@@ -214,6 +214,8 @@ class RunningQuery:
             gate.abort(error)
         for running in self.regions:
             running.work.abort()
+        for inlet in self._inlets:
+            inlet.leave()
         if isinstance(self.output, ToIterator):
             # Nobody may come to take what it holds.
             self.output.close(complete=False)
@@ -226,6 +228,7 @@ class RunningQuery:
             inlet.rejects,
             self.settings.linger_seconds,
             lambda function: self.pool.run(function, awaited=False),
+            pause=inlet.pause,
         )
         try:
             inlet.read(reading)

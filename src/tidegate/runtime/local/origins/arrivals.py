@@ -39,6 +39,7 @@ class Reading:
 
     Batches that we cut or gather ourselves have at most ``rows`` rows. What an iterable gives in small pieces is held
     back for others to come, ``linger_seconds`` at most; for that it is read on a thread of its own, which ``spawn`` starts.
+    What is not due yet is waited for by ``pause``, which may return early when no more is wanted.
     """
 
     rows: int
@@ -46,6 +47,7 @@ class Reading:
     linger_seconds: float = LINGER_SECONDS
     spawn: Callable[[Callable[[], None]], None] = _run_on_a_thread
     clock: Callable[[], float] = field(default=time.monotonic)
+    pause: Callable[[float], object] = field(default=time.sleep)
 
 
 def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, None]:
@@ -58,7 +60,7 @@ def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, No
             pieces = pieces_of(source.origin, source.schema, reading.rows, reading.rejects, source.time)
             yield from (Arrival(piece.batch, piece.place) for piece in pieces)
         case Paced():
-            yield from _paced(source.name, items, source.origin, reading.clock)
+            yield from _paced(source.name, items, source.origin, reading)
         case Marked():
             # Nothing is ready before the next heartbeat, so what is held back until then is not late for it.
             yield from (Arrival(*each) for each in items.gathered(items.guarded(source.origin), tables_at_once=True))
@@ -86,8 +88,8 @@ def _table(source: Source, table: pa.Table, rows: int) -> Iterator[Arrival]:
         place = place.after(batch.num_rows)
 
 
-def _paced(stream: str, items: Items, paced: Paced, clock: Callable[[], float]) -> Iterator[Arrival]:
-    began = clock()
+def _paced(stream: str, items: Items, paced: Paced, reading: Reading) -> Iterator[Arrival]:
+    began = reading.clock()
     for pair in items.guarded(paced):
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], int | float):
             raise DataError(
@@ -95,9 +97,9 @@ def _paced(stream: str, items: Items, paced: Paced, clock: Callable[[], float]) 
                 f"{type(pair).__name__}. Did you mean tg.paced(items, rate=1000)?"
             )
         due, item = pair
-        wait = began + due - clock()
+        wait = began + due - reading.clock()
         if wait > 0:
-            time.sleep(wait)
+            reading.pause(wait)
         what, place = items.single(item)
         yield Arrival(what, place, began + due)
 
