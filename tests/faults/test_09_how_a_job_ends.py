@@ -118,6 +118,7 @@ def test_cancel_in_a_users_function(place: str) -> None:
         jobs.put(job)
     assert told_in_time(job.wait) == [True]
     assert job.cancelled
+    until(lambda: not our_threads())
 
 
 def test_cancel_from_many_threads_and_twice() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CANCEL_SECONDS = 1.0
 """How long to wait for threads to end after a run was cancelled or has ended; users' functions may take longer."""
-READ_SECONDS = 0.2
+READ_SECONDS = 0.5
 """How long to wait for threads that read users' iterables."""
 
 
