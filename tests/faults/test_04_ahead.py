@@ -115,6 +115,18 @@ def test_what_is_not_far_ahead_is_taken_and_so_is_everything_if_asked_for() -> N
         assert sum(made.num_rows for made in job) == 0
 
 
+@pytest.mark.parametrize("moment", [2**62, 2**63 - 2])
+def test_a_time_that_no_calendar_has_is_set_aside_too(moment: int, tmp_path: Path) -> None:
+    odd = pa.table({"ts": pa.array([1, moment], pa.int64()).view(TIME), "k": pa.array([1, 1], pa.int64())})
+    with pytest.warns(SetAsideWarning):
+        law = answer(counted(odd))
+    assert (law.ahead, law.rows.num_rows) == (1, 1)
+    for runtime in ("local", "reference"):
+        with pytest.warns(SetAsideWarning, match=f"{moment} µs"):
+            result = tg.run(counted(odd), on=runtime, to=tmp_path / runtime, progress=False)
+        assert (result.ahead, result.results) == (1, 1)
+
+
 def test_a_heartbeat_from_the_future_is_no_promise() -> None:
     items = [{"ts": START, "k": 1}, tg.heartbeat(FAR), {"ts": START + timedelta(seconds=30), "k": 1}]
     for origin in (items, tg.marked(items)):

@@ -35,7 +35,7 @@ def table(*times_us: int) -> pa.Table:
 
 def counted(rows: pa.Table, name: str = "calls") -> Any:
     return (
-        tg.stream(rows, time="ts", name=name, disorder="1 day")
+        tg.stream(rows, time="ts", name=name, disorder="1 day", ahead=None)
         .key_by("k")
         .window("10 seconds", every="3 seconds", name="w")
         .aggregate(n=tg.count(), name="count")
@@ -86,7 +86,7 @@ def test_times_at_the_ends_of_the_calendar_are_counted(run: Callable[..., pa.Tab
 @pytest.mark.parametrize("moment", [2**63 - 2, -(2**63) + 1])
 def test_joins_and_functions_refuse_such_times_too(run: Callable[..., pa.Table], moment: int) -> None:
     rows = table(0, moment)
-    stream = tg.stream(rows, time="ts", name="calls", disorder="1 day")
+    stream = tg.stream(rows, time="ts", name="calls", disorder="1 day", ahead=None)
     for query in (
         stream.join(stream, on="k", within="1 minute"),
         stream.join(stream, on="k", window="10 seconds", every="3 seconds"),

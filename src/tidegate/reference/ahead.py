@@ -9,7 +9,6 @@ import pyarrow as pa
 from tidegate.query import ahead
 from tidegate.query.nodes import Source
 from tidegate.reference.aggregates import Tuple
-from tidegate.reference.rows import python_row
 
 
 @dataclass
@@ -32,7 +31,10 @@ class AheadLaw:
                 if self.source.ahead_of == "stream" and self.newest is not None:
                     what = f"a tuple has {ahead.show_moment(time)} in '{self.source.time}'"
                     raise ahead.leap(self.source, what, self.newest)
-                self.set_aside.append(python_row(table.slice(offset, 1), self.source))
+                # No calendar may have its time, so that stays a number.
+                numbers = table.slice(offset, 1).column(self.source.time).cast(pa.int64())
+                place = table.schema.get_field_index(self.source.time)
+                self.set_aside += table.slice(offset, 1).set_column(place, self.source.time, numbers).to_pylist()
                 continue
             kept.append(offset)
             self.newest = time if self.newest is None else max(self.newest, time)

@@ -66,7 +66,10 @@ class FutureFilter:
         self._tell(f"{where} has {ahead.show_moment(first)} in '{self.source.time}'", clock)
         self.rejects.ahead += len(rows)
         if self.rejects.path is not None:
-            for row, values in zip(rows.tolist(), batch.take(rows).to_pylist(), strict=True):
+            shown = [ahead.show_moment(times[row].value) for row in rows.tolist()]
+            place_of = batch.schema.get_field_index(self.source.time)
+            letters = batch.take(rows).set_column(place_of, self.source.time, pa.array(shown))
+            for row, values in zip(rows.tolist(), letters.to_pylist(), strict=True):
                 file, number = (None, None) if place is None else (place.file, place.number(row))
                 why = ahead.reason(self.source, times[row].value, clock)
                 self.rejects.write(Malformed(file, number, why, json.dumps(values, default=str)))
