@@ -6,18 +6,29 @@ import subprocess
 import sys
 import warnings
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.effort import examples
+from tests.property.cases import any_features, cases
+from tests.property.check import check_case
+from tests.property.check_flow import check_flow
+from tests.property.check_join import check_join
+from tests.property.check_local import any_reconfigurer, any_settings, check_locally
+from tests.property.join_cases import join_cases
 from tidegate.errors import SlowWarning
 from tidegate.operators import windowed_aggregate
 from tidegate.operators.cell import AggregateLogic
 from tidegate.operators.delta import Delta
 from tidegate.operators.instances import Instances
+from tidegate.operators.joins import make_results
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunk_store import ChunkStore
@@ -51,12 +62,24 @@ def test_a_window_says_how_many_results_a_tuple_brings(size: str, every: str, wi
     with pytest.warns(SlowWarning, match=rf"step 'w': .*{windows}.*every") as told:
         query = stream().key_by("k").window(size, every=every, name="w").aggregate(n=tg.count())
     assert told[0].filename == __file__
-    assert f"up to {windows} results" in query.explain()
+    assert f"each key of a tuple brings up to {windows} results" in query.explain()
 
 
 def test_a_join_over_windows_says_it_too() -> None:
     with pytest.warns(SlowWarning, match=r"step 'pairs': .*3,600,000"):
-        stream().join(stream(), window="1 hour", every="1 millisecond", on="k", name="pairs")
+        query = stream().join(stream(), window="1 hour", every="1 millisecond", on="k", name="pairs")
+    assert "each pair of a tuple brings up to 3,600,000 results" in query.explain()
+
+
+def test_functions_on_windows_say_it_too() -> None:
+    with pytest.warns(SlowWarning, match=r"step 'w': .*3,600,000"):
+        query = (
+            stream()
+            .key_by("k")
+            .window("1 hour", every="1 millisecond", name="w")
+            .apply(update=lambda window, tuple_: None, state={"n": pa.int64()}, returns={"n": pa.int64()})
+        )
+    assert "3,600,000 results" in query.explain()
 
 
 @pytest.mark.parametrize(("size", "every"), [("1 day", "1 minute"), ("1 hour", "1 second"), ("3650 days", None)])
@@ -245,3 +268,24 @@ def test_however_windows_are_cut_for_memory_their_results_are_the_same(
 def read(rows: pa.Table) -> tuple[list[int], list[int], list[float | None]]:
     times = rows.column("ts").cast(pa.int64()).to_pylist()
     return times, rows.column("k").to_pylist(), rows.column("v").to_pylist()
+
+
+@pytest.mark.parametrize("at_once", [1, 5])
+def test_results_that_leave_one_by_one_are_the_laws(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Generated cases whose results leave a few at a time: ways that part and meet, instances that change, joins, cells."""
+    monkeypatch.setattr(windowed_aggregate, "AT_ONCE", at_once)
+    monkeypatch.setattr(make_results, "AT_ONCE", at_once)
+    sample = settings(max_examples=examples(6), database=None, suppress_health_check=list(HealthCheck))
+
+    @sample
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        check_flow(data)
+        how, change = data.draw(any_settings()), data.draw(any_reconfigurer())
+        check_locally(data.draw(any_features().flatmap(cases)), how, change)
+        check_join(data.draw(join_cases()), how, change)
+        check_case(data.draw(any_features().flatmap(cases)), tmp_path)
+
+    check()

@@ -10,7 +10,7 @@ from tidegate.compile.show_table import show_table
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
 from tidegate.query.names import unique_names
-from tidegate.query.nodes import Node
+from tidegate.query.nodes import Join, Node
 from tidegate.query.windows import MANY_WINDOWS
 
 _INDENT = "  "
@@ -56,6 +56,12 @@ def _subquery(subquery: Subquery) -> str:
         facts.append(("region", _region(subquery.region)))
     if subquery.slices is not None:
         facts.append(("slices", _slices(subquery.slices)))
+    window = None if subquery.stateful is None else subquery.stateful.window
+    if window is not None and window.windows_per_tuple > MANY_WINDOWS:
+        each = "pair" if isinstance(subquery.stateful, Join) else "key"
+        facts.append(
+            ("windows", f"very many: each {each} of a tuple brings up to {window.windows_per_tuple:,} results")
+        )
     if subquery.combine is not None:
         facts.append(("combine", f"{'yes' if subquery.combine else 'no'}: {subquery.combine_why}"))
     return "\n".join(
@@ -72,8 +78,7 @@ def _region(region: Region) -> str:
 def _slices(slices: Slices) -> str:
     windows = slices.windows_per_tuple
     saved = f" instead of up to {windows:,} windows" if windows > 1 else ""
-    many = f"; each key of a tuple brings up to {windows:,} results" if windows > MANY_WINDOWS else ""
-    return f"{slices.per_advance} per advance, {slices.per_window:,} per window; a tuple updates 1 slice{saved}{many}"
+    return f"{slices.per_advance} per advance, {slices.per_window:,} per window; a tuple updates 1 slice{saved}"
 
 
 def _cost(query: Node, instances: int, rate: float, alpha: float, beta: float) -> str:
