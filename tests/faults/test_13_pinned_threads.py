@@ -31,7 +31,7 @@ BATCHES, ENOUGH = 40, 5
 @pytest.fixture(autouse=True)
 def always_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads share a core from the first segment on, whatever that is good for."""
-    monkeypatch.setattr(CoreChoice, "seen", lambda self, rows, seconds, cpu_seconds: setattr(self, "together", True))
+    monkeypatch.setattr(CoreChoice, "seen", lambda self, rows: setattr(self, "together", True))
 
 
 class Seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,10 +22,23 @@ class Segment:
     - All their τ are at or past ``since``, the watermark of the segment before, and at or before ``watermark``
       (strictly before it when the gate hands out settled tuples only).
     - ``late[i]`` are rows of input i with τ < ``since``, in order of arrival; None unless the gate forwards late rows.
+    - ``written_at`` is when it was written into the log, by the monotonic clock.
     - ``control`` is the payload of a control segment, which has no rows; None for all others.
     """
 
-    __slots__ = ("batches", "control", "derived", "index", "late", "nbytes", "rows", "since", "times", "watermark")
+    __slots__ = (
+        "batches",
+        "control",
+        "derived",
+        "index",
+        "late",
+        "nbytes",
+        "rows",
+        "since",
+        "times",
+        "watermark",
+        "written_at",
+    )
 
     def __init__(
         self,
@@ -47,6 +61,7 @@ class Segment:
         if late is not None:
             self.rows += sum(batch.num_rows for batch in late if batch is not None)
         self.nbytes = nbytes
+        self.written_at = time.monotonic()
         self.derived = Derived()
 
     def derive(self, name: str, function: Callable[[Segment], Any]) -> Any:

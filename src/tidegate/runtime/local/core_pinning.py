@@ -45,15 +45,15 @@ class CorePinning:
         """One of the cores that the calling thread may use."""
         return CorePinning(frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset())
 
-    def begin(self) -> None:
-        """An instance begins to work on a segment; it says so when it has, by `seen`."""
+    def begin(self, ready_at: float) -> None:
+        """An instance begins to work on a segment that was there since then; it says so when it has, by `seen`."""
         if self._all:
-            self._choice.begin()
+            self._choice.begin(ready_at)
 
-    def seen(self, rows: int, seconds: float, cpu_seconds: float) -> None:
-        """An instance has worked on so many rows for so long, and was on a core for part of that."""
+    def seen(self, rows: int) -> None:
+        """An instance is done with a segment of so many rows."""
         if self._all:
-            self._choice.seen(rows, seconds, cpu_seconds)
+            self._choice.seen(rows)
             self.move()
 
     def move(self) -> None:

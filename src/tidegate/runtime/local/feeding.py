@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import DataError
-from tidegate.files import Rejects
+from tidegate.files import Files, Rejects
 from tidegate.gate.ready import START
 from tidegate.gate.row_width import RowWidth
 from tidegate.gate.source import Source as Way
@@ -61,7 +61,9 @@ class Inlet:
         future = FutureFilter(self.source, self.rejects)
         try:
             with closing(arrivals_of(self.source, reading)) as arrivals:
-                for arrived in self.core.each_outside(arrivals):
+                # Whoever reads files may start threads; where an iterable is asked for more, that is taken care of there.
+                of_files = isinstance(self.source.origin, Files)
+                for arrived in self.core.each_outside(arrivals) if of_files else arrivals:
                     arrival = self._timely(future, arrived)
                     if arrival is None:
                         continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +17,6 @@ from tidegate.gate.reader import Reader
 from tidegate.gate.ready import START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import Source, SourceSpec
-from tidegate.gate.waits import waited_seconds
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
@@ -165,8 +163,7 @@ class RunningRegion:
                     return
                 owned = epoch.owned(instance)
                 continue
-            self.core.begin()
-            began, on_core = time.perf_counter() - waited_seconds(), time.thread_time()
+            self.core.begin(segment.written_at)
             expected = self.work.may_hand_out(segment)
             if expected:
                 # Results leave when every instance has passed the watermark on.
@@ -181,8 +178,7 @@ class RunningRegion:
             if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.passed(instance, segment.index, segment.watermark)
-            worked = time.perf_counter() - waited_seconds() - began
-            self.core.seen(segment.rows, worked, time.thread_time() - on_core)
+            self.core.seen(segment.rows)
             for switch in self._under_way():
                 switch.moved()
 

@@ -11,9 +11,12 @@ from tidegate.errors import DataError
 from tidegate.files import Place
 from tidegate.origins import Heartbeat
 from tidegate.query.schema import fitting
+from tidegate.query.users_code import users_code
 
 # A batch of so many rows is worth a segment of its own; copying it to join others would cost more than it saves.
 LARGE = 4_096
+
+_NOTHING = object()
 
 Found = tuple[pa.RecordBatch | Heartbeat, Place | None]
 
@@ -31,7 +34,13 @@ class Items:
         """The items; an error of theirs says which stream it comes from."""
         count = 0
         try:
-            for item in items:
+            with users_code():
+                given = iter(items)
+            while True:
+                with users_code():
+                    item = next(given, _NOTHING)
+                if item is _NOTHING:
+                    return
                 yield item
                 count += 1
         except Exception as error:
