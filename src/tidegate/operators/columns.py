@@ -38,6 +38,11 @@ def _in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
+def known_times(column: pa.Array) -> Array:
+    """The event times of a column, in microseconds, without those that are missing. Does not give the interpreter away."""
+    return numbers(column.drop_null() if column.null_count else column, pa.int64())
+
+
 def canonical_floats(array: pa.Array) -> pa.Array:
     """A float column with one NaN and no −0.0; other columns as they are."""
     if not pa.types.is_floating(array.type):

@@ -8,15 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.errors import DataError
 from tidegate.files import Files, Rejects
 from tidegate.gate.ready import START
 from tidegate.gate.row_width import RowWidth
 from tidegate.gate.source import Source as Way
-from tidegate.operators.columns import numbers
-from tidegate.query.event_time import Array, check_times
+from tidegate.operators.columns import known_times
+from tidegate.query.event_time import check_times
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.figures import SourceFigures
@@ -71,7 +70,8 @@ class Inlet:
                         if not self._advance(arrival.what.time):
                             return
                     elif arrival.what.num_rows:
-                        check_times(_times(arrival.what, self.source), f"stream '{self.source.name}'", self.source.time)
+                        times = known_times(arrival.what.column(self.source.time))
+                        check_times(times, f"stream '{self.source.name}'", self.source.time)
                         try:
                             for part in _parts(arrival.what, width):
                                 if not self._offer(part, arrival.due):
@@ -136,20 +136,14 @@ class Inlet:
 
     def _note(self, part: pa.RecordBatch, due: float | None) -> None:
         """Remember how far the source has come, and when it was due to."""
-        times = part.column(self.source.time)
-        latest = pc.max(times).value if self.source.disorder_us else times[-1].value
-        if latest is not None:
+        times = known_times(part.column(self.source.time))
+        if len(times):
+            latest = int(times.max() if self.source.disorder_us else times[-1])
             self.newest = max(self.newest, latest)
             if due is not None:
                 self.schedule.add(latest - self.source.disorder_us, due)
         self.rows += part.num_rows
         self._due = due
-
-
-def _times(batch: pa.RecordBatch, source: Source) -> Array:
-    """The event times that a batch has; the gate refuses one without."""
-    column = batch.column(source.time)
-    return numbers(column.drop_null() if column.null_count else column, pa.int64())
 
 
 def _parts(batch: pa.RecordBatch, width: RowWidth) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tidegate.errors import SetAsideWarning
 from tidegate.files import Rejects
 from tidegate.files.malformed import Malformed
+from tidegate.operators.columns import known_times
 from tidegate.origins import Heartbeat
 from tidegate.query import ahead
 from tidegate.query.nodes import Source
@@ -43,9 +44,10 @@ class FutureFilter:
         clock = self.clock()
         if isinstance(what, Heartbeat):
             return arrival if self._allows(what, clock) else None
-        latest = pc.max(what.column(self.source.time)).value
-        if latest is None:  # a batch without rows, or without event times, which is told elsewhere
+        times = known_times(what.column(self.source.time))
+        if not len(times):  # a batch without rows, or without event times, which is told elsewhere
             return arrival
+        latest = int(times.max())
         limit = ahead.bound(self.source, clock, self.newest)
         if self.source.ahead_of == "stream":
             self._check_leaps(arrival, latest)
