@@ -11,11 +11,11 @@ demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
 
 test: $(VENV)/.ready java
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m tests.run
 
-# Everything: what make test leaves out, ten times its generated cases, ten minutes of chaos. Writes tests/long_run.md.
+# What make test leaves out, five times its generated cases, ten minutes of chaos. Writes tests/long_run.md.
 test-long: $(VENV)/.ready java
-	$(BIN)/python -m tests.long_run
+	$(BIN)/python -m tests.run --long
 
 # Executors that come and go on a Spark cluster on this machine: minutes, most of them spent waiting.
 test-cluster: $(VENV)/.ready java

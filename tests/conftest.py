@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -16,12 +17,24 @@ settings.register_profile("tidegate", derandomize=True, deadline=None)
 settings.load_profile("tidegate")
 
 
+SPARK_SAMPLE = 4
+"""One in so many."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on Spark go to one of the processes that share the suite, so that they share a Spark session too."""
+    """Mark what takes the Spark session, so that `tests.run` can give it a process of its own, and what is generated.
+
+    Of the cases that real Spark shares with other runtimes, or with the driver of `tests.property`, which runs the same
+    stages, `make test` has a sample, chosen by their names; `make test-long` has the rest.
+    """
     for item in items:
-        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark") and "[" in item.name and crc32(item.name.encode()) % SPARK_SAMPLE:
+            item.add_marker(pytest.mark.long)
+        if "tests/property/" in item.nodeid:
+            item.add_marker(pytest.mark.generated)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import psutil
 from tests.chaos.children import Child
 from tests.chaos.small_disk import SmallDisk
 
-BATCHES = 18
+BATCHES = 12
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tidegate.demo.trades import trades
 
 def demo(folder: Path) -> tg.Stream:
     """What `tidegate demo` runs: windows of an hour, every minute; in many small batches."""
-    return heavy_customers(calls(folder / "calls", rows=2_000, hours=2, files=16))
+    return heavy_customers(calls(folder / "calls", rows=1_500, hours=2, files=10))
 
 
 def join(folder: Path) -> tg.Stream:

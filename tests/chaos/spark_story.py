@@ -14,7 +14,16 @@ from typing import Any
 import pyarrow as pa
 
 from tests.chaos.children import Child
-from tests.chaos.faults import FAULTS, MOMENTS, Moment, Target, fill_disk, kill_executor
+from tests.chaos.faults import (
+    FAULTS,
+    MOMENTS,
+    Moment,
+    Target,
+    between_state_and_commit,
+    fill_disk,
+    kill_everything,
+    kill_executor,
+)
 from tests.chaos.queries import demo
 from tests.chaos.small_disk import SmallDisk, small_disk
 from tidegate.results import read_results
@@ -52,14 +61,13 @@ class SparkStory:
                 return struck
             root = self.folder / f"round-{number}"
             with small_disk(root / "disk", DISK_MEGABYTES) as disk:
-                struck += self._round(master, root, disk, expected)
+                struck += self._round(number, master, root, disk, expected)
             shutil.rmtree(root)
         raise AssertionError("a cycle does not end")
 
-    def _round(self, master: str, root: Path, disk: SmallDisk, expected: pa.Table) -> int:
+    def _round(self, number: int, master: str, root: Path, disk: SmallDisk, expected: pa.Table) -> int:
         (root / "tmp").mkdir()
         struck = attempts = 0
-        cluster = master.startswith("local-cluster")
         while True:
             child = self._start(master, root, disk, attempts)
             target = Target(child, disk.folder / "checkpoint" / "spark", root / "tmp", disk, self.random)
@@ -67,8 +75,7 @@ class SparkStory:
             attempts += 1
             try:
                 while not child.ended and struck < FAULTS_PER_ROUND and time.monotonic() < self.deadline:
-                    fault = kill_executor if cluster and struck == 0 else next(self._faults)
-                    moment = next(self._moments)(target)
+                    fault, moment = self._choice(number, struck, target)
                     if not self._await(child, moment):
                         break
                     done = fault(target)
@@ -89,13 +96,19 @@ class SparkStory:
         rows = read_results(disk.folder / "out", "parquet", expected.schema)
         wrong = difference(rows, expected)
         assert wrong is None, f"after {attempts} attempts: {wrong}"
-        # A log that explains a failure is kept on purpose.
-        left = [path for path in (root / "tmp").rglob("tidegate*/**/*") if path.is_file() and path.suffix != ".log"]
+        left = [path for path in (root / "tmp").rglob("tidegate*/**/*") if path.is_file()]
         assert not left, f"the ended run left {left[:5]} behind"
         self.say(
             f"{self.name} on {master}: {rows.num_rows} rows, all right, after {attempts} attempts and {struck} faults"
         )
         return struck
+
+    def _choice(self, number: int, struck: int, target: Target) -> tuple[Any, Moment]:
+        """At first two deaths between state and commit, which once destroyed checkpoints; an executor's; then any."""
+        if number == 0 and struck < 2:
+            return kill_everything, between_state_and_commit(target)
+        moment = next(self._moments)(target)
+        return (kill_executor if number % 2 and struck == 0 else next(self._faults)), moment
 
     def _start(self, master: str, root: Path, disk: SmallDisk, attempt: int) -> Child:
         words = [str(self.folder), str(disk.folder / "out"), str(disk.folder / "checkpoint"), master]

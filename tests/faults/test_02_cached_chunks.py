@@ -110,6 +110,7 @@ def test_the_same_piece_twice_makes_two_chunks() -> None:
     assert store.fetch(second) == piece.data
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_run_on_spark_says_that_files_were_damaged(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

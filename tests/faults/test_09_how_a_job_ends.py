@@ -104,18 +104,21 @@ def test_cancel_in_a_report_of_progress(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("place", ["a step", "a source"])
 def test_cancel_in_a_users_function(place: str) -> None:
-    jobs: queue.SimpleQueue[LocalJob] = queue.SimpleQueue()
+    """It is called again, any number of times, until the run has ended."""
+    jobs: list[LocalJob] = []
+    started = threading.Event()
 
     def cancel(given: Any) -> Any:
         if place == "a source" or given.num_rows:
-            jobs.get().cancel()
+            assert started.wait(LONG_SECONDS)
+            jobs[0].cancel()
         return given
 
     items = map(cancel, endless()) if place == "a source" else endless()
     stream = tg.stream(items, time="ts", schema=SCHEMA)
     job = tg.start(counts(stream.map_batches(cancel) if place == "a step" else stream), to=lambda table: None)
-    for _ in range(100):
-        jobs.put(job)
+    jobs.append(job)
+    started.set()
     assert told_in_time(job.wait) == [True]
     assert job.cancelled
     until(lambda: not our_threads())

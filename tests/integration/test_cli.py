@@ -107,8 +107,9 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert capsys.readouterr().err.splitlines()[-1] == "tidegate: interrupted: the same command goes on from here"
 
 
+@pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     """A join and, after it, windows: both have state when the process is killed."""
     file, out = str(tmp_path / "joined.py"), tmp_path / "out"

@@ -1,0 +1,107 @@
+"""The whole suite: the tests that need Spark in one process, the others in another, side by side.
+
+    python -m tests.run            what `make test` runs
+    python -m tests.run --long     the rest, five times the generated cases, ten minutes of chaos: `make test-long`
+
+A Spark session takes seconds to start, so all tests on Spark share one; most of their time is spent waiting, which leaves a
+core to the others. A long run writes what came of it to ``tests/long_run.md``, which is committed: so a reader knows when
+all of it last passed, on which commit and machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+REPORT = Path(__file__).with_name("long_run.md")
+PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "narwhals")
+PARTS = {"on Spark": "spark", "without Spark": "not spark"}
+SHORT, REST = "not cluster and not long", "(long or cluster or generated)"
+LONG_SECONDS = "7200"
+_COUNT = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed)")
+
+
+class Part:
+    """One process of pytest; its lines are printed as they come, with its name in front."""
+
+    def __init__(self, name: str, marks: str, words: list[str], environment: dict[str, str]) -> None:
+        self.name = name
+        self.lines: list[str] = []
+        command = [sys.executable, "-m", "pytest", "-m", marks, *words]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+        self._reader = threading.Thread(target=self._read, name=name)
+        self._reader.start()
+
+    def wait(self) -> int:
+        """The exit code, when it has ended."""
+        self._reader.join()
+        return self._process.wait()
+
+    def counts(self) -> Counter[str]:
+        """How many tests passed, failed, and so on, as its last line says."""
+        last = next((line for line in reversed(self.lines) if _COUNT.search(line)), "")
+        return Counter({kind.removesuffix("s"): int(number) for number, kind in _COUNT.findall(last)})
+
+    def summary(self) -> str:
+        """What it says at the end: the slowest tests, and those that did not pass."""
+        starts = [at for at, line in enumerate(self.lines) if line.startswith("===")]
+        return "\n".join(self.lines[starts[-3] if len(starts) > 2 else 0 :])
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            print(f"{self.name:>13} | {line}", end="", flush=True)
+
+
+def main(words: list[str]) -> int:
+    """Run both parts; 0 if all passed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description="Run the tests, on Spark and without.")
+    parser.add_argument("--long", action="store_true", help="what takes longer, and more generated cases")
+    chosen, others = parser.parse_known_args(words)
+    began, clock = datetime.now(UTC), time.monotonic()
+    options = ["-q", "--durations", "15", *others]
+    environment = {}
+    if chosen.long:
+        options += ["--timeout", LONG_SECONDS]
+        environment["TIDEGATE_TESTS"] = "long"
+    parts = [
+        Part(name, f"({marks}) and {REST if chosen.long else SHORT}", options, environment)
+        for name, marks in PARTS.items()
+    ]
+    failed = [part.wait() for part in parts] != [0, 0]
+    minutes = (time.monotonic() - clock) / 60
+    if chosen.long:
+        REPORT.write_text(_report(began, minutes, failed, parts), encoding="utf-8")
+    counts = sum((part.counts() for part in parts), Counter[str]())
+    print(f"{minutes:.1f} minutes")
+    print(f"{counts['passed']} passed, {counts['failed'] + counts['error']} failed, {counts['skipped']} skipped")
+    return int(failed)
+
+
+def _report(began: datetime, minutes: float, failed: bool, parts: list[Part]) -> str:
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], check=False, capture_output=True, text=True, cwd=REPORT.parent
+    ).stdout.strip()
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    shown = "\n\n".join(f"{part.name}\n{part.summary()}" for part in parts)
+    return (
+        "# The last long run of the tests\n\n"
+        f"`make test-long` on commit {commit or 'unknown'}, {began:%Y-%m-%d %H:%M} UTC, {minutes:.0f} minutes, "
+        f"{'FAILED' if failed else 'passed'}.\n"
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}.\n\n```\n{shown}\n```\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
