@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-SILENT_SECONDS = 120.0
+SILENT_SECONDS = 240.0
 """A child that says nothing for so long hangs."""
 
 
