@@ -103,7 +103,7 @@ def test_a_full_checkpoint_disk_is_named_and_the_run_goes_on_when_there_is_room(
     disk.mkdir()
     alone = ["unshare", "--map-root-user", "--mount"]
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
-        pytest.skip("no mounts for users on this machine")
+        pytest.skip(reason="no mounts for users on this machine")
     command = [*alone, sys.executable, "-m", "tests.faults.full_disk_run", files, str(out), str(disk)]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
