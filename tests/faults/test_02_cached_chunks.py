@@ -78,14 +78,17 @@ def test_damaged_files_are_noticed_and_read_again(
     assert all(str(folder) in text for text in noticed)
 
 
+class Blobs(dict[int, bytes]):
+    """A state store in memory."""
+
+    def put(self, blob_id: int, data: bytes) -> None:
+        self[blob_id] = data
+
+    def remove(self, blob_id: int) -> None:
+        del self[blob_id]
+
+
 def test_a_chunk_that_is_damaged_in_the_store_is_refused() -> None:
-    class Blobs(dict[int, bytes]):
-        def put(self, blob_id: int, data: bytes) -> None:
-            self[blob_id] = data
-
-        def remove(self, blob_id: int) -> None:
-            del self[blob_id]
-
     blobs = Blobs()
     store = ChunkStore(Directory("f"), blobs, None)
     chunk = store.append(Piece(0, 0, 2, chunks.encode(pa.table({"n": [1, 2]}))))
@@ -95,13 +98,6 @@ def test_a_chunk_that_is_damaged_in_the_store_is_refused() -> None:
 
 
 def test_the_same_piece_twice_makes_two_chunks() -> None:
-    class Blobs(dict[int, bytes]):
-        def put(self, blob_id: int, data: bytes) -> None:
-            self[blob_id] = data
-
-        def remove(self, blob_id: int) -> None:
-            del self[blob_id]
-
     blobs = Blobs()
     store = ChunkStore(Directory("f"), blobs, None)
     piece = Piece(0, 0, 1, chunks.encode(pa.table({"n": [1]})))
