@@ -34,6 +34,7 @@ from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunk_store import ChunkStore
 from tidegate.state.directory import Directory
 from tidegate.testing.bags import difference
+from tidegate.watermark import START
 
 TIME = pa.timestamp("us", tz="UTC")
 HOUR_US = 3_600_000_000
@@ -153,7 +154,7 @@ def test_a_cell_emits_endless_windows_piece_by_piece() -> None:
     for number in (1, 2):
         with Instances(number) as instances:
             cell = AggregateLogic(panes).open(0, ChunkStore(Directory("x"), Blobs(), None), instances)
-            list(cell.receive([Delta(piece) for piece in panes.pieces(lifted)], None))
+            list(cell.receive([Delta(piece) for piece in panes.pieces(lifted)], START))
             made = list(islice(cell.advance(2 * HOUR_US), 3))
             assert sum(table.num_rows for table in made) > 3
             assert max(table.num_rows for table in made) <= windowed_aggregate.AT_ONCE

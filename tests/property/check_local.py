@@ -25,6 +25,7 @@ from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.o_plus_work import SPLIT_KEYS
 from tidegate.runtime.local.settings import Settings
 from tidegate.testing import difference, last_revisions
+from tidegate.watermark import END, START
 
 FAR_US = 7_258_118_400_000_000
 
@@ -54,7 +55,7 @@ class Reconfigurer:
 
 def events_of(query: tg.Stream, batches: list[dict[str, list[pa.Table]]]) -> list[Event]:
     """What the law sees: each batch, then the watermark that it brings about."""
-    latest = dict.fromkeys((source.name for source in sources(query.node)), float("-inf"))
+    latest = dict.fromkeys((source.name for source in sources(query.node)), START)
     events: list[Event] = []
     for batch in batches:
         for source in sources(query.node):
@@ -64,7 +65,7 @@ def events_of(query: tg.Stream, batches: list[dict[str, list[pa.Table]]]) -> lis
                     seen = pc.max(table.column(source.time).cast(pa.int64())).as_py()
                     latest[source.name] = max(latest[source.name], seen - source.disorder_us)
         events.append(Advance(min(latest.values())))
-    return [*events, Advance(float("inf"))]
+    return [*events, Advance(END)]
 
 
 @dataclass

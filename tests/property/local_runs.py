@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.compile.compiler import compile_query
-from tidegate.gate.ready import START
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.query.rewrite import rewrite
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.origins import Heartbeat, Marked
 from tidegate.runtime.local.outputs import ToFunction
 from tidegate.runtime.local.settings import Settings
+from tidegate.watermark import START
 
 Batches = Sequence[dict[str, list[pa.Table]]]
 

@@ -10,7 +10,6 @@ What Spark does (and `tests/integration/test_driver.py` holds this against the r
 from __future__ import annotations
 
 import json
-import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from tidegate.runtime.spark.outward import METRICS, Outward, unpack
 from tidegate.runtime.spark.processor import CellProcessor
 from tidegate.runtime.spark.stages import delay_ms, feeds, processor
 from tidegate.state.cache import ChunkCache
+from tidegate.watermark import END
 
 FAR_MS = 253_370_764_800_000
 
@@ -205,7 +205,7 @@ class Driver:
     def _batch(self, batch: Batch) -> None:
         if self.watermark_ms > 0:
             ended = self.watermark_ms == FAR_MS
-            self.outcome.events.append(Advance(math.inf if ended else (self.watermark_ms + 1) * 1000))
+            self.outcome.events.append(Advance(END if ended else (self.watermark_ms + 1) * 1000))
         self.outcome.events += [Rows(name, part) for name, parts in batch.parts.items() for part in parts]
         for attempt in range(batch.attempts):
             seen = dict(self.latest)

@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.effort import examples
 from tidegate.errors import DataError, UserError
-from tidegate.gate import END, START, FlowLimits, Gate, Reader, Segment, SourceSpec
+from tidegate.gate import FlowLimits, Gate, Reader, Segment, SourceSpec
+from tidegate.watermark import END, START
 
 BOUND_US = 4
 ROOMY = FlowLimits(log_rows=10**9, log_bytes=10**12, unready_rows=10**9, unready_bytes=10**12)

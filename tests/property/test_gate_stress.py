@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.gate import END, FlowLimits, Gate, GateAborted, Reader, Segment, SourceSpec
+from tidegate.gate import FlowLimits, Gate, GateAborted, Reader, Segment, SourceSpec
+from tidegate.watermark import END
 
 PATIENCE_SECONDS = 60.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from tidegate.runtime.spark import control
 from tidegate.runtime.spark.dataframe import to_dataframe
 from tidegate.runtime.spark.outward import OBSERVED
 from tidegate.runtime.spark.types import spark_schema
+from tidegate.watermark import END, START
 
 Batches = Sequence[dict[str, pa.Table]]
 
@@ -51,7 +51,7 @@ class OnReference:
         return Result(law.rows, law.late)
 
     def _events(self, query: Node, batches: Batches) -> Iterator[Event]:
-        latest = dict.fromkeys((source.name for source in sources(query)), -math.inf)
+        latest = dict.fromkeys((source.name for source in sources(query)), START)
         for batch in batches:
             for source in sources(query):
                 if source.name in batch:
@@ -59,7 +59,7 @@ class OnReference:
                     seen = pc.max(batch[source.name].column(source.time).cast(pa.int64())).as_py()
                     latest[source.name] = max(latest[source.name], seen - source.disorder_us)
             yield Advance(min(latest.values()))
-        yield Advance(math.inf)
+        yield Advance(END)
 
 
 @dataclass(frozen=True)

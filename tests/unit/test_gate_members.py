@@ -11,7 +11,8 @@ import pytest
 
 from tests.unit.gate_kit import all_times, batch, rows, times, waiting
 from tidegate.errors import DataError, UserError
-from tidegate.gate import END, Gate
+from tidegate.gate import Gate
+from tidegate.watermark import END
 
 
 def test_every_reader_gets_each_tuple_once() -> None:

@@ -12,7 +12,8 @@ import pytest
 import tidegate.gate
 from tests.unit.gate_kit import all_times, batch, rows, times, waiting
 from tidegate.errors import DataError, QueryError
-from tidegate.gate import END, START, Gate, SourceSpec
+from tidegate.gate import Gate, SourceSpec
+from tidegate.watermark import END, START
 
 
 def test_a_tuple_is_ready_when_every_source_has_got_as_far() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from tests.unit.gate_kit import all_times, batch, in_thread, rows, times, until, waiting
 from tidegate.errors import DataError, QueryError
-from tidegate.gate import END, Gate, SourceSpec
+from tidegate.gate import Gate, SourceSpec
+from tidegate.watermark import END
 
 
 class Clock:

@@ -22,6 +22,7 @@ from tidegate.operators.tuple_pieces import tuple_piece
 from tidegate.query.nodes import Join
 from tidegate.state.chunk_store import ChunkStore
 from tidegate.state.directory import Directory
+from tidegate.watermark import START, Watermark
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
 STEP = 20
@@ -208,8 +209,8 @@ class Run:
         del self.blobs[blob_id]
 
 
-def watermark(number: int) -> int | None:
-    return number * STEP - 10 if number else None
+def watermark(number: int) -> Watermark:
+    return number * STEP - 10 if number else START
 
 
 def segment(number: int, rows: int) -> pa.Table:

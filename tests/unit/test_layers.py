@@ -14,15 +14,16 @@ ROOT = Path(__file__).parents[2] / "src" / "tidegate"
 # A part may import from itself and from these. The wiring at the top (stream, run, cli, …) may import anything.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "watermark": set(),
     "control": {"errors"},
     "telemetry": {"errors", "control"},
     "simulate": {"errors", "control"},
-    "query": {"errors"},
+    "query": {"errors", "watermark"},
     "compile": {"errors", "query"},
-    "state": {"errors"},
-    "gate": {"errors"},
-    "operators": {"errors", "query", "state"},
-    "reference": {"errors", "query"},
+    "state": {"errors", "watermark"},
+    "gate": {"errors", "watermark"},
+    "operators": {"errors", "watermark", "query", "state"},
+    "reference": {"errors", "watermark", "query"},
     "files": {"errors", "query"},
     "origins": {"errors", "query"},
     "java": {"errors"},
@@ -41,6 +42,7 @@ ALLOWED: dict[str, set[str]] = {
         "progress",
         "results",
         "screen",
+        "watermark",
     },
     "runtime.spark": {
         "control",
@@ -54,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "progress",
         "results",
         "screen",
+        "watermark",
     },
 }
 WIRING = {"", "autoscale", "cli", "demo", "run", "run_reference", "stream", "testing"}

@@ -17,6 +17,7 @@ from tidegate.operators.joins.row_batches import RowBatches
 from tidegate.operators.joins.row_store import RowStore
 from tidegate.operators.joins.shared_join import SharedJoin
 from tidegate.operators.joins.text_codes import TextCodes
+from tidegate.watermark import START
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
 SEGMENT = 100
@@ -44,10 +45,10 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
     node = stream.join(stream, **JOINS[kind]).node
     state = SharedJoin(node)  # type: ignore[arg-type]  # it is a join
     state._codes._limit = 50
-    state.join(0, -1, None)
+    state.join(0, -1, START)
     held, taken, texts = [], [], []
     for number in range(120):
-        before, after = (number * SEGMENT if number else None), (number + 1) * SEGMENT
+        before, after = (number * SEGMENT if number else START), (number + 1) * SEGMENT
         lifted = state.lift(number, ([segment(number)], [segment(number)]), before)
         if node.window is None:  # type: ignore[union-attr]
             list(state.pairs_within(number, lifted, None))

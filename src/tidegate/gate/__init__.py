@@ -19,13 +19,10 @@ from tidegate.gate.derived import Derived
 from tidegate.gate.flow import FlowLimits
 from tidegate.gate.gate import Gate
 from tidegate.gate.reader import Reader
-from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import Source, SourceSpec
 
 __all__ = [
-    "END",
-    "START",
     "BlockedTimes",
     "Derived",
     "FlowLimits",

@@ -22,8 +22,9 @@ from tidegate.gate.merge import SMALL
 from tidegate.gate.merger import Merger
 from tidegate.gate.parker import Parker
 from tidegate.gate.reader import Reader
-from tidegate.gate.ready import END, Run
+from tidegate.gate.ready import Run
 from tidegate.gate.source import Source, SourceSpec
+from tidegate.watermark import Watermark, has_ended
 
 WORTH_WAKING = 16
 """1/WORTH_WAKING of a segment is worth waking a second reader, where readers are not woken for everything."""
@@ -58,7 +59,7 @@ class Core:
 
     # Called by sources.
 
-    def admit(self, source: Source, run: Run | None, watermark: int | None) -> bool:
+    def admit(self, source: Source, run: Run | None, watermark: Watermark) -> bool:
         """Take a batch and a watermark in; whether so much is held now that the source should wait."""
         late = None
         with self.lock:
@@ -70,13 +71,13 @@ class Core:
                 source.heard_at = self.clock()
             if run is not None:
                 late = self.merger.push(source, run)
-            if watermark is not None and watermark > source.intake.watermark:
+            if watermark > source.intake.watermark:
                 source.intake.watermark = watermark
             self.write_if_wanted()
             held_up = run is not None and self.is_held_up(source, waiting=False)
         if late is not None and self.on_late is not None:
             self.on_late(source.name, late)
-        if watermark is not None and watermark >= END:
+        if has_ended(watermark):
             self.close([source])
             return False
         return held_up

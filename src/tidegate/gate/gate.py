@@ -15,9 +15,9 @@ from tidegate.gate.linger import Linger
 from tidegate.gate.log import Log
 from tidegate.gate.merger import Merger
 from tidegate.gate.reader import Reader
-from tidegate.gate.ready import START
 from tidegate.gate.source import Source, SourceSpec
 from tidegate.gate.traffic import Traffic
+from tidegate.watermark import START, Watermark
 
 
 class Gate:
@@ -117,7 +117,7 @@ class Gate:
             self._core.wake_sources()
             return bool(gone)
 
-    def add_sources(self, sources: Iterable[str | SourceSpec], watermark: int | None = None) -> bool:
+    def add_sources(self, sources: Iterable[str | SourceSpec], watermark: Watermark = START) -> bool:
         """Add the sources that are not there yet; nothing below the watermark at the end of the log is due from them.
 
         ``watermark`` sets a higher bound from which they begin. True if this call added any. Refused once the input has
@@ -131,9 +131,7 @@ class Gate:
             new = [spec for spec in specs if spec.name not in self._core.sources]
             if new and self._core.log.ended:
                 raise UserError(f"gate: source '{new[0].name}' cannot be added: the input has ended")
-            self._core.open(
-                new, max(self._core.log.watermark, watermark if watermark is not None else self._core.log.watermark)
-            )
+            self._core.open(new, max(self._core.log.watermark, watermark))
             return bool(new)
 
     def remove_sources(self, sources: Iterable[str | Source]) -> bool:

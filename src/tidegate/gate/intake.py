@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 
-from tidegate.gate.ready import END, START, Run, Slice, is_ready
+from tidegate.gate.ready import Run, Slice, is_ready
+from tidegate.watermark import END, START
 
 
 class Intake:

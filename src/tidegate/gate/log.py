@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.gate.ready import END, START, Slice
+from tidegate.gate.ready import Slice
 from tidegate.gate.segment import Segment
+from tidegate.watermark import START, has_ended
 
 
 class Node:
@@ -40,7 +41,7 @@ class Log:
     @property
     def ended(self) -> bool:
         """Whether the last segment has been written."""
-        return self.watermark == END
+        return has_ended(self.watermark)
 
     def append(
         self,

@@ -9,9 +9,10 @@ import pyarrow as pa
 from tidegate.errors import DataError
 from tidegate.gate.log import Log
 from tidegate.gate.merge import first_time, groups, join
-from tidegate.gate.ready import END, Run, Slice
+from tidegate.gate.ready import Run, Slice
 from tidegate.gate.reorder import bounded_watermark
 from tidegate.gate.source import Source
+from tidegate.watermark import END
 
 
 class Merger:

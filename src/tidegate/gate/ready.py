@@ -1,8 +1,7 @@
 """Readiness: which tuples of sorted runs may be handed out at a watermark.
 
 A tuple is *ready* when τ ≤ W, W the least of the sources' watermarks (STRETCH, definition 3), and *settled* when τ < W.
-A source's watermark is the latest τ it delivered, or what it promised explicitly if that is more. Times are int64
-microseconds; the two ends of the range stand for −∞ and +∞ and are not valid times of tuples.
+A source's watermark is the latest τ it delivered, or what it promised explicitly if that is more.
 """
 
 from __future__ import annotations
@@ -13,12 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 Array = np.ndarray[Any, Any]
-
-START = -(2**63)
-"""The watermark before anything is known."""
-
-END = 2**63 - 1
-"""The watermark at the end of input: +∞."""
 
 
 class Slice(NamedTuple):

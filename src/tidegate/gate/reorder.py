@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidegate.gate.ready import START, Array
+from tidegate.gate.ready import Array
+from tidegate.watermark import START
 
 
 def in_order(batch: pa.RecordBatch, times: Array) -> tuple[pa.RecordBatch, Array]:

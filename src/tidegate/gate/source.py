@@ -11,10 +11,11 @@ import pyarrow as pa
 from tidegate.errors import DataError, QueryError, choices
 from tidegate.gate.congestion import Blocked
 from tidegate.gate.intake import Intake
-from tidegate.gate.ready import END, START, Array, Run
+from tidegate.gate.ready import Array, Run
 from tidegate.gate.reorder import first_descent, in_order
 from tidegate.gate.row_width import RowWidth
 from tidegate.gate.waits import waiting_for_others
+from tidegate.watermark import END, START, Watermark
 
 if TYPE_CHECKING:
     from tidegate.gate.core import Core
@@ -77,7 +78,7 @@ class Source:
         """No tuple with τ below this is still due from this source."""
         return self.intake.watermark
 
-    def add(self, batch: pa.RecordBatch, watermark: int | None = None) -> None:
+    def add(self, batch: pa.RecordBatch, watermark: Watermark = START) -> None:
         """Deliver a batch, and with it, if given, an explicit watermark that holds behind it; then wait for room.
 
         For a thread that feeds this source alone. Raises `DataError` if the batch breaks what was declared, `GateAborted`
@@ -86,7 +87,7 @@ class Source:
         if self.offer(batch, watermark):
             self.wait_for_room()
 
-    def offer(self, batch: pa.RecordBatch, watermark: int | None = None) -> bool:
+    def offer(self, batch: pa.RecordBatch, watermark: Watermark = START) -> bool:
         """Deliver a batch without waiting; True if too much is held now, and the caller should `wait_for_room`.
 
         A thread that feeds several sources offers to all of them before it waits for any: one may be held up only until

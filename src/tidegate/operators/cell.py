@@ -21,6 +21,7 @@ from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import Chunk
 from tidegate.state.slice_log import SliceLog
+from tidegate.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +56,21 @@ class Cell:
         """How the aggregate is computed."""
         return self.spread.panes
 
-    def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
-        """Take a batch at a watermark (None: nothing is known yet); yields results. ``late`` counts late tuples."""
+    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
+        """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
         for delta in deltas:
             if delta.made and delta.piece is not None:
                 self.log.append(delta.piece)
         yield from self.advance(watermark)
         yield from self._receive([delta for delta in deltas if not delta.made], watermark)
 
-    def _receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
+    def _receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Add what sources delivered, and hand out revisions."""
         least = self.panes.node.window.least_open_slice(watermark)
         revised: list[pa.Table] = []
         touched = []
         for delta in deltas:
-            self.late += sum(count for slice_id, count in delta.tuples if least is not None and slice_id < least)
+            self.late += sum(count for slice_id, count in delta.tuples if slice_id < least)
             if delta.piece is None:
                 continue
             for piece in self._still_open(delta.piece, least):
@@ -77,17 +78,17 @@ class Cell:
                     revised.append(self.panes.decode(piece.data, piece.low))
                 self.log.append(piece)
                 touched.append((piece.low, piece.high))
-        if revised and watermark is not None:
+        if revised:
             yield from self._revise(pa.concat_tables(revised), watermark)
         for low, high in touched:
             self.log.compact(low, high)
 
-    def advance(self, watermark: int | None) -> Iterator[pa.Table]:
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Hand out the windows that expire, in order, and forget the slices that no open window needs."""
         directory, window = self.log.directory, self.panes.node.window
-        if watermark is None or (directory.watermark is not None and watermark <= directory.watermark):
+        if watermark <= directory.watermark:
             return
-        first, last = self._expiring(directory.watermark, watermark)
+        first, last = self._expiring(watermark)
         read: dict[Chunk, pa.Table] = {}
         if first <= last:
             needed = self.log.overlapping(2 * first, window.slice_of(window.end(last) - 1))
@@ -98,14 +99,14 @@ class Cell:
         directory.watermark = watermark
         self._forget(read, watermark)
 
-    def _forget(self, read: dict[Chunk, pa.Table], watermark: int) -> None:
+    def _forget(self, read: dict[Chunk, pa.Table], watermark: Watermark) -> None:
         """Drop chunks that no open window needs, and rewrite those at hand that are mostly such."""
         directory, window = self.log.directory, self.panes.node.window
         least = window.least_open_slice(watermark)
-        for chunk in [chunk for chunk in directory.chunks if least is not None and chunk.high < least]:
+        for chunk in [chunk for chunk in directory.chunks if chunk.high < least]:
             self.log.drop(chunk)
         for chunk, table in read.items():
-            if least is not None and chunk.low < least <= chunk.high:
+            if chunk.low < least <= chunk.high:
                 kept = self.panes.from_slice(table, least)
                 if 2 * kept.num_rows <= chunk.rows:
                     self.log.drop(chunk)
@@ -115,9 +116,9 @@ class Cell:
             n: count for n, count in directory.rounds.items() if window.end(n) + window.lateness > watermark
         }
 
-    def _still_open(self, piece: Piece, least: int | None) -> Iterator[Piece]:
+    def _still_open(self, piece: Piece, least: int) -> Iterator[Piece]:
         """A piece without the slices that are closed: what is late for all windows of a slice is left out."""
-        if least is None or piece.low >= least:
+        if piece.low >= least:
             yield piece
         elif piece.high >= least:
             yield from self.panes.merge_pieces([self.panes.from_slice(self.panes.decode(piece.data, piece.low), least)])
@@ -131,8 +132,8 @@ class Cell:
             due.append(window.end(first) if first <= last else window.end(last) + window.lateness)
         return min(due, default=None)
 
-    def _expiring(self, before: int | None, watermark: int) -> tuple[int, int]:
-        """The first and last window over held slices with ``before < end ≤ watermark``; last < first if there is none."""
+    def _expiring(self, watermark: Watermark) -> tuple[int, int]:
+        """The first and last window over held slices that expire at a watermark; last < first if there is none."""
         window, held = self.panes.node.window, self.log.directory.chunks
         if not held:
             return 0, -1
@@ -142,10 +143,9 @@ class Cell:
 
     def _not_before(self, number: int) -> int:
         """A window, or the first that has not been handed out yet."""
-        window, reached = self.panes.node.window, self.log.directory.watermark
-        return number if reached is None else max(number, window.first_open(reached))
+        return max(number, self.panes.node.window.first_open(self.log.directory.watermark))
 
-    def _revise(self, fresh: pa.Table, watermark: int) -> Iterator[pa.Table]:
+    def _revise(self, fresh: pa.Table, watermark: Watermark) -> Iterator[pa.Table]:
         """Hand out again the keys that late tuples touched in windows that had expired."""
         window, directory = self.panes.node.window, self.log.directory
         slices = pc.unique(fresh.column(SLICE)).to_pylist()

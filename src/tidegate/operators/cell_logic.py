@@ -10,6 +10,7 @@ import pyarrow as pa
 from tidegate.operators.delta import Delta
 from tidegate.operators.instances import Instances
 from tidegate.state.chunk_store import ChunkStore
+from tidegate.watermark import Watermark
 
 
 class OpenCell(Protocol):
@@ -23,9 +24,9 @@ class OpenCell(Protocol):
     @property
     def late(self) -> int: ...
 
-    def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]: ...
+    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]: ...
 
-    def advance(self, watermark: int | None) -> Iterator[pa.Table]: ...
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]: ...
 
     def next_due(self) -> int | None:
         """The watermark at which this cell may have something to do, or None."""

@@ -24,16 +24,15 @@ from tidegate.operators.tuple_pieces import times_of, tuple_piece, without_late
 from tidegate.operators.tuple_windows import TupleWindows
 from tidegate.operators.window_log import WindowLog
 from tidegate.operators.windowed_aggregate import SHARDS
-from tidegate.query.event_time import END_US
 from tidegate.query.nodes import OPlus
 from tidegate.query.tuple_form import TupleForm
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import NO_GROUP, Chunk
+from tidegate.watermark import START, Watermark, has_ended
 
 Array = np.ndarray[Any, Any]
 MOST_PIECES = 4
-_BEGINNING = -(2**63)
 _NONE = np.empty(0, np.uint64)
 
 
@@ -70,8 +69,8 @@ class OPlusCell:
     log: WindowLog
     late: int = 0
 
-    def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
-        """Take a batch at a watermark (None: nothing is known yet); yields results. ``late`` counts late tuples."""
+    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
+        """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
         made = [(delta.side, chunks.decode(delta.piece.data)) for delta in deltas if delta.made and delta.piece]
         yield from self._advance(watermark, made)
         for side, source in enumerate(self.node.inputs):
@@ -84,7 +83,7 @@ class OPlusCell:
             for piece in self._joined(kept, source.time):
                 self.store.append(piece, side)
 
-    def advance(self, watermark: int | None) -> Iterator[pa.Table]:
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Handle what is settled and hand out the windows that expire."""
         yield from self._advance(watermark, [])
 
@@ -93,10 +92,10 @@ class OPlusCell:
         held = self.store.directory.chunks
         return min((chunk.low + 1 if chunk.group == NO_GROUP else chunk.low for chunk in held), default=None)
 
-    def _advance(self, watermark: int | None, made: Sequence[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
+    def _advance(self, watermark: Watermark, made: Sequence[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
         directory = self.store.directory
-        before = _BEGINNING if directory.watermark is None else directory.watermark
-        if watermark is None or (watermark <= before and not made):
+        before = directory.watermark
+        if watermark <= before and not made:
             return
         settled = self._settle(before, watermark, made)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
@@ -105,20 +104,20 @@ class OPlusCell:
             windows = self._windows()
             for shard, held in zip((hashes % np.uint64(SHARDS)).tolist(), loaded, strict=True):
                 windows.put_back(shard, held)
-            yield from self._results(windows, settled, watermark >= END_US)
+            yield from self._results(windows, settled, has_ended(watermark))
             self._keep(windows, loaded, watermark)
         else:
             self.log.keep((), (), watermark)
         directory.watermark = watermark
 
-    def _settle(self, before: int, watermark: int, made: Sequence[tuple[int, pa.Table]]) -> Settled:
+    def _settle(self, before: Watermark, watermark: Watermark, made: Sequence[tuple[int, pa.Table]]) -> Settled:
         """Take out what is settled by a watermark; what waits on stays, or is written anew if it is little."""
         node = self.node
         schemas = tuple(source.schema for source in node.inputs)
         waiting = Settling(node.keys, tuple(node.key_schema.types), schemas, SHARDS, self.cells, self.cell)
         for side, tuples in made:
-            ripe, rest = self._split(side, tuples, _BEGINNING, watermark)
-            waiting.hold(0, side, ripe, node.inputs[side].time, _BEGINNING)
+            ripe, rest = self._split(side, tuples, START, watermark)
+            waiting.hold(0, side, ripe, node.inputs[side].time, START)
             if rest.num_rows:
                 self.store.append(tuple_piece(rest, node.inputs[side].time), side)
         touched = [c for c in self.store.directory.chunks if c.group == NO_GROUP and c.low < watermark]
@@ -126,16 +125,16 @@ class OPlusCell:
         for chunk, tuples in zip(touched, self.instances.spread(chunks.decode, fetched), strict=True):
             time = node.inputs[chunk.side].time
             ripe, rest = self._split(chunk.side, tuples, before, watermark)
-            waiting.hold(0, chunk.side, ripe, time, _BEGINNING)
+            waiting.hold(0, chunk.side, ripe, time, START)
             if 2 * rest.num_rows <= chunk.rows:
                 self.store.drop(chunk)
                 if rest.num_rows:
                     self.store.append(tuple_piece(rest, time), chunk.side)
             else:
                 self._shorten(chunk, int(times_of(rest.slice(0, 1), time)[0]))
-        return waiting.settle(0, before, watermark, False)
+        return waiting.settle(0, before, watermark)
 
-    def _split(self, side: int, tuples: pa.Table, before: int, watermark: int) -> tuple[pa.Table, pa.Table]:
+    def _split(self, side: int, tuples: pa.Table, before: Watermark, watermark: Watermark) -> tuple[pa.Table, pa.Table]:
         """Of tuples in the order of time, those from one watermark to the next, and those after."""
         times = times_of(tuples, self.node.inputs[side].time)
         start, stop = np.searchsorted(times, [before, watermark]).tolist()
@@ -167,7 +166,7 @@ class OPlusCell:
         owned = [None] if number == 1 else [owners == instance for instance in range(number)]
         yield from self.instances.run([windows.process(settled, prepared, mine, ended) for mine in owned])
 
-    def _keep(self, windows: TupleWindows | ColumnWindows, loaded: Sequence[Held], watermark: int) -> None:
+    def _keep(self, windows: TupleWindows | ColumnWindows, loaded: Sequence[Held], watermark: Watermark) -> None:
         """Write the windows that are not as they were."""
         before = {(held.number, windows.identity(held.key)): held for held in loaded}
         changed = []

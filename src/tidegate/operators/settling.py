@@ -20,6 +20,7 @@ from tidegate.operators.grouping import key_hashes
 from tidegate.operators.key_sets import key_sets_of
 from tidegate.query.keys import Keys
 from tidegate.query.schema import whole
+from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
 
@@ -52,8 +53,8 @@ class Settled:
     """
 
     turn: int
-    before: int
-    watermark: int
+    before: Watermark
+    watermark: Watermark
     tuples: tuple[pa.Table, ...]
     times: tuple[Array, ...]
     places: tuple[Array, ...]
@@ -93,7 +94,7 @@ class Settling:
         """How much memory they take."""
         return sum(part.tuples.nbytes for part in tuple(self._parts))
 
-    def hold(self, number: int, side: int, tuples: pa.Table, time: str, since: int) -> None:
+    def hold(self, number: int, side: int, tuples: pa.Table, time: str, since: Watermark) -> None:
         """Keep the tuples of a segment, but for those before the watermark that held then: they are late."""
         times = numbers(whole(tuples.column(time)), pa.int64())
         if len(times) > 1 and (times[1:] < times[:-1]).any():
@@ -105,8 +106,8 @@ class Settling:
             if late < len(times):
                 self._parts.append(Part(number, side, tuples.slice(late), times[late:]))
 
-    def settle(self, number: int, before: int, watermark: int, ended: bool) -> Settled:
-        """Take out what is settled after a segment, by a watermark; at the end of input, everything."""
+    def settle(self, number: int, before: Watermark, watermark: Watermark) -> Settled:
+        """Take out what is settled after a segment, by a watermark."""
         taken: list[list[Part]] = [[] for _ in self.keys]
         with self._lock:
             kept = []
@@ -114,7 +115,7 @@ class Settling:
                 if part.number > number:
                     kept.append(part)
                     continue
-                ready = len(part.times) if ended else int(np.searchsorted(part.times, watermark))
+                ready = int(np.searchsorted(part.times, watermark))
                 if ready:
                     taken[part.side].append(
                         Part(part.number, part.side, part.tuples.slice(0, ready), part.times[:ready])

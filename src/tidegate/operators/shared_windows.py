@@ -20,6 +20,7 @@ import pyarrow as pa
 from tidegate.operators.columns import numbers
 from tidegate.operators.windowed_aggregate import LEAST_RUN, SHARDS, SLICE, Panes
 from tidegate.query.schema import whole
+from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
 
@@ -98,7 +99,7 @@ class SharedWindows:
     late: int = 0
     _runs: list[Run] = field(default_factory=list)
     _rounds: dict[int, list[int]] = field(default_factory=dict)
-    _reached: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    _reached: dict[int, tuple[int, Watermark]] = field(default_factory=dict)
     _merging: bool = False
     _unseen: int = 0
     _least: int | None = None
@@ -114,13 +115,13 @@ class SharedWindows:
         """How much memory the panes take."""
         return sum(run.nbytes for run in tuple(self._runs))
 
-    def lift(self, number: int, tuples: pa.Table, before: int | None) -> Lifted:
+    def lift(self, number: int, tuples: pa.Table, before: Watermark) -> Lifted:
         """The panes of a segment's tuples that are not late at the watermark before it. Touches no shared state."""
         window = self.panes.node.window
         panes, counts = self.panes.lift(tuples)
         least = window.least_open_slice(before)
         late = 0
-        if least is not None and any(slice_id < least for slice_id in counts):
+        if any(slice_id < least for slice_id in counts):
             late = sum(count for slice_id, count in counts.items() if slice_id < least)
             panes = self.panes.from_slice(panes, least)
         runs = tuple(self._cut(number, panes))
@@ -150,7 +151,7 @@ class SharedWindows:
             for table in self.panes.results(touched, window_id, window_id):
                 yield self._numbered(table, number)
 
-    def expired(self, number: int, before: int | None, after: int | None, owned: Array | None) -> Iterator[pa.Table]:
+    def expired(self, number: int, before: Watermark, after: Watermark, owned: Array | None) -> Iterator[pa.Table]:
         """Results of the owned keys in the windows that expire as the watermark moves, earliest first."""
         if not self.may_expire(before, after):
             return
@@ -165,12 +166,12 @@ class SharedWindows:
             for table in self.panes.results(pa.concat_tables(parts), first, last):
                 yield self._numbered(table, number)
 
-    def may_expire(self, before: int | None, after: int | None) -> bool:
+    def may_expire(self, before: Watermark, after: Watermark) -> bool:
         """Whether windows may expire as the watermark moves."""
         window = self.panes.node.window
-        return after is not None and (before is None or window.first_open(before) != window.first_open(after))
+        return window.first_open(before) != window.first_open(after)
 
-    def worth_splitting(self, number: int, before: int | None, after: int | None) -> bool:
+    def worth_splitting(self, number: int, before: Watermark, after: Watermark) -> bool:
         """Whether the windows that expire hold enough for several instances to share the work; an estimate."""
         held = self._seen_at(number)
         windows = self._expiring(held, before, after)
@@ -179,7 +180,7 @@ class SharedWindows:
         low, high = self._slices_of(*windows)
         return sum(len(run.slices) for run in held if run.low <= high and run.high >= low) >= self.split_panes
 
-    def join(self, instance: int, number: int, watermark: int | None) -> None:
+    def join(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance begins after a segment at whose end the watermark stood there."""
         with self._lock:
             self._reached[instance] = (number, watermark)
@@ -190,7 +191,7 @@ class SharedWindows:
             del self._reached[instance]
             self._forget()
 
-    def passed(self, instance: int, number: int, watermark: int | None) -> None:
+    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance has done all of its work on a segment."""
         with self._lock:
             moved = self._reached[instance][1] != watermark
@@ -242,14 +243,12 @@ class SharedWindows:
         made: Array = self.panes.shards(panes, self.shards).astype(np.uint16)
         return made
 
-    def _expiring(self, held: Sequence[Run], before: int | None, after: int | None) -> tuple[int, int] | None:
+    def _expiring(self, held: Sequence[Run], before: Watermark, after: Watermark) -> tuple[int, int] | None:
         """The first and the last window over some runs that expires as the watermark moves."""
         window = self.panes.node.window
-        if after is None or not held:
+        if not held:
             return None
-        first = min(window.first_window(run.low) for run in held)
-        if before is not None:
-            first = max(first, window.first_open(before))
+        first = max(min(window.first_window(run.low) for run in held), window.first_open(before))
         last = min(max(window.last_window(run.high) for run in held), window.first_open(after) - 1)
         return (first, last) if first <= last else None
 
@@ -268,12 +267,10 @@ class SharedWindows:
 
     def _forget(self) -> None:
         """Drop what no window that is open for some instance needs."""
-        reached = [watermark for _, watermark in self._reached.values()]
-        if not reached or any(watermark is None for watermark in reached):
+        if not self._reached:
             return
-        watermark = min(reached)  # type: ignore[type-var]  # no None is left
-        least = self.panes.node.window.least_open_slice(watermark)
-        if least is None or least == self._least:
+        least = self.panes.node.window.least_open_slice(min(watermark for _, watermark in self._reached.values()))
+        if least == self._least:
             return
         self._least = least
         if any(run.high < least for run in self._runs):
@@ -292,12 +289,10 @@ class SharedWindows:
         passed = min(number for number, _ in self._reached.values())
         window = self.panes.node.window
         if window.slices_per_window >= WORTH_MERGING and not window.lateness:
-            marks = [watermark for _, watermark in self._reached.values() if watermark is not None]
-            if len(marks) == len(self._reached):
-                due = window.slice_of(min(marks))
-                ready = [run for run in self._runs if run.high < due and run.number <= passed and not run.settled]
-                if len(ready) > 1:
-                    return ready, True
+            due = window.slice_of(min(watermark for _, watermark in self._reached.values()))
+            ready = [run for run in self._runs if run.high < due and run.number <= passed and not run.settled]
+            if len(ready) > 1:
+                return ready, True
         alike: dict[tuple[int, int, int], list[Run]] = {}
         for run in self._runs:
             if run.number <= passed:

@@ -12,6 +12,7 @@ from tidegate.operators.delta import Delta
 from tidegate.query.schema import whole
 from tidegate.state import chunks
 from tidegate.state.chunk_store import Piece
+from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
 HOME = "__tg_home"
@@ -40,15 +41,15 @@ def times_of(tuples: pa.Table, time: str) -> Array:
     return numbers(whole(tuples.column(time)), pa.int64())
 
 
-def without_late(delta: Delta, time: str, watermark: int | None) -> tuple[Piece | None, int]:
+def without_late(delta: Delta, time: str, watermark: Watermark) -> tuple[Piece | None, int]:
     """A source's delta without the tuples before a watermark and without marks, and how many of those count here."""
-    late = sum(count for at, count in delta.tuples if watermark is not None and at < watermark)
+    late = sum(count for at, count in delta.tuples if at < watermark)
     piece = delta.piece
     if piece is None:
         return None, late
     tuples = chunks.decode(piece.data)
     marked = HOME in tuples.column_names
-    cut = 0 if watermark is None or piece.low >= watermark else int(np.searchsorted(times_of(tuples, time), watermark))
+    cut = 0 if piece.low >= watermark else int(np.searchsorted(times_of(tuples, time), watermark))
     if cut == 0 and not marked:
         return piece, late
     if marked:

@@ -16,11 +16,11 @@ from tidegate.query.nodes import OPlus
 from tidegate.query.order import canonical
 from tidegate.query.records import Record
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
+from tidegate.watermark import END, Watermark
 
 Array = np.ndarray[Any, Any]
 Contribution = tuple[Tuple, tuple[Any, ...]]
 FOREVER = 0
-NEVER_ENDS = float("inf")
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Shard:
     """The windows of a shard by number, then key. Touched by its owner alone."""
 
     windows: dict[int, dict[Any, _Slot]] = field(default_factory=dict)
-    next_end: float = NEVER_ENDS
+    next_end: Watermark = END
     rows: int = 0
     bytes: int = 0
 
@@ -106,7 +106,7 @@ class TupleWindows:
     ) -> Iterator[pa.Table]:
         """Handle the settled tuples of the owned shards and let their windows expire; results in the order of time."""
         made: list[tuple[int, Record]] = []
-        limit = NEVER_ENDS if ended else settled.watermark
+        limit = END if ended else settled.watermark
         for number in range(len(self.shards)) if owned is None else np.flatnonzero(owned).tolist():
             shard = self.shards[number]
             for arriving, key in prepared.get(number, ()):
@@ -147,7 +147,7 @@ class TupleWindows:
         first = (time - window.size) // window.every + 1
         return (first,) if self.node.single else range(first, time // window.every + 1)
 
-    def _expire(self, shard: _Shard, limit: float, made: list[tuple[int, Record]]) -> None:
+    def _expire(self, shard: _Shard, limit: Watermark, made: list[tuple[int, Record]]) -> None:
         """Hand out the windows of a shard that end by a limit, earliest first, and slide or remove them."""
         window = self.node.window
         assert window is not None
@@ -162,9 +162,9 @@ class TupleWindows:
                 else:
                     shard.rows -= 1
                     shard.bytes -= slot.bytes
-        shard.next_end = window.end(min(shard.windows)) if shard.windows else NEVER_ENDS
+        shard.next_end = window.end(min(shard.windows)) if shard.windows else END
 
-    def _following(self, slot: _Slot, number: int, limit: float) -> int | None:
+    def _following(self, slot: _Slot, number: int, limit: Watermark) -> int | None:
         """Slide a window of type single; its new number, or None if it ends because it holds no tuple or no state."""
         window = self.node.window
         assert window is not None
@@ -173,7 +173,7 @@ class TupleWindows:
             return None
         if self.form.slide is None and self.form.output is None:
             # Nobody sees the places in between: purging once is purging at each of them.
-            following = window.first_open(int(min(limit, slot.last + window.size)))
+            following = window.first_open(min(limit, slot.last + window.size))
             if slot.last < window.start(following):
                 return None
         slot.states = self.form.slides(self.node.name, self._window(slot, following))

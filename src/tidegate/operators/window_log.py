@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from tidegate.operators.columns import numbers
 from tidegate.operators.held_windows import ALIVE, NUMBER, Held, HeldCodec
 from tidegate.operators.instances import Instances
-from tidegate.query.event_time import END_US
 from tidegate.query.schema import whole
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import NO_GROUP, Chunk
+from tidegate.watermark import END, Watermark
 
 Array = np.ndarray[Any, Any]
 ALL = 0
@@ -43,7 +43,7 @@ class WindowLog:
         """The chunks of windows."""
         return [chunk for chunk in self.store.directory.chunks if chunk.group != NO_GROUP]
 
-    def load(self, touched: Array, watermark: int) -> tuple[list[Held], Array]:
+    def load(self, touched: Array, watermark: Watermark) -> tuple[list[Held], Array]:
         """The windows of keys with some hashes, and those that end by a watermark; and the hash of each one's key."""
         found = []
         wanted = [chunk for chunk in self.listed if len(touched) or (self._ends and chunk.low <= watermark)]
@@ -54,7 +54,7 @@ class WindowLog:
         alive = latest.filter(latest.column(ALIVE))
         return self.codec.decode(alive), self.codec.hashes(alive)
 
-    def keep(self, changed: Sequence[Held], gone: Iterable[Held], watermark: int) -> None:
+    def keep(self, changed: Sequence[Held], gone: Iterable[Held], watermark: Watermark) -> None:
         """Append windows that have changed, and those that are gone though they have not ended by the watermark."""
         noted = [one for one in gone if self._end(one.number) > watermark]
         if changed or noted:
@@ -64,18 +64,17 @@ class WindowLog:
                 self.store.drop(chunk)
         self._compact(watermark)
 
-    def _counts(self, table: pa.Table, touched: Array, watermark: int) -> Array:
+    def _counts(self, table: pa.Table, touched: Array, watermark: Watermark) -> Array:
         """Which rows are asked for, of windows that had not ended before."""
         made: Array = np.isin(self.codec.hashes(table), touched)
         window, reached = self.codec.node.window, self.store.directory.watermark
         if window is not None:
             places = numbers(whole(table.column(NUMBER)), pa.int64())
             made |= places < window.first_open(watermark)
-            if reached is not None:
-                made &= places >= window.first_open(reached)
+            made &= places >= window.first_open(reached)
         return made
 
-    def _wake(self, chunk: Chunk, table: pa.Table, watermark: int) -> None:
+    def _wake(self, chunk: Chunk, table: pa.Table, watermark: Watermark) -> None:
         """Note when a chunk that was read has something to do again: when the next of its windows ends."""
         window = self.codec.node.window
         if window is None or chunk.low > watermark:
@@ -85,7 +84,7 @@ class WindowLog:
         listed = self.store.directory.chunks
         listed[listed.index(chunk)] = replace(chunk, low=window.end(int(after.min())) if len(after) else chunk.high)
 
-    def _compact(self, watermark: int) -> None:
+    def _compact(self, watermark: Watermark) -> None:
         """Merge the newest chunks if there are many, and older ones with them as long as they are not much larger."""
         listed = self.listed
         if len(listed) <= MOST_CHUNKS:
@@ -120,4 +119,4 @@ class WindowLog:
     def _end(self, number: int) -> int:
         """When a window ends; one that never does ends with the input."""
         window = self.codec.node.window
-        return END_US if window is None else window.end(number)
+        return END if window is None else window.end(number)

@@ -15,6 +15,7 @@ from typing import Any
 from tidegate.errors import QueryError, warn_slow
 from tidegate.query.durations import format_duration
 from tidegate.query.event_time import LONGEST_US
+from tidegate.watermark import Watermark
 
 MANY_WINDOWS = 10_000
 """More windows per tuple than this are told of.
@@ -102,17 +103,17 @@ class Window:
         """The end of the last window that covers a slice: past it the slice is of no use."""
         return self.end(self.last_window(slice_id))
 
-    def first_open(self, watermark: int) -> int:
+    def first_open(self, watermark: Watermark) -> int:
         """The first window that has not expired at a watermark."""
         return (watermark - self.size) // self.every + 1
 
-    def least_open_slice(self, watermark: int | None) -> int | None:
-        """The least slice that still takes tuples at a watermark, lateness counted; None if all do."""
-        return None if watermark is None else 2 * self.first_open(watermark - self.lateness)
+    def least_open_slice(self, watermark: Watermark) -> int:
+        """The least slice that still takes tuples at a watermark, lateness counted."""
+        return 2 * self.first_open(watermark - self.lateness)
 
-    def reopened(self, slice_id: int, watermark: int | None) -> range:
+    def reopened(self, slice_id: int, watermark: Watermark) -> range:
         """The windows over a slice that have expired at a watermark and still take late tuples."""
-        if not self.lateness or watermark is None:
+        if not self.lateness:
             return range(0)
         first = max(self.first_window(slice_id), self.first_open(watermark - self.lateness))
         return range(first, min(self.last_window(slice_id) + 1, self.first_open(watermark)))

@@ -32,8 +32,8 @@ from tidegate.reference.aggregates import Tuple
 from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.o_plus import OPlusLaw
-from tidegate.reference.rows import NEVER
 from tidegate.reference.windows import WindowLaw
+from tidegate.watermark import START, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The watermark reaches a time in microseconds; ``math.inf`` ends the input."""
+    """The watermark reaches a time in microseconds; ``END`` ends the input."""
 
-    watermark: float
+    watermark: Watermark
 
 
 Event = Rows | Advance
@@ -84,7 +84,7 @@ class Law(Protocol):
         """Take one tuple that arrives at an input; yields results."""
         ...
 
-    def advance(self, watermark: float) -> Iterator[pa.Table]:
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """The watermark moves; yields results."""
         ...
 
@@ -105,7 +105,7 @@ def law_of(node: Stateful) -> Law:
 def interpret(query: Node, events: Iterable[Event]) -> Answer:
     """Run a query over a sequence of arrivals and watermark advances.
 
-    The input ends with the events: windows still open then are handed out only by a last ``Advance(math.inf)``. Sources
+    The input ends with the events: windows still open then are handed out only by a last ``Advance(END)``. Sources
     are told apart by their names, as `unique_names` makes them.
     """
     query = unique_names(query)
@@ -117,7 +117,7 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     operators[id(query)].sink = made
     sources = {node.name: operators[id(node)] for node in walk(query) if isinstance(node, Source)}
     ahead = {node.name: AheadLaw(node) for node in walk(query) if isinstance(node, Source)}
-    watermark = NEVER
+    watermark = START
     for event in events:
         match event:
             case Rows(name, table, clock):
@@ -172,7 +172,7 @@ class _Operator:
         for reader, side in self.readers:
             reader.receive(table, side)
 
-    def advance(self, watermark: float) -> None:
+    def advance(self, watermark: Watermark) -> None:
         """The watermark moves."""
         if self.law is not None:
             for made in self.law.advance(watermark):

@@ -20,7 +20,8 @@ from tidegate.query.nodes import Join
 from tidegate.query.order import canonical
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.reference.aggregates import Tuple
-from tidegate.reference.rows import NEVER, python_row
+from tidegate.reference.rows import python_row
+from tidegate.watermark import START, Watermark
 
 
 @dataclass
@@ -28,7 +29,7 @@ class JoinLaw:
     """One join at work."""
 
     node: Join
-    watermark: float = NEVER
+    watermark: Watermark = START
     held: tuple[list[_Held], list[_Held]] = field(default_factory=lambda: ([], []))
     windows: dict[int, tuple[list[_Held], list[_Held]]] = field(default_factory=dict)
     late: list[Tuple] = field(default_factory=list)
@@ -55,7 +56,7 @@ class JoinLaw:
                 yield self._result(left, right, max(left.time, right.time), None)
         self.held[side].append(new)
 
-    def advance(self, watermark: float) -> Iterator[pa.Table]:
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Hand out the windows that expire, earliest first; forget tuples that can meet no other any more."""
         self.watermark = watermark
         window, within = self.node.window, self.node.within_us

@@ -7,7 +7,6 @@ same: its functions are called for one contribution, or one window, at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,8 @@ from tidegate.query.nodes import OPlus
 from tidegate.query.order import canonical
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.reference.aggregates import canonical_tuple
-from tidegate.reference.rows import NEVER, keys_of, table_of
+from tidegate.reference.rows import keys_of, table_of
+from tidegate.watermark import START, Watermark, has_ended
 
 FOREVER = 0
 """The number of the one window of a key that never ends."""
@@ -41,7 +41,7 @@ class _Held:
 
     key: tuple[Any, ...]
     state: Any
-    last: float = NEVER
+    last: int = START
 
 
 @dataclass
@@ -49,7 +49,7 @@ class OPlusLaw:
     """One O+ at work."""
 
     node: OPlus
-    watermark: float = NEVER
+    watermark: Watermark = START
     waiting: list[_Arrived] = field(default_factory=list)
     windows: dict[int, dict[Any, _Held]] = field(default_factory=dict)
     late: list[dict[str, Any]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class OPlusLaw:
         self.waiting.append(_Arrived(row, arrived([values], source.schema, 0, [time], side)[0], (time, side, *place)))
         yield from ()
 
-    def advance(self, watermark: float) -> Iterator[pa.Table]:
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Handle what is settled and let windows expire, in the order of event time."""
         self.watermark = watermark
         settled = sorted((one for one in self.waiting if one.values.time < watermark), key=lambda one: one.place)
@@ -79,7 +79,7 @@ class OPlusLaw:
             yield from self._expire(one.values.time)
             yield from self._handle(one)
         yield from self._expire(watermark)
-        if watermark == math.inf:
+        if has_ended(watermark):
             self.windows.clear()
 
     def _handle(self, one: _Arrived) -> Iterator[pa.Table]:
@@ -102,7 +102,7 @@ class OPlusLaw:
         covering = list(window.covering(time))
         return covering[:1] if self.node.single else covering
 
-    def _expire(self, limit: float) -> Iterator[pa.Table]:
+    def _expire(self, limit: Watermark) -> Iterator[pa.Table]:
         """Hand out the windows that end by a limit, earliest first, and slide or remove them (alg. 2, forwardAndShift).
 
         A window that slides goes on as long as it holds a tuple of its key and its state is not empty.

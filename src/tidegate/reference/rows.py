@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +12,6 @@ from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import Node
 from tidegate.query.order import canonical
 from tidegate.reference.aggregates import Tuple
-
-NEVER = -math.inf
-"""The watermark before anything is known."""
 
 
 def python_row(row: pa.Table, node: Node) -> Tuple:

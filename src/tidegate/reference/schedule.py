@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from tidegate.query.nodes import Node, sources
 from tidegate.query.schema import fitting
 from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.interpreter import Advance, Event, Rows
+from tidegate.watermark import END, START
 
 
 def events_of(
@@ -22,8 +22,8 @@ def events_of(
     ``clock`` is when all of them are read: a tuple too far after it moves no watermark.
     """
     query = unique_names(query)
-    latest = dict.fromkeys((source.name for source in sources(query)), -math.inf)
-    watermark = -math.inf
+    latest = dict.fromkeys((source.name for source in sources(query)), START)
+    watermark = START
     ahead = {source.name: AheadLaw(source) for source in sources(query)}
     tables = {
         source.name: fitting(tables[source.name], source.schema, f"stream '{source.name}'") for source in sources(query)
@@ -39,9 +39,9 @@ def events_of(
                 if newest is not None:
                     latest[source.name] = max(latest[source.name], newest - source.disorder_us)
             if offset + batch_rows >= tables[source.name].num_rows:
-                latest[source.name] = math.inf
+                latest[source.name] = END
         if min(latest.values()) > watermark:
             watermark = min(latest.values())
             yield Advance(watermark)
-    if watermark < math.inf:
-        yield Advance(math.inf)
+    if watermark < END:
+        yield Advance(END)

@@ -18,7 +18,8 @@ import pyarrow as pa
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.order import canonical
 from tidegate.reference.aggregates import Tuple, value_of
-from tidegate.reference.rows import NEVER, keys_of, python_row, table_of
+from tidegate.reference.rows import keys_of, python_row, table_of
+from tidegate.watermark import START, Watermark
 
 
 @dataclass
@@ -26,7 +27,7 @@ class WindowLaw:
     """One windowed aggregate at work."""
 
     node: WindowAggregate
-    watermark: float = NEVER
+    watermark: Watermark = START
     windows: dict[int, dict[Any, _Instance]] = field(default_factory=dict)
     late: list[Tuple] = field(default_factory=list)
 
@@ -50,7 +51,7 @@ class WindowLaw:
                 touched = {canonical(key) for key in keys}
                 yield from self._emit(number, [self.windows[number][key] for key in sorted(touched)])
 
-    def advance(self, watermark: float) -> Iterator[pa.Table]:
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Hand out every window that expires, earliest first, and forget those that are also past their lateness."""
         self.watermark = watermark
         window = self.node.window

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
+from tidegate.watermark import START, Watermark
 
 VERSION = 3
 # Version 1 knew neither sides nor groups: its chunks are all of the first input and of no group. Before version 3 ids were
@@ -66,11 +67,11 @@ class Asked:
 class Directory:
     """What a cell remembers between batches.
 
-    ``watermark`` is the latest it has acted on, None before the first; ``written`` is how many chunks it ever wrote.
+    ``watermark`` is the latest it has acted on; ``written`` is how many chunks it ever wrote.
     """
 
     fingerprint: str
-    watermark: int | None = None
+    watermark: Watermark = START
     timer_ms: int | None = None
     chunks: list[Chunk] = field(default_factory=list)
     rounds: dict[int, int] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from tidegate.query.nodes import Join
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore
 from tidegate.state.directory import Chunk
+from tidegate.watermark import START, Watermark
 
 Array = np.ndarray[Any, Any]
 
@@ -78,11 +79,11 @@ class JoinCell:
     def node(self) -> Join:
         return self.logic.node
 
-    def receive(self, deltas: Sequence[Delta], watermark: int | None) -> Iterator[pa.Table]:
-        """Take a batch at a watermark (None: nothing is known yet); yields results."""
+    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
+        """Take a batch at a watermark; yields results."""
         made, fresh = ([delta for delta in deltas if delta.made == come_first] for come_first in (True, False))
         if isinstance(self.near, Within):
-            tuples = self._tuples(made, None), self._tuples(fresh, watermark)
+            tuples = self._tuples(made, START), self._tuples(fresh, watermark)
             joined = tuple([*tuples[0][side], *tuples[1][side]] for side in SIDES)
             if any(joined):
                 kept = self._ready()
@@ -90,12 +91,12 @@ class JoinCell:
                 yield from kept.pairs_within(lifted, self.instances)
                 self._append((joined[0], joined[1]), watermark, kept)
         else:
-            self._take_in(self._tuples(made, None), None)
+            self._take_in(self._tuples(made, START), START)
             yield from self._expire(watermark)
             self._take_in(self._tuples(fresh, watermark), watermark)
         self._finish(watermark)
 
-    def advance(self, watermark: int | None) -> Iterator[pa.Table]:
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Hand out the windows that expire, and forget what nothing needs any more."""
         yield from self._expire(watermark)
         self._finish(watermark)
@@ -119,19 +120,19 @@ class JoinCell:
         assert isinstance(self.near, Sharing)
         window, reached = self.near.window, self.store.directory.watermark
         first = (time - window.size) // window.every + 1
-        return window.end(first if reached is None else max(first, window.first_open(reached)))
+        return window.end(max(first, window.first_open(reached)))
 
-    def _expire(self, watermark: int | None) -> Iterator[pa.Table]:
+    def _expire(self, watermark: Watermark) -> Iterator[pa.Table]:
         """The pairs of windows that expire."""
-        if not isinstance(self.near, Sharing) or watermark is None:
+        if not isinstance(self.near, Sharing):
             return
         before, window = self.store.directory.watermark, self.near.window
-        if before is not None and window.first_open(before) >= window.first_open(watermark):
+        if window.first_open(before) >= window.first_open(watermark):
             return
         if {chunk.side for chunk in self.store.directory.chunks} == {0, 1}:
             yield from self._ready().pairs_expired(before, watermark, self.instances)
 
-    def _take_in(self, tuples: tuple[list[pa.Table], list[pa.Table]], watermark: int | None) -> None:
+    def _take_in(self, tuples: tuple[list[pa.Table], list[pa.Table]], watermark: Watermark) -> None:
         """Store tuples of windows; they join what is in memory if that is at hand."""
         if not any(tuples):
             return
@@ -161,11 +162,10 @@ class JoinCell:
                 self._kept = kept
         return self._kept
 
-    def _finish(self, watermark: int | None) -> None:
+    def _finish(self, watermark: Watermark) -> None:
         """Move the watermark, forget, merge small chunks, and keep what is in memory for the next batch."""
         directory = self.store.directory
-        if watermark is not None and (directory.watermark is None or watermark > directory.watermark):
-            directory.watermark = watermark
+        directory.watermark = max(directory.watermark, watermark)
         least = self.near.least_time(directory.watermark)
         for chunk in [chunk for chunk in directory.chunks if chunk.high < least]:
             self.store.drop(chunk)
@@ -177,7 +177,7 @@ class JoinCell:
             self.keeps.put(self.logic.run, self.cell, kept)
         self._kept = None
 
-    def _tuples(self, deltas: Sequence[Delta], watermark: int | None) -> tuple[list[pa.Table], list[pa.Table]]:
+    def _tuples(self, deltas: Sequence[Delta], watermark: Watermark) -> tuple[list[pa.Table], list[pa.Table]]:
         """The tuples of each side that can take part in something; those that cannot are counted where they are at home."""
         least = self.near.least_arriving(watermark)
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
@@ -208,7 +208,7 @@ class JoinCell:
         return table
 
     def _append(
-        self, tuples: tuple[list[pa.Table], list[pa.Table]], watermark: int | None, kept: KeptJoin | None
+        self, tuples: tuple[list[pa.Table], list[pa.Table]], watermark: Watermark, kept: KeptJoin | None
     ) -> None:
         """A chunk for each side that has tuples which are needed past the watermark; they are in ``kept`` already."""
         least = self.near.least_time(watermark)

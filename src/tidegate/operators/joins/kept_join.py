@@ -18,6 +18,7 @@ from tidegate.operators.instances import Instances
 from tidegate.operators.joins.shared_join import Lifted, SharedJoin
 from tidegate.query.nodes import Join
 from tidegate.state.directory import Chunk
+from tidegate.watermark import START, Watermark
 
 ROWS_AT_ONCE = 65_536
 LIMIT_BYTES = 512 * 1024**2
@@ -36,19 +37,19 @@ class KeptJoin:
     node: Join
     join: SharedJoin = field(init=False)
     chunks: dict[int, int] = field(default_factory=dict)
-    watermark: int | None = None
+    watermark: Watermark = START
     _segments: int = 0
 
     def __post_init__(self) -> None:
         self.join = SharedJoin(self.node)
-        self.join.join(0, -1, None)
+        self.join.join(0, -1, START)
 
-    def is_good(self, listed: Sequence[Chunk], reached: int | None) -> bool:
+    def is_good(self, listed: Sequence[Chunk], reached: Watermark) -> bool:
         """Whether all that is here is in the store or of no use, and nothing is gone that the store still needs.
 
         ``reached`` is the watermark that the store has come to.
         """
-        if self.watermark is not None and (reached is None or reached < self.watermark):
+        if reached < self.watermark:
             return False
         ids, least = {chunk.id for chunk in listed}, self.join.near.least_time(reached)
         return all(each in ids or high < least for each, high in self.chunks.items())
@@ -69,7 +70,7 @@ class KeptJoin:
     def add(self, sides: Sides) -> Lifted:
         """Take tuples in; none of them is late."""
         self._segments += 1
-        lifted = self.join.lift(self._segments, sides, None)
+        lifted = self.join.lift(self._segments, sides, START)
         self.join.settle(self._segments)
         return lifted
 
@@ -78,13 +79,13 @@ class KeptJoin:
         number = self._segments
         yield from instances.run([self.join.pairs_within(number, lifted, owned) for owned in self._shares(instances)])
 
-    def pairs_expired(self, before: int | None, after: int, instances: Instances) -> Iterator[pa.Table]:
+    def pairs_expired(self, before: Watermark, after: Watermark, instances: Instances) -> Iterator[pa.Table]:
         """The results of the windows that expire as the watermark moves."""
         number = self._segments
         tasks = [self.join.pairs_expired(number, before, after, owned) for owned in self._shares(instances)]
         yield from instances.run(tasks)
 
-    def forget(self, listed: Sequence[Chunk], watermark: int | None) -> None:
+    def forget(self, listed: Sequence[Chunk], watermark: Watermark) -> None:
         """Drop what is not needed past a watermark."""
         self.watermark = watermark
         self.join.passed(0, self._segments, watermark)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.query.windows import Window
+from tidegate.watermark import START, Watermark
 
 Array = np.ndarray[Any, Any]
 
@@ -22,11 +23,11 @@ class Near(Protocol):
         """How far apart two tuples can be."""
         ...
 
-    def least_time(self, watermark: int | None) -> int:
+    def least_time(self, watermark: Watermark) -> int:
         """The earliest time at which a tuple may still be part of a result."""
         ...
 
-    def least_arriving(self, watermark: int | None) -> int:
+    def least_arriving(self, watermark: Watermark) -> int:
         """The earliest time at which a tuple that arrives may still be part of a result."""
         ...
 
@@ -41,11 +42,11 @@ class Within:
     def span(self) -> int:
         return self.distance
 
-    def least_time(self, watermark: int | None) -> int:
-        return _LEAST if watermark is None else max(watermark - self.distance, _LEAST)
+    def least_time(self, watermark: Watermark) -> int:
+        return max(watermark - self.distance, START)
 
-    def least_arriving(self, watermark: int | None) -> int:
-        return _LEAST if watermark is None else watermark
+    def least_arriving(self, watermark: Watermark) -> int:
+        return watermark
 
     def times(self, times: Array) -> tuple[Array, Array]:
         """The first and last time that each may be paired with."""
@@ -66,10 +67,10 @@ class Sharing:
     def span(self) -> int:
         return self.window.size
 
-    def least_time(self, watermark: int | None) -> int:
-        return _LEAST if watermark is None else max(self.window.first_open(watermark) * self.window.every, _LEAST)
+    def least_time(self, watermark: Watermark) -> int:
+        return max(self.window.first_open(watermark) * self.window.every, START)
 
-    def least_arriving(self, watermark: int | None) -> int:
+    def least_arriving(self, watermark: Watermark) -> int:
         return self.least_time(watermark)
 
     def windows(self, times: Array, first: int, last: int) -> tuple[Array, Array]:

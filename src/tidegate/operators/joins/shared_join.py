@@ -35,6 +35,7 @@ from tidegate.query.nodes import Join
 from tidegate.query.predicates.bands import band_of
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, Side, walk_tree
+from tidegate.watermark import START, Watermark
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +88,7 @@ class SharedJoin:
     _sides: tuple[JoinSide, JoinSide] = field(init=False)
     _pending: dict[int, Lifted] = field(default_factory=dict)
     _ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0)])
-    _reached: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    _reached: dict[int, tuple[int, Watermark]] = field(default_factory=dict)
     _sizes: dict[Column, int] = field(default_factory=dict)
     _exact: bool = True
     _asks_later: bool = False
@@ -123,7 +124,7 @@ class SharedJoin:
         """How much memory they take."""
         return sum(side.nbytes for side in self._sides)
 
-    def lift(self, number: int, tables: Sequence[Sequence[pa.Table]], before: int | None) -> Lifted:
+    def lift(self, number: int, tables: Sequence[Sequence[pa.Table]], before: Watermark) -> Lifted:
         """Read the tuples of both sides of a segment, given the watermark before it, and put them down for their turn."""
         least = self.near.least_arriving(before)
         with self._codes.in_use():
@@ -161,18 +162,16 @@ class SharedJoin:
             yield pairs_at_the_later(self.node, view.stores, left, right, np.maximum(left_times, right_times))
 
     def pairs_expired(
-        self, number: int, before: int | None, after: int | None, owned: Array | None
+        self, number: int, before: Watermark, after: Watermark, owned: Array | None
     ) -> Iterator[pa.Table]:
         """Results of the windows that expire as the watermark moves, an instance's share, earliest first."""
         if not isinstance(self.near, Sharing):
             raise InternalError("pairs within a distance are handed out at once")
         window = self.near.window
-        if after is None or (before is not None and window.first_open(before) == window.first_open(after)):
+        if window.first_open(before) == window.first_open(after):
             return
         view = self._view(number)
-        first, last = -(2**62), min(window.first_open(after) - 1, 2**62)
-        if before is not None:
-            first = max(first, window.first_open(before))
+        first, last = max(window.first_open(before), -(2**62)), min(window.first_open(after) - 1, 2**62)
         found = [self._numbered(each, view) for each in self._checked(self._sharing(first, last, view, owned), view)]
         found = [each for each in found if len(each[0])]
         if found:
@@ -181,7 +180,7 @@ class SharedJoin:
             _, end = self.near.windows(np.minimum(left_times, right_times), first, last)
             yield from pairs_of_windows(self.node, self.near, view.stores, left, right, begin, end)
 
-    def join(self, instance: int, number: int, watermark: int | None) -> None:
+    def join(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance begins after a segment at whose end the watermark stood there."""
         with self._lock:
             self._reached[instance] = (number, watermark)
@@ -192,7 +191,7 @@ class SharedJoin:
             del self._reached[instance]
             self._forget()
 
-    def passed(self, instance: int, number: int, watermark: int | None) -> None:
+    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance has done all of its work on a segment."""
         with self._lock:
             moved = self._reached[instance][1] != watermark
@@ -331,7 +330,7 @@ class SharedJoin:
     def _least_time(self) -> int:
         """The earliest time that some instance may still need."""
         reached = [watermark for _, watermark in self._reached.values()]
-        return min((self.near.least_time(watermark) for watermark in reached), default=-(2**63))
+        return min((self.near.least_time(watermark) for watermark in reached), default=START)
 
     def _forget(self) -> None:
         """Drop what no instance needs any more."""

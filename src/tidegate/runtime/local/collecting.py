@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from tidegate.errors import InternalError
 from tidegate.gate.gate import Gate
-from tidegate.gate.ready import END
 from tidegate.gate.segment import Segment
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.latency import Latencies, Schedule
 from tidegate.runtime.local.outputs import Output
 from tidegate.runtime.local.regions import Feed
+from tidegate.watermark import END, Watermark
 
 SECONDS_BETWEEN_REPORTS = 1.0
 
@@ -55,7 +55,7 @@ class Collector:
             if time.monotonic() - self._told >= SECONDS_BETWEEN_REPORTS:
                 self.report(tell, segment.watermark)
 
-    def report(self, tell: Tell, watermark: int = END) -> None:
+    def report(self, tell: Tell, watermark: Watermark = END) -> None:
         """Tell how far things have come."""
         self._told = time.monotonic()
         recent, self._recent = self._recent, Latencies()

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.files import Files, Rejects
-from tidegate.gate.ready import START
 from tidegate.gate.row_width import RowWidth
 from tidegate.gate.source import Source as Way
 from tidegate.operators.columns import known_times
@@ -23,6 +22,7 @@ from tidegate.runtime.local.latency import Schedule
 from tidegate.runtime.local.origins import Arrival, Heartbeat, Reading, arrivals_of
 from tidegate.runtime.local.origins.broken_promises import Reached, broken_promise, reached_by
 from tidegate.runtime.local.origins.from_future import FutureFilter
+from tidegate.watermark import START
 
 SEGMENT_BYTES = 2 << 20
 

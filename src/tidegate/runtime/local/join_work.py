@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tidegate.gate.ready import END, START
 from tidegate.gate.segment import Segment
 from tidegate.operators.joins.shared_join import Lifted, SharedJoin
 from tidegate.operators.shared_windows import Array
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.work import Work
+from tidegate.watermark import Watermark, has_ended
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class JoinWork(Work):
             return
         self._reading.finish(segment.index, ahead)
         if self.settles:
-            yield from self.state.pairs_expired(segment.index, _known(segment.since), _known(segment.watermark), owned)
+            yield from self.state.pairs_expired(segment.index, segment.since, segment.watermark, owned)
         elif segment.rows:
             lifted = self._reading.result(segment)
             if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(lifted)):
@@ -59,26 +59,21 @@ class JoinWork(Work):
     def may_hand_out(self, segment: Segment) -> bool:
         window = self.state.node.window
         if window is None:
-            return segment.rows > 0 or segment.watermark == END
+            return segment.rows > 0 or has_ended(segment.watermark)
         return window.first_open(segment.since) != window.first_open(segment.watermark)
 
-    def join(self, instance: int, number: int, watermark: int) -> None:
-        self.state.join(instance, number, _known(watermark))
+    def join(self, instance: int, number: int, watermark: Watermark) -> None:
+        self.state.join(instance, number, watermark)
 
     def leave(self, instance: int) -> None:
         self.state.leave(instance)
 
-    def passed(self, instance: int, number: int, watermark: int) -> None:
-        self.state.passed(instance, number, _known(watermark))
+    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
+        self.state.passed(instance, number, watermark)
         self.state.compact()
 
     def _read(self, segment: Segment) -> Lifted:
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
         for feed, table in tuples_of(self.region, segment):
             sides[feed.side].append(table)
-        return self.state.lift(segment.index, sides, _known(segment.since))
-
-
-def _known(watermark: int) -> int | None:
-    """A watermark, or None before anything is known."""
-    return None if watermark == START else watermark
+        return self.state.lift(segment.index, sides, segment.since)

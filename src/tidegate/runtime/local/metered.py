@@ -12,6 +12,7 @@ from tidegate.gate.segment import Segment
 from tidegate.gate.waits import waited_seconds
 from tidegate.operators.shared_windows import Array
 from tidegate.runtime.local.work import Held, Work
+from tidegate.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class MeteredWork:
     def may_hand_out(self, segment: Segment) -> bool:
         return self.inner.may_hand_out(segment)
 
-    def join(self, instance: int, number: int, watermark: int) -> None:
+    def join(self, instance: int, number: int, watermark: Watermark) -> None:
         self._seconds[instance] = 0.0
         self.inner.join(instance, number, watermark)
 
@@ -63,7 +64,7 @@ class MeteredWork:
         self._seconds.pop(instance, None)
         self.inner.leave(instance)
 
-    def passed(self, instance: int, number: int, watermark: int) -> None:
+    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
         began = self._worked_until()
         self.inner.passed(instance, number, watermark)
         self._add(instance, began)

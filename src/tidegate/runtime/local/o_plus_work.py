@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.gate.aborted import GateAborted
-from tidegate.gate.ready import END
 from tidegate.gate.segment import Segment
 from tidegate.gate.waits import waiting_for_others
 from tidegate.operators.column_windows import ColumnWindows
@@ -25,6 +24,7 @@ from tidegate.query.users_code import users_code
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.work import Work
+from tidegate.watermark import has_ended
 
 Array = np.ndarray[Any, Any]
 
@@ -122,7 +122,7 @@ class OPlusWork(Work):
     def _step(self, segment: Segment, instance: int, ahead: Iterator[Segment]) -> _Step:
         """What a segment settles. Segments come here in the order of the log: nobody goes past one that was not here."""
         self._holding.finish(segment.index, ahead)
-        settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark, segment.watermark == END)
+        settled = self.state.waiting.settle(segment.index, segment.since, segment.watermark)
         step = _Step(settled, self.state.windows.prepare(settled))
         if settled.size >= self.split_keys:
             return step
@@ -137,7 +137,7 @@ class OPlusWork(Work):
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
         # Functions on tuples are called too often to put something around each call.
         with users_code() if self.by_tuple else nullcontext():
-            yield from self.state.windows.process(step.settled, step.prepared, owned, segment.watermark == END)
+            yield from self.state.windows.process(step.settled, step.prepared, owned, has_ended(segment.watermark))
         self.turns.done(step.settled.turn, owned)
 
     def may_hand_out(self, segment: Segment) -> bool:

@@ -19,6 +19,7 @@ from tidegate.runtime.local.o_plus_work import OPlusWork
 from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import Work
+from tidegate.watermark import Watermark
 
 
 def work_of(region: Region, settings: Settings) -> Work:
@@ -78,13 +79,13 @@ class WindowWork(Work):
     def may_hand_out(self, segment: Segment) -> bool:
         return bool(self.state.panes.node.window.lateness) or self.state.may_expire(segment.since, segment.watermark)
 
-    def join(self, instance: int, number: int, watermark: int) -> None:
+    def join(self, instance: int, number: int, watermark: Watermark) -> None:
         self.state.join(instance, number, watermark)
 
     def leave(self, instance: int) -> None:
         self.state.leave(instance)
 
-    def passed(self, instance: int, number: int, watermark: int) -> None:
+    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
         self.state.passed(instance, number, watermark)
         self.state.compact()
 

@@ -13,7 +13,6 @@ from tidegate.errors import QueryError, UserError, choices
 from tidegate.files import Rejects
 from tidegate.gate.aborted import GateAborted
 from tidegate.gate.gate import Gate
-from tidegate.gate.ready import END, START
 from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
 from tidegate.query.nodes import Join, MapBatches, Node, Source, WindowAggregate, sources, walk
@@ -32,6 +31,7 @@ from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, region
 from tidegate.runtime.local.running_region import Outlet, RunningRegion
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import Held
+from tidegate.watermark import START, Watermark, has_ended, is_finite
 
 
 @dataclass(slots=True, eq=False)
@@ -261,12 +261,12 @@ class RunningQuery:
             for running in self.regions:
                 running.ended()
 
-    def _tell(self, now: float, watermark: int, recent: Latencies) -> None:
+    def _tell(self, now: float, watermark: Watermark, recent: Latencies) -> None:
         """Report progress."""
         before, rows_before = self._reported
         rows = self.rows
         self._reported = (now, rows)
-        known = START < watermark < END
+        known = is_finite(watermark)
         newest = max((inlet.newest for inlet in self._inlets), default=START)
         results, segments = self.handed_out
         states = self.states
@@ -284,7 +284,7 @@ class RunningQuery:
                 results_total=results,
                 malformed_total=self.malformed,
                 ahead_total=self.ahead,
-                ended=watermark == END,
+                ended=has_ended(watermark),
                 latency_p50_seconds=recent.quantile(0.5),
                 latency_p99_seconds=recent.quantile(0.99),
                 latency_max_seconds=recent.max_seconds,
@@ -313,7 +313,7 @@ class RunningQuery:
             running.gate.blocked_times(),
             tuple(dict.fromkeys(self.plan.regions[each].name for each in origins if isinstance(each, int))),
             tuple(dict.fromkeys(each.name for each in origins if isinstance(each, Source))),
-            watermark if START < watermark < END else None,
+            watermark if is_finite(watermark) else None,
         )
 
     def _is_alone(self, region: Region) -> bool:

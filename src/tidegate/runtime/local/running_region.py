@@ -14,7 +14,6 @@ from tidegate.errors import QueryError
 from tidegate.gate.aborted import GateAborted
 from tidegate.gate.gate import Gate
 from tidegate.gate.reader import Reader
-from tidegate.gate.ready import START
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import Source, SourceSpec
 from tidegate.operators.windowed_aggregate import SHARDS
@@ -23,6 +22,7 @@ from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_m
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.regions import Feed, Region
 from tidegate.runtime.local.work import Work
+from tidegate.watermark import START, Watermark
 
 AHEAD = 4
 """On how many segments ahead an instance may begin while it would wait for another one."""
@@ -182,7 +182,7 @@ class RunningRegion:
             for switch in self._under_way():
                 switch.moved()
 
-    def _hand_out(self, tables: list[pa.Table], sources: Sequence[Source], watermark: int) -> None:
+    def _hand_out(self, tables: list[pa.Table], sources: Sequence[Source], watermark: Watermark) -> None:
         """Offer results to every gate the region feeds, then the watermark, with or without results; then wait for room.
 
         All before any: what one gate waits for may have to come through another.

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.gate.segment import Segment
+from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +45,7 @@ class Work(Protocol):
         """Whether some instance may have results for a segment; where none has, its watermark can wait."""
         ...
 
-    def join(self, instance: int, number: int, watermark: int) -> None:
+    def join(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance begins behind a segment. Nothing to do where nothing is held for an instance."""
         return
 
@@ -52,7 +53,7 @@ class Work(Protocol):
         """An instance ends. Nothing to do where nothing is held for one."""
         return
 
-    def passed(self, instance: int, number: int, watermark: int) -> None:
+    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance has passed a segment. Nothing to do where nothing is held for a segment."""
         return
 

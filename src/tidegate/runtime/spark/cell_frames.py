@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 from tidegate.operators.cell_logic import CellLogic, OpenCell
 from tidegate.operators.delta import Delta
 from tidegate.operators.instances import Instances
+from tidegate.query.event_time import AFTER_LATEST_US
 from tidegate.runtime.spark.control import for_cells
 from tidegate.runtime.spark.delta_rows import COLUMNS, decode_delta
 from tidegate.runtime.spark.fingerprint import check
@@ -24,6 +25,7 @@ from tidegate.runtime.spark.outward import Metrics, Outward
 from tidegate.state.cache import ChunkCache
 from tidegate.state.chunk_store import ChunkStore
 from tidegate.state.directory import Asked, Directory
+from tidegate.watermark import END, START, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class CellFrames:
         with self._instances(directory) as instances:
             chunks = ChunkStore(directory, MapBlobs(store.chunks), self.cache)
             cell = self.logic.open(self.keys.index(store.key), chunks, instances)
-            results = cell.receive(deltas, watermark_us(timer_values))
+            results = cell.receive(deltas, watermark_of(timer_values))
             yield from self._results(store, chunks, instances, cell, results)
 
     def advance(self, store: Store, timer_values: TimerValues) -> Iterator[pd.DataFrame]:
@@ -97,7 +99,7 @@ class CellFrames:
         with self._instances(directory) as instances:
             chunks = ChunkStore(directory, MapBlobs(store.chunks), self.cache)
             cell = self.logic.open(self.keys.index(store.key), chunks, instances)
-            results = cell.advance(watermark_us(timer_values))
+            results = cell.advance(watermark_of(timer_values))
             yield from self._results(store, chunks, instances, cell, results)
 
     def _directory(self, store: Store) -> Directory:
@@ -146,8 +148,8 @@ def _order(delta: Delta) -> tuple[object, ...]:
     return delta.side, delta.made, 1, piece.low, piece.high, piece.rows, piece.data
 
 
-def _set_timer(store: Store, directory: Directory, due_us: int | None) -> None:
-    wanted = None if due_us is None else timer_ms(due_us)
+def _set_timer(store: Store, directory: Directory, due: Watermark | None) -> None:
+    wanted = None if due is None else timer_ms(due)
     if wanted == directory.timer_ms:
         return
     if directory.timer_ms is not None:
@@ -157,12 +159,15 @@ def _set_timer(store: Store, directory: Directory, due_us: int | None) -> None:
     directory.timer_ms = wanted
 
 
-def watermark_us(timer_values: TimerValues) -> int | None:
-    """Our watermark: Spark's was asked to be 1 ms too long, and its 0 means that nothing is known yet."""
+def watermark_of(timer_values: TimerValues) -> Watermark:
+    """Our watermark: Spark's was asked to be 1 ms too long, is 0 if nothing is known, and past all times at the end."""
     milliseconds = timer_values.getCurrentWatermarkInMs()
-    return (milliseconds + 1) * 1000 if milliseconds > 0 else None
+    if milliseconds <= 0:
+        return START
+    reached = (milliseconds + 1) * 1000
+    return reached if reached < AFTER_LATEST_US else END
 
 
-def timer_ms(due_us: int) -> int:
-    """When Spark's watermark shows that ours has reached a time; Spark's knows nothing before 1970."""
-    return max(-(-due_us // 1000) - 1, 1)
+def timer_ms(due: Watermark) -> int:
+    """When Spark's watermark shows that ours has come so far; Spark's knows nothing before 1970."""
+    return max(-(-min(due, AFTER_LATEST_US) // 1000) - 1, 1)
