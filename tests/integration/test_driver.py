@@ -12,8 +12,8 @@ import pytest
 
 import tidegate as tg
 from tests.property.cases import AGGREGATES, KEYS, SCHEMA, TIME
-from tests.property.o_plus_cases import KEYS as O_PLUS_KEYS
-from tests.property.o_plus_cases import OTHER, apply_to, renamed
+from tests.property.keyed_apply_cases import KEYS as KEYED_APPLY_KEYS
+from tests.property.keyed_apply_cases import OTHER, apply_to, renamed
 from tests.semantics.runtimes import OnDriver, OnSpark
 from tidegate.testing import difference, last_revisions
 
@@ -76,8 +76,8 @@ def test_spark_does_what_the_driver_does(
 def test_spark_runs_user_functions_as_the_driver_does(spark: Any, tmp_path: Path) -> None:
     """Several keys and two inputs in one O+, late tuples, and an aggregate of its results behind it."""
     source = random.Random("applied")
-    other = tg.stream(OTHER, time="at", disorder="1ms", name="t").key_by(*O_PLUS_KEYS["each"][1])
-    stream = tg.stream(SCHEMA, time="ts", disorder="1ms", name="s").key_by(*O_PLUS_KEYS["each"][0])
+    other = tg.stream(OTHER, time="at", disorder="1ms", name="t").key_by(*KEYED_APPLY_KEYS["each"][1])
+    stream = tg.stream(SCHEMA, time="ts", disorder="1ms", name="s").key_by(*KEYED_APPLY_KEYS["each"][0])
     applied = apply_to([stream, other], "single", "sliding", "hash", "applied")
     query = applied.key_by("what", "key").window("7ms", every="2ms").aggregate(n=tg.count(), last=tg.last("value"))
     base = 1_700_000_000_000_000

@@ -22,7 +22,7 @@ from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.job import LocalJob
-from tidegate.runtime.local.o_plus_work import SPLIT_KEYS
+from tidegate.runtime.local.keyed_apply_work import SPLIT_KEYS
 from tidegate.runtime.local.settings import Settings
 from tidegate.testing import difference, last_revisions
 from tidegate.watermark import END, START

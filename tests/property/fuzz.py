@@ -21,15 +21,15 @@ from tests.property.cases import Case, any_features, cases
 from tests.property.check import check_case
 from tests.property.check_flow import check_flow
 from tests.property.check_join import check_join, check_join_on_cells
+from tests.property.check_keyed_apply import check_keyed_apply
+from tests.property.check_keyed_apply_cells import any_driver, check_on_driver
 from tests.property.check_local import any_reconfigurer, any_settings, check_locally
-from tests.property.check_o_plus import check_o_plus
-from tests.property.check_o_plus_cells import any_driver, check_on_driver
 from tests.property.coverage import Coverage
 from tests.property.join_cases import join_cases, spark_join_cases
-from tests.property.o_plus_cases import o_plus_cases
+from tests.property.keyed_apply_cases import keyed_apply_cases
 
 REPORT_EVERY = 500
-O_PLUS_EVERY = 10
+KEYED_APPLY_EVERY = 10
 FLOW_EVERY = 4
 
 
@@ -59,10 +59,10 @@ def fuzz_windows(wanted: int, cells: bool = True, local: bool = True) -> int:
                 check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             if local and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
                 check_flow(data)
-            if data.draw(st.integers(1, O_PLUS_EVERY)) == O_PLUS_EVERY:
-                applied = data.draw(o_plus_cases())
+            if data.draw(st.integers(1, KEYED_APPLY_EVERY)) == KEYED_APPLY_EVERY:
+                applied = data.draw(keyed_apply_cases())
                 if local:
-                    check_o_plus(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
+                    check_keyed_apply(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
                 if cells:
                     check_on_driver(applied, *data.draw(any_driver(applied, Path(folder))))
             coverage.add(case.features)

@@ -17,7 +17,7 @@ from tidegate.operators.delta import Delta
 from tidegate.operators.grouping import key_hashes
 from tidegate.operators.tuple_pieces import HOME, without_late
 from tidegate.query.keys import Columns
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.runtime.spark.delta_rows import COLUMNS, Intake, decode_delta
 from tidegate.runtime.spark.tuple_stage import TupleStage
 from tidegate.state import chunks
@@ -96,7 +96,7 @@ def test_a_tuple_without_event_time_is_refused() -> None:
         list(stage(1)(iter(broken.to_batches())))
 
 
-def test_an_o_plus_travels_with_its_initial_state() -> None:
+def test_an_keyed_apply_travels_with_its_initial_state() -> None:
     """Records refuse to be filled item by item, as pickle would."""
     state = {"seen": pa.list_(pa.struct([("n", pa.int64())])), "last": pa.timestamp("us")}
     query = (
@@ -111,8 +111,8 @@ def test_an_o_plus_travels_with_its_initial_state() -> None:
         )
     )
     node = pickle.loads(cloudpickle.dumps(query.node))
-    assert isinstance(node, OPlus)
-    assert isinstance(query.node, OPlus)
+    assert isinstance(node, KeyedApply)
+    assert isinstance(query.node, KeyedApply)
     assert node.form.initial == query.node.form.initial
     again = pickle.loads(cloudpickle.dumps(node.form.initial[0]))
     assert again.shape is node.form.initial[0].shape

@@ -11,9 +11,9 @@ from tidegate.query.keys import Columns
 from tidegate.query.nodes import (
     Filter,
     Join,
+    KeyedApply,
     MapBatches,
     Node,
-    OPlus,
     Select,
     Source,
     Union,
@@ -23,7 +23,7 @@ from tidegate.query.nodes import (
 )
 
 # Operators that need their input in order. All aggregates are commutative; the functions of a user need not be.
-_ORDER_BOUND: tuple[type, ...] = (OPlus,)
+_ORDER_BOUND: tuple[type, ...] = (KeyedApply,)
 
 _LOOSENESS: dict[Selectivity, int] = {"exactly one": 0, "at most one": 1, "any": 2}
 
@@ -62,9 +62,9 @@ def _region(subquery: Subquery, plan: Plan) -> Region:
     return Region("stateless" if subquery.stateful is None else "partitioned", ordered, selectivity, why)
 
 
-def _keys(node: WindowAggregate | OPlus) -> str:
+def _keys(node: WindowAggregate | KeyedApply) -> str:
     """The keys of each input, those that are alike once."""
-    each = node.keys if isinstance(node, OPlus) else (node.keys,)
+    each = node.keys if isinstance(node, KeyedApply) else (node.keys,)
     return " and ".join(dict.fromkeys(map(str, each)))
 
 
@@ -101,7 +101,7 @@ def _of_step(node: Node) -> tuple[Selectivity, str]:
             return "any", "counts a tuple in several windows"
         case WindowAggregate():
             return "any", "counts a tuple for many keys, or for none"
-        case OPlus():
+        case KeyedApply():
             return "any", "hands out what the user's functions return"
         case Join():
             return "any", "pairs a tuple with any number of others"

@@ -13,9 +13,9 @@ from tidegate.query.keys import Each, KeyFunction, Words
 from tidegate.query.nodes import (
     Filter,
     Join,
+    KeyedApply,
     MapBatches,
     Node,
-    OPlus,
     Select,
     Source,
     Stateful,
@@ -88,11 +88,11 @@ def _in_process(node: Node) -> Stage:
             return Stage(
                 node, Place.KERNEL, _aggregate_why(node, "each segment lifted once, windows by their shards' owners")
             )
-        case OPlus(form=TupleForm()):
+        case KeyedApply(form=TupleForm()):
             return Stage(
                 node, Place.PYTHON, "the user's functions, one settled tuple at a time, by their shards' owners"
             )
-        case OPlus():
+        case KeyedApply():
             return Stage(
                 node, Place.PYTHON, "the user's functions on columns of settled tuples, by their shards' owners"
             )
@@ -119,7 +119,7 @@ def _unfused(node: Node) -> Stage:
             return Stage(node, Place.KERNEL, _aggregate_why(node, why))
         case Join():
             return Stage(node, *place_join(node))
-        case OPlus(form=form):
+        case KeyedApply(form=form):
             by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
             return Stage(node, Place.PYTHON, f"the user's functions, {by}; tuples are dealt to cells by their keys")
         case _:
@@ -156,7 +156,7 @@ def _list_of_keys(node: Stateful, side: int) -> str | None:
     match node:
         case WindowAggregate(keys=Each(column=column)):
             return column
-        case OPlus() if isinstance(keys := node.keys[side], Each):
+        case KeyedApply() if isinstance(keys := node.keys[side], Each):
             return keys.column
         case _:
             return None

@@ -14,9 +14,9 @@ from tidegate.query import expressions
 from tidegate.query.nodes import (
     Filter,
     Join,
+    KeyedApply,
     MapBatches,
     Node,
-    OPlus,
     Select,
     Union,
     WindowAggregate,
@@ -64,7 +64,7 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
-        if isinstance(node, MapBatches | WindowAggregate | OPlus) or schema.equals(node.schema):
+        if isinstance(node, MapBatches | WindowAggregate | KeyedApply) or schema.equals(node.schema):
             return node
         return cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
 
@@ -84,7 +84,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches() | OPlus():
+        case MapBatches() | KeyedApply():
             return set(before.names)
         case WindowAggregate():
             return read_by(node)

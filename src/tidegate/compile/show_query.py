@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate.compile.show_expression import show_expression
-from tidegate.compile.show_o_plus import show_o_plus
+from tidegate.compile.show_keyed_apply import show_keyed_apply
 from tidegate.compile.show_table import GLUE, show_table
 from tidegate.errors import InternalError
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
@@ -14,9 +14,9 @@ from tidegate.query.durations import format_duration, parse_duration
 from tidegate.query.nodes import (
     Filter,
     Join,
+    KeyedApply,
     MapBatches,
     Node,
-    OPlus,
     Select,
     Source,
     Union,
@@ -89,8 +89,8 @@ def _show(node: Node) -> tuple[str, str]:
         case WindowAggregate():
             computed = _listed(f"{column} = {show_aggregate(made)}" for column, made in node.aggregates)
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
-        case OPlus():
-            return "apply", show_o_plus(node)
+        case KeyedApply():
+            return "apply", show_keyed_apply(node)
         case Join():
             return "join", _join(node)
         case _:

@@ -19,7 +19,7 @@ from tidegate.operators.grouping import group, key_codes
 from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.order import canonical
 from tidegate.query.schema import whole
 
@@ -62,12 +62,12 @@ class Stretch:
 class ColumnWindows:
     """The state of one O+ in columnar form. Each method is called by the owner of the shards it is about."""
 
-    node: OPlus
+    node: KeyedApply
     form: ColumnForm
     shards: tuple[_Shard, ...]
 
     @staticmethod
-    def fresh(node: OPlus, form: ColumnForm, shards: int) -> ColumnWindows:
+    def fresh(node: KeyedApply, form: ColumnForm, shards: int) -> ColumnWindows:
         """No state yet."""
         return ColumnWindows(node, form, tuple(_Shard() for _ in range(shards)))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidegate.operators.columns import numbers
 from tidegate.operators.grouping import key_codes, key_hashes
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import whole
 from tidegate.query.tuple_form import TupleForm
 
@@ -39,7 +39,7 @@ class HeldCodec:
     ``alive`` says that the window is no more.
     """
 
-    node: OPlus
+    node: KeyedApply
 
     @cached_property
     def schema(self) -> pa.Schema:

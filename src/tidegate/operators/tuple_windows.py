@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.order import canonical
 from tidegate.query.records import Record
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
@@ -47,12 +47,12 @@ class _Shard:
 class TupleWindows:
     """The state of one O+ in tuple form. Each method is called by the owner of the shards it is about."""
 
-    node: OPlus
+    node: KeyedApply
     form: TupleForm
     shards: tuple[_Shard, ...]
 
     @staticmethod
-    def fresh(node: OPlus, form: TupleForm, shards: int) -> TupleWindows:
+    def fresh(node: KeyedApply, form: TupleForm, shards: int) -> TupleWindows:
         """No state yet."""
         return TupleWindows(node, form, tuple(_Shard() for _ in range(shards)))
 

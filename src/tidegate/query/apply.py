@@ -12,7 +12,7 @@ from tidegate.errors import DataError, QueryError
 from tidegate.query.advice import Advises, advised
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.names import step_name
-from tidegate.query.nodes import OPlus, refuse_refined
+from tidegate.query.nodes import KeyedApply, refuse_refined
 from tidegate.query.records import Misfit, Record
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
@@ -211,7 +211,7 @@ class Applies(Advises, Generic[B]):
 
     def _made(self, step: str, form: TupleForm | ColumnForm, windows: str) -> B:
         stream = self.parts[0].stream
-        node = OPlus(
+        node = KeyedApply(
             step,
             tuple(part.stream.node for part in self.parts),
             tuple(part.keys for part in self.parts),

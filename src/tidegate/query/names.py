@@ -10,7 +10,12 @@ from tidegate.errors import QueryError
 from tidegate.query.nodes import Node, walk
 from tidegate.query.rewrite import with_inputs
 
-_KINDS = {"WithColumns": "with_columns", "WindowAggregate": "aggregate", "OPlus": "apply", "MapBatches": "map_batches"}
+_KINDS = {
+    "WithColumns": "with_columns",
+    "WindowAggregate": "aggregate",
+    "KeyedApply": "apply",
+    "MapBatches": "map_batches",
+}
 
 
 class DefaultName(str):

@@ -142,7 +142,7 @@ class WindowAggregate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OPlus:
+class KeyedApply:
     """The generalized stateful operator (STRETCH §4): the user's functions on the windows of each key.
 
     Every input has its own schema and keys; the keys of all have the columns ``key_schema``. Without ``window`` a key
@@ -195,7 +195,7 @@ class Join:
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate | OPlus | Join
+Stateful = WindowAggregate | KeyedApply | Join
 Node = Source | Stateless | Union | Stateful
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tidegate.query.nodes import Join, Node, OPlus, Source, Union, walk
+from tidegate.query.nodes import Join, KeyedApply, Node, Source, Union, walk
 
 
 def rewrite(query: Node, rule: Callable[[Node], Node]) -> Node:
@@ -27,7 +27,7 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     match node:
         case Source():
             return node
-        case Union() | OPlus():
+        case Union() | KeyedApply():
             return replace(node, inputs=inputs)
         case Join():
             return replace(node, left=inputs[0], right=inputs[1])

@@ -17,8 +17,8 @@ from tidegate.query.event_time import check_times
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import (
     Join,
+    KeyedApply,
     Node,
-    OPlus,
     Source,
     Stateful,
     Union,
@@ -31,7 +31,7 @@ from tidegate.query.schema import fitting
 from tidegate.reference.aggregates import Tuple
 from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.joins import JoinLaw
-from tidegate.reference.o_plus import OPlusLaw
+from tidegate.reference.keyed_apply import KeyedApplyLaw
 from tidegate.reference.windows import WindowLaw
 from tidegate.watermark import START, Watermark
 
@@ -94,8 +94,8 @@ def law_of(node: Stateful) -> Law:
     match node:
         case WindowAggregate():
             return WindowLaw(node)
-        case OPlus():
-            return OPlusLaw(node)
+        case KeyedApply():
+            return KeyedApplyLaw(node)
         case Join():
             return JoinLaw(node)
         case _:

@@ -12,10 +12,10 @@ from tidegate.gate.segment import Segment
 from tidegate.operators.joins.shared_join import SharedJoin
 from tidegate.operators.shared_windows import Array, Lifted, SharedWindows
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Join, OPlus, WindowAggregate
+from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.join_work import JoinWork
-from tidegate.runtime.local.o_plus_work import OPlusWork
+from tidegate.runtime.local.keyed_apply_work import KeyedApplyWork
 from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import Work
@@ -29,8 +29,8 @@ def work_of(region: Region, settings: Settings) -> Work:
             return StatelessWork(region)
         case WindowAggregate():
             return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=settings.split_panes))
-        case OPlus():
-            return OPlusWork.fresh(region, region.operator, settings.split_keys)
+        case KeyedApply():
+            return KeyedApplyWork.fresh(region, region.operator, settings.split_keys)
         case Join():
             return JoinWork(region, SharedJoin(region.operator, split_pairs=settings.split_pairs))
         case _:

@@ -20,9 +20,9 @@ from tidegate.errors import EnvironmentFault, InternalError, QueryError, Unsuppo
 from tidegate.query.nodes import (
     Filter,
     Join,
+    KeyedApply,
     MapBatches,
     Node,
-    OPlus,
     Select,
     Source,
     Stateful,
@@ -99,7 +99,7 @@ class _Builder:
                 return without_future(node, _origin(node).select(*node.schema.names), self.read)
             case Union():
                 return _union([self.build(branch) for branch in node.inputs])
-            case WindowAggregate() | OPlus() | Join():
+            case WindowAggregate() | KeyedApply() | Join():
                 return self._stateful(node)
             case WithColumns() | Select() | Filter() | MapBatches():
                 return _stateless(node, self.build(node.input))

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
-from tidegate.query.nodes import Join, OPlus, Stateful, WindowAggregate
+from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.query.tuple_form import TupleForm
 
 
@@ -15,8 +15,8 @@ def fingerprint(node: Stateful, cells: int) -> str:
     match node:
         case WindowAggregate():
             parts = _aggregate(node)
-        case OPlus():
-            parts = _o_plus(node)
+        case KeyedApply():
+            parts = _keyed_apply(node)
         case Join():
             parts = _join(node)
         case _:
@@ -41,7 +41,7 @@ def _aggregate(node: WindowAggregate) -> str:
     return f"window {node.window} | keys {node.keys} ({keys}) | {' | '.join(made)}"
 
 
-def _o_plus(node: OPlus) -> str:
+def _keyed_apply(node: KeyedApply) -> str:
     """The functions are not in it: they may be mended between runs, as long as the state they declare is the same."""
     form = node.form
     states = form.states if isinstance(form, TupleForm) else (form.state,)

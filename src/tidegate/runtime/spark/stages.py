@@ -15,12 +15,12 @@ from tidegate.operators.cell_logic import CellLogic
 from tidegate.operators.deal import Deal, DealByKeys
 from tidegate.operators.joins.deal_join import deal_of
 from tidegate.operators.joins.join_cell import JoinLogic
-from tidegate.operators.o_plus_cell import OPlusLogic
+from tidegate.operators.keyed_apply_cell import KeyedApplyLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Join,
+    KeyedApply,
     Node,
-    OPlus,
     Source,
     Stateful,
     Stateless,
@@ -108,7 +108,7 @@ def _stage(node: Stateful, side: int, intake: Intake, cells: int, made: bool) ->
     match node:
         case WindowAggregate():
             return CombineStage(intake, Panes(node), keys, made)
-        case OPlus():
+        case KeyedApply():
             deal: Deal = DealByKeys(node.keys[side], cells)
         case Join():
             deal = deal_of(node, LEFT if side == 0 else RIGHT, cells)
@@ -125,8 +125,8 @@ def _logic(node: Stateful, cells: int) -> CellLogic:
             return AggregateLogic(Panes(node))
         case Join():
             return JoinLogic(node)
-        case OPlus():
-            return OPlusLogic(node, cells)
+        case KeyedApply():
+            return KeyedApplyLogic(node, cells)
         case _:
             raise InternalError(f"no cells are known for {type(node).__name__}")
 
@@ -137,7 +137,7 @@ def _shipped(node: Stateful) -> Stateful:
     match node:
         case WindowAggregate():
             return replace(node, input=bare[0])
-        case OPlus():
+        case KeyedApply():
             return replace(node, inputs=bare)
         case _:
             return replace(node, left=bare[0], right=bare[1])

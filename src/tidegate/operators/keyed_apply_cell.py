@@ -24,7 +24,7 @@ from tidegate.operators.tuple_pieces import times_of, tuple_piece, without_late
 from tidegate.operators.tuple_windows import TupleWindows
 from tidegate.operators.window_log import WindowLog
 from tidegate.operators.windowed_aggregate import SHARDS
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.tuple_form import TupleForm
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore, Piece
@@ -37,10 +37,10 @@ _NONE = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class OPlusLogic:
+class KeyedApplyLogic:
     """How the cells of an O+ work; there are ``cells`` of them."""
 
-    node: OPlus
+    node: KeyedApply
     cells: int
 
     @property
@@ -51,17 +51,17 @@ class OPlusLogic:
     def time(self) -> str:
         return self.node.time
 
-    def open(self, cell: int, store: ChunkStore, instances: Instances) -> OPlusCell:
-        return OPlusCell(
+    def open(self, cell: int, store: ChunkStore, instances: Instances) -> KeyedApplyCell:
+        return KeyedApplyCell(
             self.node, self.cells, cell, store, instances, WindowLog(HeldCodec(self.node), store, instances)
         )
 
 
 @dataclass(slots=True)
-class OPlusCell:
+class KeyedApplyCell:
     """The working side of a directory."""
 
-    node: OPlus
+    node: KeyedApply
     cells: int
     cell: int
     store: ChunkStore

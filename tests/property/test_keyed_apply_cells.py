@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tests.property.check_o_plus_cells import any_driver, check_on_driver
-from tests.property.o_plus_cases import o_plus_cases
+from tests.property.check_keyed_apply_cells import any_driver, check_on_driver
+from tests.property.keyed_apply_cases import keyed_apply_cases
 from tidegate.operators import window_log
 
 
@@ -23,7 +23,7 @@ def test_the_output_is_the_laws_whatever_the_batches(
     @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
-        case = data.draw(o_plus_cases())
+        case = data.draw(keyed_apply_cases())
         check_on_driver(case, *data.draw(any_driver(case, tmp_path)))
 
     check()

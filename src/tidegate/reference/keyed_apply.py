@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.order import canonical
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.reference.aggregates import canonical_tuple
@@ -45,10 +45,10 @@ class _Held:
 
 
 @dataclass
-class OPlusLaw:
+class KeyedApplyLaw:
     """One O+ at work."""
 
-    node: OPlus
+    node: KeyedApply
     watermark: Watermark = START
     waiting: list[_Arrived] = field(default_factory=list)
     windows: dict[int, dict[Any, _Held]] = field(default_factory=dict)

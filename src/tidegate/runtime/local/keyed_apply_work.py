@@ -18,7 +18,7 @@ from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.tuple_windows import TupleWindows
 from tidegate.operators.turns import Turns
 from tidegate.operators.windowed_aggregate import SHARDS
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.tuple_form import TupleForm
 from tidegate.query.users_code import users_code
 from tidegate.runtime.local.claims import Claims
@@ -33,7 +33,7 @@ SPLIT_KEYS = 8_192
 
 
 @dataclass(frozen=True, slots=True)
-class HeldByOPlus:
+class KeyedApplyState:
     """The state of an O+, to be measured: its windows, and the tuples that wait to be settled."""
 
     waiting: Settling
@@ -63,7 +63,7 @@ class _Step:
 
 
 @dataclass(slots=True, eq=False)
-class OPlusWork(Work):
+class KeyedApplyWork(Work):
     """An O+: what a segment settles is put in order once; the owners of shards call the user's functions, turn by turn.
 
     Where a segment settles little, whoever gets there first does all shards, while the others wait: what it does then is
@@ -71,7 +71,7 @@ class OPlusWork(Work):
     """
 
     region: Region
-    state: HeldByOPlus
+    state: KeyedApplyState
     split_keys: int = SPLIT_KEYS
     by_tuple: bool = False
     turns: Turns = field(default_factory=lambda: Turns(SHARDS))
@@ -81,7 +81,7 @@ class OPlusWork(Work):
         self._holding = Claims("hold", self._hold)
 
     @staticmethod
-    def fresh(region: Region, node: OPlus, split_keys: int = SPLIT_KEYS) -> OPlusWork:
+    def fresh(region: Region, node: KeyedApply, split_keys: int = SPLIT_KEYS) -> KeyedApplyWork:
         """An O+ without state."""
         waiting = Settling(
             node.keys, tuple(node.key_schema.types), tuple(source.schema for source in node.inputs), SHARDS
@@ -91,10 +91,10 @@ class OPlusWork(Work):
             windows = TupleWindows.fresh(node, node.form, SHARDS)
         else:
             windows = ColumnWindows.fresh(node, node.form, SHARDS)
-        return OPlusWork(region, HeldByOPlus(waiting, windows), split_keys, isinstance(node.form, TupleForm))
+        return KeyedApplyWork(region, KeyedApplyState(waiting, windows), split_keys, isinstance(node.form, TupleForm))
 
     @property
-    def held(self) -> HeldByOPlus:
+    def held(self) -> KeyedApplyState:
         return self.state
 
     @property

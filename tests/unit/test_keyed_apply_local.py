@@ -178,7 +178,7 @@ def test_the_examples_agree_with_the_aggregates_that_say_the_same() -> None:
     assert results_of(load_query(str(EXAMPLES / "forward.py"))).num_rows == 3 * 2 * 5_000
 
 
-def test_an_o_plus_explains_itself() -> None:
+def test_an_keyed_apply_explains_itself() -> None:
     stream = tg.stream(SCHEMA, time="ts", name="s").filter(nw.col("k") > 1, name="some")
     query = (
         stream.key_by("k").window("1 minute").apply(output=len, windows="single", returns={"n": pa.int64()}, name="o")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.property.o_plus_cases import OPlusCase
+from tests.property.keyed_apply_cases import KeyedApplyCase
 from tests.property.spark_driver import Batch, Driver
 from tidegate.query.nodes import sources
 from tidegate.reference import interpret
@@ -16,7 +16,7 @@ from tidegate.testing import difference
 
 
 @st.composite
-def any_driver(draw: st.DrawFn, case: OPlusCase, folder: Path) -> tuple[Driver, list[Batch], list[bool]]:
+def any_driver(draw: st.DrawFn, case: KeyedApplyCase, folder: Path) -> tuple[Driver, list[Batch], list[bool]]:
     """A way to run a case: how many cells and instances, which attempts fail, and where batches without data come."""
     cells = draw(st.integers(1, 3))
     instances = draw(st.sampled_from([1, 1, 2, 3]))
@@ -33,7 +33,7 @@ def any_driver(draw: st.DrawFn, case: OPlusCase, folder: Path) -> tuple[Driver, 
     return Driver(case.query.node, cells, cache, instances), batches, [draw(st.booleans()) for _ in batches]
 
 
-def check_on_driver(case: OPlusCase, driver: Driver, batches: list[Batch], no_data_after: list[bool]) -> None:
+def check_on_driver(case: KeyedApplyCase, driver: Driver, batches: list[Batch], no_data_after: list[bool]) -> None:
     """The results and the late count are the law's for the watermarks that the run saw, and no state is left."""
     outcome = driver.run(batches, no_data_after)
     law = interpret(case.query.node, outcome.events)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tests.property.check_local import Reconfigurer, events_of
+from tests.property.keyed_apply_cases import KeyedApplyCase
 from tests.property.local_runs import run_in_step
-from tests.property.o_plus_cases import OPlusCase
 from tidegate.reference import interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.testing import difference
 
 
-def check_o_plus(case: OPlusCase, how: Settings, reconfigure: Reconfigurer) -> None:
+def check_keyed_apply(case: KeyedApplyCase, how: Settings, reconfigure: Reconfigurer) -> None:
     """The results are the law's, in order; so is the number of late tuples; and nothing is left of the state."""
     run = run_in_step(case.query.node, case.batches, how, reconfigure)
     law = interpret(case.query.node, events_of(case.query, case.batches))

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.tuple_form import TupleForm
 
 
-def show_o_plus(node: OPlus) -> str:
+def show_keyed_apply(node: KeyedApply) -> str:
     """One line for an O+; functions that are not given are the defaults of STRETCH's table 1."""
     form = node.form
     keys = " and ".join(dict.fromkeys(map(str, node.keys)))

@@ -12,7 +12,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.query.column_form import ColumnForm, Contributions
-from tidegate.query.nodes import OPlus
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.records import Misfit, Record, record_of, shape_of
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm
 from tidegate.testing import answer
@@ -27,7 +27,7 @@ COUNT: dict[str, Any] = {"state": {"count": pa.int64()}, "initial": {"count": 0}
 
 
 def form_of(stream: tg.Stream) -> Any:
-    assert isinstance(stream.node, OPlus)
+    assert isinstance(stream.node, KeyedApply)
     return stream.node.form
 
 

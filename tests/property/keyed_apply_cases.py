@@ -210,7 +210,7 @@ APPLIED: dict[str, dict[str, tuple[dict[str, Any], bool]]] = {
 
 
 @dataclass(frozen=True)
-class OPlusCase:
+class KeyedApplyCase:
     """One generated case."""
 
     query: tg.Stream
@@ -236,7 +236,7 @@ def renamed(table: pa.Table) -> pa.Table:
 
 
 @st.composite
-def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
+def keyed_apply_cases(draw: st.DrawFn) -> KeyedApplyCase:
     """A query with one O+, or with two, or with an aggregate before or after it; its data, and how they are cut."""
     kind = draw(st.sampled_from(["multi", "single", "single", "unbounded"]))
     shape = draw(st.sampled_from(sorted(WINDOWS)))
@@ -282,4 +282,4 @@ def o_plus_cases(draw: st.DrawFn) -> OPlusCase:
             parts_[name] = [table.slice(0, cut), table.slice(cut)]
         base += draw(st.sampled_from([0, 1_000, 6_000]))
         batches.append(parts_)
-    return OPlusCase(query, batches, f"{kind}, {shape}, {key}, {functions}, {sides}, {after}")
+    return KeyedApplyCase(query, batches, f"{kind}, {shape}, {key}, {functions}, {sides}, {after}")
