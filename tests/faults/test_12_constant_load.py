@@ -88,7 +88,7 @@ def test_an_instance_that_waits_for_what_another_does_is_not_busy(monkeypatch: p
     shared = Shared()
     work = MeteredWork(shared, clock=lambda: now[0])
     for instance in (0, 1):
-        work.join(instance, 0, 0)
+        work.attach(instance, 0, 0)
     with in_thread(lambda: list(work.results(segment, 0, None, iter(())))):
         assert shared.begun.wait(30)
         with in_thread(lambda: list(work.results(segment, 1, None, iter(())))):

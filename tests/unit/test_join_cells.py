@@ -1,4 +1,4 @@
-"""The cells of a join: how tuples are dealt to them, and what they keep."""
+"""The cells of a join: how tuples are routed to them, and what they keep."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.operators.deal import Dealt
 from tidegate.operators.delta import Delta
 from tidegate.operators.instances import Instances
 from tidegate.operators.joins import join_cell
-from tidegate.operators.joins.deal_join import DealByEqualKeys, DealOnGrid, Grid
 from tidegate.operators.joins.join_cell import JoinCell, JoinLogic
 from tidegate.operators.joins.kept_join import KeptJoin, KeptJoins
+from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
+from tidegate.operators.router import Routing
 from tidegate.operators.tuple_pieces import tuple_piece
 from tidegate.query.nodes import Join
 from tidegate.state.chunk_store import ChunkStore
@@ -63,21 +63,21 @@ def test_every_pair_meets_in_exactly_one_cell_and_every_tuple_has_one_home(cells
     grid = Grid.of(cells)
     assert grid.rows * grid.columns == cells and grid.rows <= grid.columns
     tuples = segment(0, 40)
-    dealt = [DealOnGrid(0, grid)(tuples), DealOnGrid(1, grid)(tuples)]
+    routing = [RouteOnGrid(0, grid)(tuples), RouteOnGrid(1, grid)(tuples)]
     for one, other in product(range(40), repeat=2):
-        assert len(places(dealt[0], one) & places(dealt[1], other)) == 1
-    for side in dealt:
-        assert sorted(side.rows[side.home].tolist()) == list(range(40))
-    again = DealOnGrid(0, grid)(tuples.take(list(range(39, -1, -1))))
-    assert [places(dealt[0], row) for row in range(40)] == [places(again, 39 - row) for row in range(40)]
+        assert len(places(routing[0], one) & places(routing[1], other)) == 1
+    for side in routing:
+        assert sorted(side.rows[side.primary].tolist()) == list(range(40))
+    again = RouteOnGrid(0, grid)(tuples.take(list(range(39, -1, -1))))
+    assert [places(routing[0], row) for row in range(40)] == [places(again, 39 - row) for row in range(40)]
 
 
 def test_equal_keys_of_different_widths_meet() -> None:
     left = pa.table({"a": pa.array([1, -5, None], pa.int32()), "b": pa.array([0.5, -0.0, None], pa.float32())})
     right = pa.table({"c": pa.array([1, -5, None], pa.int64()), "d": pa.array([0.5, 0.0, 2.0], pa.float64())})
-    one, other = DealByEqualKeys(("a", "b"), 1_000)(left), DealByEqualKeys(("c", "d"), 1_000)(right)
+    one, other = RouteByEqualKeys(("a", "b"), 1_000)(left), RouteByEqualKeys(("c", "d"), 1_000)(right)
     assert one.cells[:2].tolist() == other.cells[:2].tolist()
-    assert one.home.all() and len(one.rows) == 3
+    assert one.primary.all() and len(one.rows) == 3
 
 
 @pytest.mark.parametrize("kind", JOINS)
@@ -220,5 +220,5 @@ def segment(number: int, rows: int) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def places(dealt: Dealt, row: int) -> set[int]:
-    return set(dealt.cells[dealt.rows == row].tolist())
+def places(routing: Routing, row: int) -> set[int]:
+    return set(routing.cells[routing.rows == row].tolist())

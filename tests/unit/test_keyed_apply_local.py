@@ -17,9 +17,10 @@ import pytest
 import tidegate as tg
 from tidegate.cli.load import load_query
 from tidegate.operators.settling import Settling
-from tidegate.operators.turns import Turns
+from tidegate.operators.shard_sequencer import ShardSequencer
 from tidegate.query.keys import Columns
 from tidegate.testing import difference
+from tidegate.watermark import END
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIME = pa.timestamp("us", tz="UTC")
@@ -34,31 +35,31 @@ def mask(*owned: int) -> Any:
 
 
 def test_a_shard_is_waited_for_until_it_has_seen_all_turns_before() -> None:
-    turns = Turns(4)
-    assert turns.wait(0, mask(0, 1))
-    turns.done(0, mask(0, 1))
+    sequencer = ShardSequencer(4)
+    assert sequencer.wait(0, mask(0, 1))
+    sequencer.done(0, mask(0, 1))
     went: list[bool] = []
-    thread = threading.Thread(target=lambda: went.append(turns.wait(1, mask(1, 2))), name="tidegate-test")
+    thread = threading.Thread(target=lambda: went.append(sequencer.wait(1, mask(1, 2))), name="tidegate-test")
     thread.start()
     thread.join(0.05)
     assert not went, "shard 2 has not seen turn 0"
-    turns.done(0, mask(2, 3))
+    sequencer.done(0, mask(2, 3))
     thread.join(10)
     assert went == [True]
 
 
 def test_who_waits_for_a_shard_is_let_go_when_the_run_fails() -> None:
-    turns = Turns(4)
+    sequencer = ShardSequencer(4)
     went: list[bool] = []
-    thread = threading.Thread(target=lambda: went.append(turns.wait(1, None)), name="tidegate-test")
+    thread = threading.Thread(target=lambda: went.append(sequencer.wait(1, None)), name="tidegate-test")
     thread.start()
-    turns.abort()
+    sequencer.abort()
     thread.join(10)
     assert went == [False]
 
 
 def test_an_owner_of_nothing_waits_for_nobody() -> None:
-    assert Turns(4).wait(7, mask())
+    assert ShardSequencer(4).wait(7, mask())
 
 
 def test_tuples_are_held_until_the_watermark_is_past_them() -> None:
@@ -67,11 +68,11 @@ def test_tuples_are_held_until_the_watermark_is_past_them() -> None:
     waiting.hold(0, 0, table, "ts", since=2)
     waiting.hold(2, 0, table.slice(1, 1), "ts", since=2)  # of a later segment
     assert (waiting.late, waiting.rows) == (1, 4)
-    assert waiting.settle(0, 2, 5, ended=False).tuples[0].column("k").to_pylist() == [1]
-    settled = waiting.settle(1, 5, 6, ended=False)
+    assert waiting.settle(0, 2, 5).tuples[0].column("k").to_pylist() == [1]
+    settled = waiting.settle(1, 5, 6)
     assert settled.turn == 1
     assert settled.tuples[0].column("k").to_pylist() == [2, 9], "in canonical order"
-    assert waiting.settle(2, 6, 7, ended=True).tuples[0].num_rows == 1
+    assert waiting.settle(2, 6, END).tuples[0].num_rows == 1
     assert (waiting.rows, waiting.bytes) == (0, 0)
 
 
@@ -80,10 +81,10 @@ def test_ties_are_ordered_by_every_type_of_column() -> None:
     table = pa.table({"ts": pa.array([5, 5, 5], TIME), "day": pa.array(days, pa.date32()), "k": [1, 2, 3]})
     waiting = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
     waiting.hold(0, 0, table, "ts", since=0)
-    assert waiting.settle(0, 0, 9, ended=False).tuples[0].column("k").to_pylist() == [2, 3, 1]
+    assert waiting.settle(0, 0, 9).tuples[0].column("k").to_pylist() == [2, 3, 1]
     without_null = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
     without_null.hold(0, 0, table.filter(table["day"].is_valid()), "ts", since=0)
-    assert without_null.settle(0, 0, 9, ended=False).tuples[0].column("k").to_pylist() == [3, 1]
+    assert without_null.settle(0, 0, 9).tuples[0].column("k").to_pylist() == [3, 1]
 
 
 class Paced:

@@ -10,7 +10,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.operators.joins import row_batches, text_codes
-from tidegate.operators.joins.adjacent import alike
+from tidegate.operators.joins.adjacent import merge_candidates
 from tidegate.operators.joins.column_log import ColumnLog
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.row_batches import RowBatches
@@ -45,7 +45,7 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
     node = stream.join(stream, **JOINS[kind]).node
     state = SharedJoin(node)  # type: ignore[arg-type]  # it is a join
     state._codes._limit = 50
-    state.join(0, -1, START)
+    state.attach(0, -1, START)
     held, taken, texts = [], [], []
     for number in range(120):
         before, after = (number * SEGMENT if number else START), (number + 1) * SEGMENT
@@ -54,7 +54,7 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
             list(state.pairs_within(number, lifted, None))
         else:
             list(state.pairs_expired(number, before, after, None))
-        state.passed(0, number, after)
+        state.acknowledge(0, number, after)
         state.compact()
         held.append(state.rows)
         taken.append(state.bytes)
@@ -62,7 +62,7 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
     assert max(held) <= 2 * (300 + 2 * SEGMENT)
     assert max(taken[60:]) <= 1.05 * max(taken[20:60]), "memory grows"
     assert max(texts) <= 250
-    state.passed(0, 120, 2**63 - 1)
+    state.acknowledge(0, 120, 2**63 - 1)
     assert state.rows == 0
 
 
@@ -123,9 +123,9 @@ def test_rows_are_found_by_number_across_batches(few_rows: int, monkeypatch: pyt
 
 
 def test_neighbours_are_merged_a_few_at_a_time() -> None:
-    assert alike([100] * 3, 10_000) is None
-    assert alike([5000, *[100] * 9, 3], 10_000) == range(1, 10)
-    assert alike([5000, *[100] * 9], 450) == range(1, 5)
+    assert merge_candidates([100] * 3, 10_000) is None
+    assert merge_candidates([5000, *[100] * 9, 3], 10_000) == range(1, 10)
+    assert merge_candidates([5000, *[100] * 9], 450) == range(1, 5)
 
 
 def test_codes_of_texts_in_use_are_kept() -> None:

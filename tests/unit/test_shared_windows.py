@@ -20,7 +20,7 @@ def shared(size: int, every: int, **options: int) -> SharedWindows:
     node = stream.key_by("k").window(f"{size}us", every=f"{every}us").aggregate(n=tg.count()).node
     assert isinstance(node, WindowAggregate)
     state = SharedWindows(Panes(node), **options)
-    state.join(0, -1, -1_000)
+    state.attach(0, -1, -1_000)
     return state
 
 
@@ -29,7 +29,7 @@ def pass_segment(state: SharedWindows, number: int, time: int, before: int, afte
     rows = pa.table({"ts": pa.array([time] * keys, pa.int64()).cast(TIME), "k": pa.array(range(keys), pa.int64())})
     state.insert(number, state.lift(number, rows, before))
     made = list(state.expired(number, before, after, None))
-    state.passed(0, number, after)
+    state.acknowledge(0, number, after)
     state.compact()
     return pa.concat_tables([state.panes.node.schema.empty_table(), *made])
 

@@ -59,10 +59,10 @@ class Cell:
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
         for delta in deltas:
-            if delta.made and delta.piece is not None:
+            if delta.derived and delta.piece is not None:
                 self.log.append(delta.piece)
         yield from self.advance(watermark)
-        yield from self._receive([delta for delta in deltas if not delta.made], watermark)
+        yield from self._receive([delta for delta in deltas if not delta.derived], watermark)
 
     def _receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Add what sources delivered, and hand out revisions."""

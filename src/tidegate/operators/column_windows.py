@@ -21,7 +21,7 @@ from tidegate.operators.settling import Settled
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.order import canonical
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 Array = np.ndarray[Any, Any]
 FOREVER = 0
@@ -300,7 +300,7 @@ class ColumnWindows:
             order = np.argsort(times, kind="stable")
             times, rows = times[order], rows.take(pa.array(order))
         moments = pa.array(times).view(schema.field(0).type)
-        yield pa.table([moments, *(whole(column) for column in rows.columns)], schema=schema)
+        yield pa.table([moments, *(contiguous(column) for column in rows.columns)], schema=schema)
 
     @cached_property
     def _initial(self) -> tuple[Any, ...]:

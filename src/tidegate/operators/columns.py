@@ -23,7 +23,7 @@ def valid_mask(array: pa.Array) -> Array:
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
 
 
-def numbers(array: pa.Array, kind: pa.DataType) -> Array:
+def as_numpy(array: pa.Array, kind: pa.DataType) -> Array:
     """The values of a column as one NumPy type; what stands where it is null is not defined."""
     if array.type != kind:
         array = _in_type(array, kind)
@@ -40,14 +40,14 @@ def _in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def known_times(column: pa.Array) -> Array:
     """The event times of a column, in microseconds, without those that are missing. Does not give the interpreter away."""
-    return numbers(column.drop_null() if column.null_count else column, pa.int64())
+    return as_numpy(column.drop_null() if column.null_count else column, pa.int64())
 
 
 def canonical_floats(array: pa.Array) -> pa.Array:
     """A float column with one NaN and no −0.0; other columns as they are."""
     if not pa.types.is_floating(array.type):
         return array
-    values = numbers(array, array.type) + 0.0
+    values = as_numpy(array, array.type) + 0.0
     values[np.isnan(values)] = np.nan
     return pa.array(values, array.type, mask=~valid_mask(array) if array.null_count else None)
 
@@ -66,7 +66,7 @@ def order_codes(array: pa.Array) -> Array:
     encoded = array.dictionary_encode()
     rank_of = np.empty(len(encoded.dictionary), np.int64)
     rank_of[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(1, len(rank_of) + 1)
-    codes = numbers(encoded.indices, pa.int64())
+    codes = as_numpy(encoded.indices, pa.int64())
     if len(rank_of) == 0:
         return np.zeros(len(array), np.int64)
     return np.where(valid_mask(array), rank_of[codes], 0)
@@ -78,7 +78,7 @@ def identity_codes(array: pa.Array) -> tuple[Array, int]:
         array = canonical_floats(array).dictionary_encode(null_encoding="encode")
         return np.asarray(array.indices), len(array.dictionary)
     codes, distinct = identity_codes(array.dictionary)
-    indices = numbers(array.indices, pa.int64())
+    indices = as_numpy(array.indices, pa.int64())
     if len(codes) and distinct != len(codes):
         indices = codes[indices]
     elif array.indices.null_count == 0:
@@ -94,7 +94,7 @@ def hashes(array: pa.Array) -> Array:
     """A stable 64-bit hash of each value; equal values hash equally, whatever the encoding."""
     if pa.types.is_dictionary(array.type):
         of_values = np.append(hashes(array.dictionary), _NULL_HASH)
-        return of_values[np.where(valid_mask(array.indices), numbers(array.indices, pa.int64()), len(of_values) - 1)]
+        return of_values[np.where(valid_mask(array.indices), as_numpy(array.indices, pa.int64()), len(of_values) - 1)]
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         # Imported here: numba takes a while, and a query can be built without it.
         from tidegate.operators.kernels.loops import hash_bytes
@@ -125,6 +125,6 @@ def mix(values: Array) -> Array:
 def _bits(array: pa.Array) -> Array:
     """Order-preserving int64 of a fixed-width column."""
     if not pa.types.is_floating(array.type):
-        return numbers(array, pa.int64())
-    bits = numbers(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
+        return as_numpy(array, pa.int64())
+    bits = as_numpy(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
     return np.where(bits < 0, _SIGN - bits, bits) if len(bits) else bits

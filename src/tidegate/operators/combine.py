@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
 from tidegate.operators.delta import Delta
 from tidegate.operators.windowed_aggregate import SHARDS, SLICE, Panes
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 ROWS_AT_ONCE = 65_536
 THREADS = 2
@@ -72,7 +72,7 @@ class Combiner:
         # One cell is told how many tuples there were, so that a late one is counted once.
         yield 0, Delta(None, tuple(tuples.items()))
         cells = self.panes.shards(merged, self.cells * SHARDS) // SHARDS
-        order = np.lexsort((numbers(whole(merged.column(SLICE)), pa.int64()), cells))
+        order = np.lexsort((as_numpy(contiguous(merged.column(SLICE)), pa.int64()), cells))
         counts = np.bincount(cells, minlength=self.cells).tolist()
         ordered, start = merged.take(pa.array(order)), 0
         for cell, count in enumerate(counts):

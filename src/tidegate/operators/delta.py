@@ -12,11 +12,11 @@ class Delta:
     """What one task has for a cell: panes, or tuples of the input ``side``, or numbers of tuples.
 
     ``tuples`` says how many fell in which slices, or at which event times. Of each tuple exactly one cell is told, so that
-    a late one is counted once, however many keys it has: by such numbers, or by the mark in its row. ``made`` says that a
+    a late one is counted once, however many keys it has: by such numbers, or by the mark in its row. ``derived`` says that a
     stateful step made the tuples, as the watermark moved: then they come before the watermark and are never late.
     """
 
     piece: Piece | None
     tuples: tuple[tuple[int, int], ...] = ()
-    made: bool = False
+    derived: bool = False
     side: int = 0

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Logic, OverWindows, WindowSlots
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
 from tidegate.operators.grouping import distinct, group
 
 Array = np.ndarray[Any, Any]
@@ -130,7 +130,7 @@ def _copies(logics: Sequence[Logic], spans: Spans, low: int, high: int) -> float
     for logic, states in _of_each(logics, spans.states):
         for state in states:
             if pa.types.is_list(state.type) and not isinstance(logic, OverWindows):
-                lengths = numbers(pc.list_value_length(state), pa.int64())
+                lengths = as_numpy(pc.list_value_length(state), pa.int64())
                 weight = np.maximum(lengths, 1 if weight is None else weight)
     # In floats: what is far too much must not overflow.
     return float((copies if weight is None else copies * weight.astype(np.float64)).sum(dtype=np.float64))

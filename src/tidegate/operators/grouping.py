@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import hashes, identity_codes, mix, numbers
+from tidegate.operators.columns import as_numpy, hashes, identity_codes, mix
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +43,7 @@ def key_codes(columns: Sequence[pa.Array]) -> tuple[Array, int]:
 def _column_codes(column: pa.Array) -> tuple[Array, int]:
     """A code per row of one key column. Whole numbers that lie close together are their own codes: no table is needed."""
     if pa.types.is_signed_integer(column.type) and column.null_count == 0 and len(column):
-        values = numbers(column, pa.int64())
+        values = as_numpy(column, pa.int64())
         low, span = int(values.min()), int(values.max()) - int(values.min()) + 1
         if span <= 2 * len(values) + 4_096:
             return values - low, span

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
 from tidegate.operators.grouping import key_codes, key_hashes
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 from tidegate.query.tuple_form import TupleForm
 
 Array = np.ndarray[Any, Any]
@@ -79,7 +79,7 @@ class HeldCodec:
         if table.num_rows == 0:
             return table
         codes, _ = key_codes(self._keys(table))
-        places = numbers(whole(table.column(NUMBER)), pa.int64())
+        places = as_numpy(contiguous(table.column(NUMBER)), pa.int64())
         order = np.lexsort((places, codes))  # stable: rows of one window stay in the order of their age
         codes, places = codes[order], places[order]
         last = np.append((codes[1:] != codes[:-1]) | (places[1:] != places[:-1]), True)
@@ -91,4 +91,4 @@ class HeldCodec:
 
     def _keys(self, table: pa.Table) -> tuple[pa.Array, ...]:
         keys = range(_BEFORE_KEYS, _BEFORE_KEYS + len(self.node.key_schema))
-        return tuple(whole(table.column(position)) for position in keys)
+        return tuple(contiguous(table.column(position)) for position in keys)

@@ -13,7 +13,7 @@ from tidegate.operators.grouping import Grouped, key_codes
 from tidegate.operators.word_sets import words_of
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, Words
 from tidegate.query.nodes import WindowAggregate
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 Array = np.ndarray[Any, Any]
 
@@ -64,11 +64,11 @@ def key_sets_of(keys: Keys, rows: pa.Table) -> KeySets:
     """The keys of each row (STRETCH's f_MK)."""
     match keys:
         case Columns(names):
-            return KeySets(tuple(whole(rows.column(name)) for name in names), None, None, True)
+            return KeySets(tuple(contiguous(rows.column(name)) for name in names), None, None, True)
         case Each(column, _, distinct):
-            return _from_lists(whole(rows.column(column)), (), not distinct)
+            return _from_lists(contiguous(rows.column(column)), (), not distinct)
         case Words(column, separator, _, distinct):
-            words, entry_rows, slots = words_of(whole(rows.column(column)), separator, distinct)
+            words, entry_rows, slots = words_of(contiguous(rows.column(column)), separator, distinct)
             return KeySets((words,), entry_rows, None, True, slots)
         case KeyFunction(_, columns, reads, distinct):
             seen = rows if reads is None else rows.select(list(reads))

@@ -71,12 +71,12 @@ class KeyedApplyCell:
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
-        made = [(delta.side, chunks.decode(delta.piece.data)) for delta in deltas if delta.made and delta.piece]
+        made = [(delta.side, chunks.decode(delta.piece.data)) for delta in deltas if delta.derived and delta.piece]
         yield from self._advance(watermark, made)
         for side, source in enumerate(self.node.inputs):
             kept = []
             for delta in deltas:
-                if delta.side == side and not delta.made:
+                if delta.side == side and not delta.derived:
                     piece, late = without_late(delta, source.time, watermark)
                     self.late += late
                     kept += [piece] if piece is not None else []

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, order_codes
-from tidegate.operators.deal import cells_of
+from tidegate.operators.columns import as_numpy, order_codes
 from tidegate.operators.grouping import key_hashes
 from tidegate.operators.key_sets import key_sets_of
+from tidegate.operators.router import cells_of
 from tidegate.query.keys import Keys
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
@@ -70,7 +70,7 @@ class Settled:
 class Settling:
     """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order.
 
-    Where keys are dealt to several ``cells``, only the keys of this ``cell`` count.
+    Where keys are routed to several ``cells``, only the keys of this ``cell`` count.
     """
 
     keys: tuple[Keys, ...]
@@ -96,7 +96,7 @@ class Settling:
 
     def hold(self, number: int, side: int, tuples: pa.Table, time: str, since: Watermark) -> None:
         """Keep the tuples of a segment, but for those before the watermark that held then: they are late."""
-        times = numbers(whole(tuples.column(time)), pa.int64())
+        times = as_numpy(contiguous(tuples.column(time)), pa.int64())
         if len(times) > 1 and (times[1:] < times[:-1]).any():
             order = np.argsort(times, kind="stable")
             tuples, times = tuples.take(pa.array(order)), times[order]
@@ -169,7 +169,7 @@ def _ordered(parts: Sequence[Part], schema: pa.Schema) -> tuple[pa.Table, Array]
         tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
         among = order[tied]
         rivals = tuples.take(pa.array(among))
-        codes = [order_codes(whole(column)) for column in rivals.columns]
+        codes = [order_codes(contiguous(column)) for column in rivals.columns]
         order[tied] = among[np.lexsort((*reversed(codes), times[among]))]
     if (order[1:] < order[:-1]).any():
         tuples, times = tuples.take(pa.array(order)).combine_chunks(), by_time

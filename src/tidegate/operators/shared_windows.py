@@ -9,7 +9,6 @@ Nothing here reads the log itself: callers number the segments and give the wate
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
+from tidegate.operators.readers import SharedState
 from tidegate.operators.windowed_aggregate import LEAST_RUN, SHARDS, SLICE, Panes
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
@@ -85,11 +85,11 @@ class Lifted:
 
 
 @dataclass(slots=True)
-class SharedWindows:
+class SharedWindows(SharedState):
     """The shared state of one windowed aggregate. Methods may be called from any thread.
 
     A segment is `lift`ed and `insert`ed once, by anybody. Then every instance, at its own pace, asks for its
-    `revisions`, for the windows that have `expired`, and says that it `passed` the segment; slices are forgotten when
+    `revisions`, for the windows that have `expired`, and acknowledges the segment; slices are forgotten when
     all instances have passed their last use.
     """
 
@@ -99,11 +99,9 @@ class SharedWindows:
     late: int = 0
     _runs: list[Run] = field(default_factory=list)
     _rounds: dict[int, list[int]] = field(default_factory=dict)
-    _reached: dict[int, tuple[int, Watermark]] = field(default_factory=dict)
     _merging: bool = False
     _unseen: int = 0
     _least: int | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def rows(self) -> int:
@@ -180,25 +178,6 @@ class SharedWindows:
         low, high = self._slices_of(*windows)
         return sum(len(run.slices) for run in held if run.low <= high and run.high >= low) >= self.split_panes
 
-    def join(self, instance: int, number: int, watermark: Watermark) -> None:
-        """An instance begins after a segment at whose end the watermark stood there."""
-        with self._lock:
-            self._reached[instance] = (number, watermark)
-
-    def leave(self, instance: int) -> None:
-        """An instance ends."""
-        with self._lock:
-            del self._reached[instance]
-            self._forget()
-
-    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
-        """An instance has done all of its work on a segment."""
-        with self._lock:
-            moved = self._reached[instance][1] != watermark
-            self._reached[instance] = (number, watermark)
-            if moved:
-                self._forget()
-
     def compact(self) -> bool:
         """Merge a few runs into one if there are many, unless somebody is at it; says whether it did."""
         with self._lock:
@@ -225,7 +204,7 @@ class SharedWindows:
         """Runs of whole slices, each of at least `LEAST_RUN` panes but for the last."""
         if panes.num_rows == 0:
             return
-        slices = numbers(whole(panes.column(SLICE)), pa.int64())
+        slices = as_numpy(contiguous(panes.column(SLICE)), pa.int64())
         edges = [len(slices)]
         if len(slices) >= LEAST_RUN and slices[0] != slices[-1]:
             edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
@@ -267,9 +246,7 @@ class SharedWindows:
 
     def _forget(self) -> None:
         """Drop what no window that is open for some instance needs."""
-        if not self._reached:
-            return
-        least = self.panes.node.window.least_open_slice(min(watermark for _, watermark in self._reached.values()))
+        least = self.panes.node.window.least_open_slice(self._watermark)
         if least == self._least:
             return
         self._least = least
@@ -284,12 +261,10 @@ class SharedWindows:
         Those are all runs of slices for which no more is due, where a slice takes part in several windows; else
         `FAN_IN` runs of the same slices and about the same size.
         """
-        if not self._reached:
-            return (), False
-        passed = min(number for number, _ in self._reached.values())
+        passed = self._acknowledged
         window = self.panes.node.window
         if window.slices_per_window >= WORTH_MERGING and not window.lateness:
-            due = window.slice_of(min(watermark for _, watermark in self._reached.values()))
+            due = window.slice_of(self._watermark)
             ready = [run for run in self._runs if run.high < due and run.number <= passed and not run.settled]
             if len(ready) > 1:
                 return ready, True
@@ -310,6 +285,6 @@ class SharedWindows:
         every = self.panes.node.window.every
         with self._lock:
             rounds = {window_id: sum(at <= number for at in when) for window_id, when in self._rounds.items()}
-        starts = numbers(whole(table.column("window_start").cast(pa.int64())), pa.int64()) // every
+        starts = as_numpy(contiguous(table.column("window_start").cast(pa.int64())), pa.int64()) // every
         revision = pa.array([rounds.get(window_id, 0) for window_id in starts.tolist()], pa.int64())
         return table.set_column(table.schema.get_field_index("revision"), "revision", revision)

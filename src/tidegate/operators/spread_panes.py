@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
 from tidegate.operators.instances import Instances
 from tidegate.operators.windowed_aggregate import SHARDS, SLICE, Panes, unify
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 from tidegate.state.chunk_store import Piece
 from tidegate.state.slice_log import Encoded
 
@@ -55,7 +55,7 @@ class SpreadPanes:
             lambda i: self.panes.merge_rows(panes.filter(pa.array(owners == i))), range(self.instances.number)
         )
         joined = unify(pa.concat_tables(parts))
-        order = np.argsort(numbers(whole(joined.column(SLICE)), pa.int64()), kind="stable")
+        order = np.argsort(as_numpy(contiguous(joined.column(SLICE)), pa.int64()), kind="stable")
         return self.panes.pieces(joined.take(pa.array(order)))
 
     def _results_of(self, panes: pa.Table, mine: Array, first: int, last: int) -> Iterator[pa.Table]:

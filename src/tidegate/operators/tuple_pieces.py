@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
 from tidegate.operators.delta import Delta
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunk_store import Piece
 from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
-HOME = "__tg_home"
+PRIMARY = "__tg_primary"
 """The column that marks the tuples which are counted in this cell; without it all are."""
 
 
-def with_home(tuples: pa.Table, home: Array) -> pa.Table:
+def with_primary(tuples: pa.Table, primary: Array) -> pa.Table:
     """Tuples with the mark."""
-    return tuples.append_column(HOME, pa.array(home))
+    return tuples.append_column(PRIMARY, pa.array(primary))
 
 
 def tuple_piece(tuples: pa.Table, time: str) -> Piece:
@@ -31,14 +31,17 @@ def tuple_piece(tuples: pa.Table, time: str) -> Piece:
     if (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
         tuples, times = tuples.take(pa.array(order)), times[order]
-    if HOME in tuples.column_names and np.asarray(whole(tuples.column(HOME)).to_numpy(zero_copy_only=False)).all():
-        tuples = tuples.drop_columns([HOME])
+    if (
+        PRIMARY in tuples.column_names
+        and np.asarray(contiguous(tuples.column(PRIMARY)).to_numpy(zero_copy_only=False)).all()
+    ):
+        tuples = tuples.drop_columns([PRIMARY])
     return Piece(int(times[0]), int(times[-1]), len(times), chunks.encode(tuples))
 
 
 def times_of(tuples: pa.Table, time: str) -> Array:
     """The event times of tuples in microseconds."""
-    return numbers(whole(tuples.column(time)), pa.int64())
+    return as_numpy(contiguous(tuples.column(time)), pa.int64())
 
 
 def without_late(delta: Delta, time: str, watermark: Watermark) -> tuple[Piece | None, int]:
@@ -48,13 +51,13 @@ def without_late(delta: Delta, time: str, watermark: Watermark) -> tuple[Piece |
     if piece is None:
         return None, late
     tuples = chunks.decode(piece.data)
-    marked = HOME in tuples.column_names
+    marked = PRIMARY in tuples.column_names
     cut = 0 if piece.low >= watermark else int(np.searchsorted(times_of(tuples, time), watermark))
     if cut == 0 and not marked:
         return piece, late
     if marked:
-        home = np.asarray(whole(tuples.column(HOME)).to_numpy(zero_copy_only=False))
-        late, tuples = late + int(np.count_nonzero(home[:cut])), tuples.drop_columns([HOME])
+        primary = np.asarray(contiguous(tuples.column(PRIMARY)).to_numpy(zero_copy_only=False))
+        late, tuples = late + int(np.count_nonzero(primary[:cut])), tuples.drop_columns([PRIMARY])
     else:
         late += cut
     kept = tuples.slice(cut)

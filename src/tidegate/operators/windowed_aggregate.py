@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from tidegate.errors import DataError
 from tidegate.operators.aggregates import Logic, logic_of
-from tidegate.operators.columns import canonical_floats, numbers
+from tidegate.operators.columns import as_numpy, canonical_floats
 from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states
 from tidegate.operators.grouping import compact, distinct, group, key_codes, key_hashes
 from tidegate.operators.key_sets import KeySets, key_sets
 from tidegate.query.nodes import WindowAggregate
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunk_store import Piece
 
@@ -91,7 +91,7 @@ class Panes:
 
     def merge_rows(self, joined: pa.Table) -> pa.Table:
         """One pane for each slice and key of a table that may hold several."""
-        seen, slots = distinct(numbers(whole(joined.column(SLICE)), pa.int64()))
+        seen, slots = distinct(as_numpy(contiguous(joined.column(SLICE)), pa.int64()))
         codes, bound = self._codes(joined)
         grouped = group(slots * bound + codes, len(seen) * bound)
         keys = self._key_columns(joined, grouped.first)
@@ -100,7 +100,7 @@ class Panes:
 
     def pieces(self, panes: pa.Table) -> Iterator[Piece]:
         """Encode a pane table that is sorted by slice: runs of whole slices, each of at least `LEAST_RUN` panes."""
-        slices = numbers(whole(panes.column(SLICE)), pa.int64())
+        slices = as_numpy(contiguous(panes.column(SLICE)), pa.int64())
         edges = [0, *(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
         start = 0
         for stop in edges[1:]:
@@ -109,7 +109,7 @@ class Panes:
                 low, high = int(slices[start]), int(slices[stop - 1])
                 # A run of one slice does not repeat which.
                 table = run.drop_columns([SLICE]) if low == high else run
-                columns = [compact(whole(column)) for column in table.columns]
+                columns = [compact(contiguous(column)) for column in table.columns]
                 data = chunks.encode(pa.table(columns, schema=table.schema))
                 yield Piece(low, high, stop - start, data)
                 start = stop
@@ -146,7 +146,7 @@ class Panes:
             return
         panes = unify(panes)
         codes, bound = self._codes(panes)
-        slices, slots = distinct(numbers(whole(panes.column(SLICE)), pa.int64()))
+        slices, slots = distinct(as_numpy(contiguous(panes.column(SLICE)), pa.int64()))
         begins = np.maximum(self.node.window.first_window(slices), first)
         ends = np.minimum(self.node.window.last_window(slices), last)
         if first == last and (begins == first).all() and (ends == first).all():
@@ -163,7 +163,7 @@ class Panes:
 
     def shards(self, panes: pa.Table, shards: int) -> Array:
         """The shard of each pane's key."""
-        columns = [whole(panes.column(name)) for name in self.key_names]
+        columns = [contiguous(panes.column(name)) for name in self.key_names]
         made: Array = (key_hashes(columns) % np.uint64(shards)).astype(np.int64)
         return made
 
@@ -198,13 +198,13 @@ class Panes:
 
     def times(self, rows: pa.Table) -> Array:
         """The event times of tuples; all have one."""
-        column = whole(rows.column(self.node.time))
+        column = contiguous(rows.column(self.node.time))
         if column.null_count:
             raise DataError(
                 f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.node.time}'; "
                 "filter them out before the window"
             )
-        return numbers(column, pa.int64())
+        return as_numpy(column, pa.int64())
 
     def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
         kinds = [self.schema.field(name).type for name in self.key_names]
@@ -214,14 +214,14 @@ class Panes:
         ]
 
     def _codes(self, panes: pa.Table) -> tuple[Array, int]:
-        return key_codes([whole(panes.column(name)) for name in self.key_names])
+        return key_codes([contiguous(panes.column(name)) for name in self.key_names])
 
     def _key_columns(self, panes: pa.Table, take: Array) -> list[pa.Array]:
         rows = pa.array(take)
-        return [compact(whole(panes.column(name)).take(rows)) for name in self.key_names]
+        return [compact(contiguous(panes.column(name)).take(rows)) for name in self.key_names]
 
     def _states(self, panes: pa.Table) -> list[pa.Array]:
-        return [whole(column) for column in panes.columns[1 + len(self.key_names) :]]
+        return [contiguous(column) for column in panes.columns[1 + len(self.key_names) :]]
 
     def _table(self, slices: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
         return pa.table([pa.array(slices), *keys, *states], schema=self.schema)

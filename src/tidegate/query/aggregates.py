@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError
-from tidegate.query.schema import arrow_type, as_schema, column_type, is_integer, is_number, is_scalar, whole
+from tidegate.query.schema import arrow_type, as_schema, column_type, contiguous, is_integer, is_number, is_scalar
 from tidegate.query.users_code import users_code
 
 
@@ -143,22 +143,22 @@ class Monoid:
 
     def lift_rows(self, rows: pa.Table) -> pa.Table:
         """One state per row."""
-        columns = {name: whole(rows.column(name)) for name in self.reads}
+        columns = {name: contiguous(rows.column(name)) for name in self.reads}
         with users_code():
             made = self.lift(**columns)
         return self._table(made, "lift")
 
     def merged(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """The merge of each state on the left with the one beside it on the right."""
-        one = {name: whole(left.column(name)) for name in self.state.names}
-        other = {name: whole(right.column(name)) for name in self.state.names}
+        one = {name: contiguous(left.column(name)) for name in self.state.names}
+        other = {name: contiguous(right.column(name)) for name in self.state.names}
         with users_code():
             made = self.merge(one, other)
         return self._table(made, "merge")
 
     def finished(self, states: pa.Table) -> pa.Array:
         """One result per state."""
-        columns = {name: whole(states.column(name)) for name in self.state.names}
+        columns = {name: contiguous(states.column(name)) for name in self.state.names}
         with users_code():
             made = self.finish(**columns)
         return _array(made, self.result, f"monoid '{self.name}': finish")
@@ -281,7 +281,7 @@ def _ordered(schema: pa.Schema, column: str, step: str, function: str) -> pa.Dat
 
 
 def _array(values: Any, kind: pa.DataType, subject: str) -> pa.Array:
-    made = whole(values) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    made = contiguous(values) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     try:
         return made if made.type == kind else made.cast(kind)
     except pa.ArrowException as error:

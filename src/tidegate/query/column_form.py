@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 from tidegate.query.tuple_form import Updated
 from tidegate.query.users_code import users_code
 
@@ -54,7 +54,7 @@ class Contributions:
     def column(self, name: str) -> pa.Array:
         """A column of the tuples with one value per contribution."""
         taken = self.tuples.column(name).take(self.rows)
-        return whole(taken)
+        return contiguous(taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class ColumnForm:
     ) -> pa.Array:
         try:
             made = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
-            made = whole(made)
+            made = contiguous(made)
             made = made if made.type == kind else made.cast(kind)
         except (pa.ArrowException, TypeError, ValueError) as error:
             _refuse(step, function, f"{what} that is not {kind}: {error}", error)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError
-from tidegate.query.schema import as_schema, check_unique, column_type, is_scalar, whole
+from tidegate.query.schema import as_schema, check_unique, column_type, contiguous, is_scalar
 from tidegate.query.users_code import users_code
 
 
@@ -109,7 +109,7 @@ class KeyFunction:
         """One list of keys per row: of values for one key column, of structs for several."""
         with users_code():
             made = self.function(batch)
-        made = whole(made)
+        made = contiguous(made)
         if not isinstance(made, pa.ListArray) or len(made) != batch.num_rows:
             raise QueryError(
                 f"the key function must return a pyarrow ListArray with one list per row ({batch.num_rows}); got "
@@ -166,4 +166,4 @@ def _key_type(kind: pa.DataType, name: str, step: str) -> pa.DataType:
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([whole(column) for column in table.columns], schema=table.schema)
+    return pa.RecordBatch.from_arrays([contiguous(column) for column in table.columns], schema=table.schema)

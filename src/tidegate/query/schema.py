@@ -139,7 +139,7 @@ def arrow_type(kind: Any, what: str) -> pa.DataType:
     )
 
 
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One contiguous array."""
     if not isinstance(column, pa.ChunkedArray):
         return column

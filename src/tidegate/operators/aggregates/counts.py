@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.aggregates.logic import Array, taken
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class CountLogic:
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         from tidegate.operators.kernels.loops import sum_integers
 
-        return [pa.array(sum_integers(numbers(taken(states[0], take), pa.int64()), groups, size))]
+        return [pa.array(sum_integers(as_numpy(taken(states[0], take), pa.int64()), groups, size))]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
         return states[0]

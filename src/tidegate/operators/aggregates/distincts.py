@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Array, WindowSlots, taken
-from tidegate.operators.columns import canonical_floats, identity_codes, numbers, order_codes, valid_mask
+from tidegate.operators.columns import as_numpy, canonical_floats, identity_codes, order_codes, valid_mask
 from tidegate.operators.grouping import group
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 HASHED = 65_536
 """Past so many values, numbers are sorted by their digits: a hash table that does not fit the cache takes far longer."""
@@ -30,11 +30,11 @@ class DistinctLogic:
         return (pa.field("values", pa.list_(self.kind)),)
 
     def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        return [self._lists(taken(whole(rows.column(self.column)), take), groups, size)]
+        return [self._lists(taken(contiguous(rows.column(self.column)), take), groups, size)]
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         lists = taken(states[0], take)
-        owners = np.repeat(groups, numbers(pc.list_value_length(lists), pa.int64()))
+        owners = np.repeat(groups, as_numpy(pc.list_value_length(lists), pa.int64()))
         return [self._lists(lists.flatten(), owners, size)]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
@@ -49,7 +49,7 @@ class DistinctLogic:
         """
         in_order = np.argsort(slots.begin, kind="stable")
         lists = taken(states[0], in_order)
-        owners = np.repeat(in_order, numbers(pc.list_value_length(lists), pa.int64()))
+        owners = np.repeat(in_order, as_numpy(pc.list_value_length(lists), pa.int64()))
         codes, bound = _codes(lists.flatten())
         keys = slots.keys[owners]
         codes = keys * bound + codes

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.operators.aggregates.logic import Array, taken
 from tidegate.operators.columns import order_codes, valid_mask
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ExtremeLogic:
         return (pa.field("value", self.kind),)
 
     def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        return self.merge([whole(rows.column(self.column))], take, groups, size)
+        return self.merge([contiguous(rows.column(self.column))], take, groups, size)
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         from tidegate.operators.kernels.loops import extreme_row

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.operators.aggregates.logic import Array, taken
 from tidegate.query.aggregates import Monoid
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class MonoidLogic:
 
     def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         lifted = self.monoid.lift_rows(rows.select(list(self.monoid.reads)))
-        return self.merge([whole(column) for column in lifted.columns], take, groups, size)
+        return self.merge([contiguous(column) for column in lifted.columns], take, groups, size)
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         order = np.argsort(groups, kind="stable")
@@ -41,7 +41,7 @@ class MonoidLogic:
             owners = np.concatenate([owners[right], owners[alone]])
             order = np.argsort(owners, kind="stable")
             table, owners = table.take(pa.array(order)), owners[order]
-        return [whole(column) for column in table.columns]
+        return [contiguous(column) for column in table.columns]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
         return self.monoid.finished(pa.table(list(states), schema=self.monoid.state))

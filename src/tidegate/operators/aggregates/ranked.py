@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Array, taken
-from tidegate.operators.columns import numbers, order_codes, valid_mask
+from tidegate.operators.columns import as_numpy, order_codes, valid_mask
 from tidegate.query.aggregates import Ranked
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class RankedLogic:
         return (pa.field("tuples", pa.list_(pa.struct(self.tuple_fields))),)
 
     def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        columns = [taken(whole(rows.column(field.name)), take) for field in self.tuple_fields]
+        columns = [taken(contiguous(rows.column(field.name)), take) for field in self.tuple_fields]
         return [self._lead(columns, groups, size)]
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         lists = taken(states[0], take)
-        owners = np.repeat(groups, numbers(pc.list_value_length(lists), pa.int64()))
+        owners = np.repeat(groups, as_numpy(pc.list_value_length(lists), pa.int64()))
         tuples = lists.flatten()
         return [self._lead([tuples.field(i) for i in range(len(self.tuple_fields))], owners, size)]
 
@@ -43,7 +43,7 @@ class RankedLogic:
         values = tuples.field(position)
         if self.ranked.single:
             return values
-        lengths = numbers(pc.list_value_length(states[0]), pa.int64())
+        lengths = as_numpy(pc.list_value_length(states[0]), pa.int64())
         return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)), values)
 
     def _lead(self, columns: list[pa.Array], groups: Array, size: int) -> pa.Array:
@@ -78,7 +78,7 @@ class RankedLogic:
         """Drop tuples that the event time alone rules out, before the costly comparison of whole tuples."""
         from tidegate.operators.kernels.loops import extreme_row
 
-        times = numbers(columns[[field.name for field in self.tuple_fields].index(self.time)], pa.int64())
+        times = as_numpy(columns[[field.name for field in self.tuple_fields].index(self.time)], pa.int64())
         everywhere = np.ones(len(times), np.bool_)
         best = extreme_row(times, everywhere, groups, size, -1 if self.ranked.descending else 1)
         kept = np.flatnonzero(times == times[best[groups]])

@@ -9,10 +9,10 @@ FAN_IN = 4
 """So many are merged: every piece is looked at for every segment, which soon costs more than to copy it now and then."""
 
 
-def alike(sizes: Sequence[int], most: int) -> range | None:
+def merge_candidates(sizes: Sequence[int], most: int) -> range | None:
     """The last stretch of at least `FAN_IN` neighbours of about the same size, of at most ``most`` together.
 
-    >>> alike([4000, 500, 10, 9, 11, 10], 10_000)
+    >>> merge_candidates([4000, 500, 10, 9, 11, 10], 10_000)
     range(2, 6)
     """
     stop = len(sizes)

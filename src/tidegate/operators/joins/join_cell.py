@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from tidegate.operators.delta import Delta
 from tidegate.operators.instances import Instances
-from tidegate.operators.joins.adjacent import alike
+from tidegate.operators.joins.adjacent import merge_candidates
 from tidegate.operators.joins.kept_join import IN_THIS_PROCESS, KeptJoin, KeptJoins
 from tidegate.operators.joins.near import Sharing, Within
-from tidegate.operators.tuple_pieces import HOME, times_of, tuple_piece
+from tidegate.operators.tuple_pieces import PRIMARY, times_of, tuple_piece
 from tidegate.query.nodes import Join
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore
@@ -81,7 +81,7 @@ class JoinCell:
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Take a batch at a watermark; yields results."""
-        made, fresh = ([delta for delta in deltas if delta.made == come_first] for come_first in (True, False))
+        made, fresh = ([delta for delta in deltas if delta.derived == come_first] for come_first in (True, False))
         if isinstance(self.near, Within):
             tuples = self._tuples(made, START), self._tuples(fresh, watermark)
             joined = tuple([*tuples[0][side], *tuples[1][side]] for side in SIDES)
@@ -178,7 +178,7 @@ class JoinCell:
         self._kept = None
 
     def _tuples(self, deltas: Sequence[Delta], watermark: Watermark) -> tuple[list[pa.Table], list[pa.Table]]:
-        """The tuples of each side that can take part in something; those that cannot are counted where they are at home."""
+        """The tuples of each side that can take part in something; those that cannot are counted in their primary cell."""
         least = self.near.least_arriving(watermark)
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
         for delta in deltas:
@@ -189,9 +189,9 @@ class JoinCell:
             cut = 0
             if delta.piece.low < least:
                 cut = int(np.searchsorted(times_of(table, self.node.inputs[delta.side].time), least))
-            if HOME in table.column_names:
-                self.late += pc.sum(table.column(HOME).slice(0, cut)).as_py() or 0
-                table = table.drop_columns([HOME])
+            if PRIMARY in table.column_names:
+                self.late += pc.sum(table.column(PRIMARY).slice(0, cut)).as_py() or 0
+                table = table.drop_columns([PRIMARY])
             else:
                 self.late += cut
             table = self._with_keys(table.slice(cut), delta.side)
@@ -229,7 +229,7 @@ class JoinCell:
     def _merge_small(self, side: int, least: int) -> None:
         """One chunk of several neighbours of about the same size, as long as it does not outlive them by much."""
         listed = [chunk for chunk in self.store.directory.chunks if chunk.side == side]
-        place = alike([chunk.rows for chunk in listed], MOST_ROWS)
+        place = merge_candidates([chunk.rows for chunk in listed], MOST_ROWS)
         if place is None:
             return
         chosen = [listed[each] for each in place]

@@ -42,7 +42,7 @@ class KeptJoin:
 
     def __post_init__(self) -> None:
         self.join = SharedJoin(self.node)
-        self.join.join(0, -1, START)
+        self.join.attach(0, -1, START)
 
     def is_good(self, listed: Sequence[Chunk], reached: Watermark) -> bool:
         """Whether all that is here is in the store or of no use, and nothing is gone that the store still needs.
@@ -88,7 +88,7 @@ class KeptJoin:
     def forget(self, listed: Sequence[Chunk], watermark: Watermark) -> None:
         """Drop what is not needed past a watermark."""
         self.watermark = watermark
-        self.join.passed(0, self._segments, watermark)
+        self.join.acknowledge(0, self._segments, watermark)
         self.join.compact()
         ids = {chunk.id for chunk in listed}
         least = self.join.near.least_time(watermark)

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.operators.columns import canonical_floats, mix, numbers, valid_mask
+from tidegate.operators.columns import as_numpy, canonical_floats, mix, valid_mask
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.text_codes import TextCodes
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bands import Band
 from tidegate.query.predicates.tree import Column, Side, Tree, columns_of
-from tidegate.query.schema import whole
+from tidegate.query.schema import contiguous
 
 Array = np.ndarray[Any, Any]
 
@@ -69,17 +69,17 @@ class ReadSide:
         for names in self.node.on:
             column = rows.column(names[self.side])
             if column.null_count:
-                keep = valid_mask(whole(column))
+                keep = valid_mask(contiguous(column))
                 rows, times = rows.filter(pa.array(keep)), times[keep]
         if len(times) > 1 and (np.diff(times) < 0).any():
             order = np.argsort(times, kind="stable")
             rows, times = rows.take(pa.array(order)), times[order]
         batch = _one_batch(rows.select(self.kept))
-        keys = tuple(self._key(whole(rows.column(names[self.side]))) for names in self.node.on)
+        keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
         values, valid, sizes = [], [], {}
         nulls = False
         for column in self.columns:
-            array = whole(rows.column(column.name))
+            array = contiguous(rows.column(column.name))
             values.append(self._values(array, column))
             valid.append(valid_mask(array))
             nulls = nulls or array.null_count > 0
@@ -108,7 +108,7 @@ class ReadSide:
         return values if self.band.is_whole else values.astype(np.float64)
 
     def _times(self, rows: pa.Table) -> Array:
-        column = whole(rows.column(self.time))
+        column = contiguous(rows.column(self.time))
         if column.null_count:
             raise DataError(
                 f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.time}'; filter them out "
@@ -121,7 +121,7 @@ class ReadSide:
         if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
             return self.codes.encode(array)
         if pa.types.is_floating(array.type):
-            return numbers(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
+            return as_numpy(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
         return _whole_numbers(array)
 
     def _values(self, array: pa.Array, column: Column) -> Array:
@@ -131,7 +131,7 @@ class ReadSide:
             case "int":
                 return _whole_numbers(array)
             case "float":
-                return numbers(array, pa.float64()).astype(np.float64)
+                return as_numpy(array, pa.float64()).astype(np.float64)
             case _:
                 return np.array(array.fill_null(False) if array.null_count else array, np.bool_)
 
@@ -155,7 +155,7 @@ def dtype_of(column: Column) -> Any:
 def _whole_numbers(array: pa.Array) -> Array:
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
-    return numbers(array, pa.int64()).astype(np.int64)
+    return as_numpy(array, pa.int64()).astype(np.int64)
 
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:

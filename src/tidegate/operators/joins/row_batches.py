@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.joins.adjacent import alike
+from tidegate.operators.joins.adjacent import merge_candidates
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +41,7 @@ class RowBatches:
 
     def mergeable(self) -> range | None:
         """Which batches are worth merging."""
-        return alike([batch.num_rows for batch in self.batches], MOST_ROWS)
+        return merge_candidates([batch.num_rows for batch in self.batches], MOST_ROWS)
 
     def merged(self, chosen: range) -> pa.RecordBatch:
         """Some neighbours as one batch."""

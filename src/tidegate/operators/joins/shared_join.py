@@ -11,7 +11,6 @@ there too nothing has to be handed over.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +29,13 @@ from tidegate.operators.joins.read_side import Arrived, ReadSide
 from tidegate.operators.joins.sorted_runs import SortedRun
 from tidegate.operators.joins.text_codes import TextCodes
 from tidegate.operators.joins.try_pairs import PairFailed, TryPairs
+from tidegate.operators.readers import SharedState
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bands import band_of
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, Side, walk_tree
-from tidegate.watermark import START, Watermark
+from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
 
@@ -71,11 +71,11 @@ class _View:
 
 
 @dataclass(slots=True, eq=False)
-class SharedJoin:
+class SharedJoin(SharedState):
     """The shared state of one join. Methods may be called from any thread.
 
     A segment is `lift`ed and `insert`ed once, by anybody. Then every instance, at its own pace, asks for its share of the
-    results and says that it `passed` the segment; tuples are forgotten when all instances have passed their last use.
+    results and acknowledges the segment; tuples are forgotten when all instances have passed their last use.
     """
 
     node: Join
@@ -88,12 +88,10 @@ class SharedJoin:
     _sides: tuple[JoinSide, JoinSide] = field(init=False)
     _pending: dict[int, Lifted] = field(default_factory=dict)
     _ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0)])
-    _reached: dict[int, tuple[int, Watermark]] = field(default_factory=dict)
     _sizes: dict[Column, int] = field(default_factory=dict)
     _exact: bool = True
     _asks_later: bool = False
     _merging: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         node = self.node
@@ -180,33 +178,13 @@ class SharedJoin:
             _, end = self.near.windows(np.minimum(left_times, right_times), first, last)
             yield from pairs_of_windows(self.node, self.near, view.stores, left, right, begin, end)
 
-    def join(self, instance: int, number: int, watermark: Watermark) -> None:
-        """An instance begins after a segment at whose end the watermark stood there."""
-        with self._lock:
-            self._reached[instance] = (number, watermark)
-
-    def leave(self, instance: int) -> None:
-        """An instance ends."""
-        with self._lock:
-            del self._reached[instance]
-            self._forget()
-
-    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
-        """An instance has done all of its work on a segment."""
-        with self._lock:
-            moved = self._reached[instance][1] != watermark
-            self._reached[instance] = (number, watermark)
-            if moved:
-                self._forget()
-
     def compact(self) -> None:
         """Merge small pieces of state into larger ones, unless somebody is at it."""
         with self._lock:
             if self._merging or not self._reached:
                 return
             self._merging = True
-            settled = min(number for number, _ in self._reached.values())
-            least = self._least_time()
+            settled, least = self._acknowledged, self.near.least_time(self._watermark)
         try:
             for side in self._sides:
                 self._compact_side(side, settled, least)
@@ -327,20 +305,12 @@ class SharedJoin:
         kept = still_fitting(self.node, view.stores, left, right)
         return left[kept], right[kept], times[0][kept], times[1][kept]
 
-    def _least_time(self) -> int:
-        """The earliest time that some instance may still need."""
-        reached = [watermark for _, watermark in self._reached.values()]
-        return min((self.near.least_time(watermark) for watermark in reached), default=START)
-
     def _forget(self) -> None:
         """Drop what no instance needs any more."""
-        if not self._reached:
-            return
-        least = self._least_time()
+        least = self.near.least_time(self._watermark)
         for side in self._sides:
             side.forget(least)
-        settled = min(number for number, _ in self._reached.values())
-        keep = bisect_right(self._ends, settled, key=lambda end: end[0]) - 1
+        keep = bisect_right(self._ends, self._acknowledged, key=lambda end: end[0]) - 1
         if keep > 0:
             del self._ends[:keep]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.operators.joins.adjacent import alike
+from tidegate.operators.joins.adjacent import merge_candidates
 from tidegate.operators.joins.columns import Columns, concatenated
 
 MOST_ROWS = 1 << 20
@@ -43,7 +43,7 @@ def mergeable(runs: list[SortedRun], settled: int, span: int) -> list[SortedRun]
     The span bounds what is held in vain: a run is dropped as a whole, when its last tuple is not needed any more.
     """
     ready = [run for run in runs if run.number <= settled]
-    chosen = alike([len(run.columns) for run in ready], MOST_ROWS)
+    chosen = merge_candidates([len(run.columns) for run in ready], MOST_ROWS)
     if chosen is None:
         return []
     found = [ready[place] for place in chosen]

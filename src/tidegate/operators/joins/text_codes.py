@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import numbers, valid_mask
-from tidegate.query.schema import whole
+from tidegate.operators.columns import as_numpy, valid_mask
+from tidegate.query.schema import contiguous
 
 Array = np.ndarray[Any, Any]
 
@@ -51,13 +51,13 @@ class TextCodes:
 
     def encode(self, column: pa.Array) -> Array:
         """The code of each text; −1 where it is null."""
-        encoded = whole(column).dictionary_encode()
+        encoded = contiguous(column).dictionary_encode()
         texts = encoded.dictionary.to_pylist()
         with self._lock:
             codes = np.array([self._code(text) for text in texts], np.int64)
         if len(codes) == 0:
             return np.full(len(column), -1, np.int64)
-        return np.where(valid_mask(encoded.indices), codes[numbers(encoded.indices, pa.int64())], -1)
+        return np.where(valid_mask(encoded.indices), codes[as_numpy(encoded.indices, pa.int64())], -1)
 
     def forget_unused(self, held: Callable[[], Iterable[Array]]) -> None:
         """If there are many texts, drop those whose codes are not held."""

@@ -62,14 +62,14 @@ class JoinWork(Work):
             return segment.rows > 0 or has_ended(segment.watermark)
         return window.first_open(segment.since) != window.first_open(segment.watermark)
 
-    def join(self, instance: int, number: int, watermark: Watermark) -> None:
-        self.state.join(instance, number, watermark)
+    def attach(self, instance: int, number: int, watermark: Watermark) -> None:
+        self.state.attach(instance, number, watermark)
 
-    def leave(self, instance: int) -> None:
-        self.state.leave(instance)
+    def detach(self, instance: int) -> None:
+        self.state.detach(instance)
 
-    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
-        self.state.passed(instance, number, watermark)
+    def acknowledge(self, instance: int, number: int, watermark: Watermark) -> None:
+        self.state.acknowledge(instance, number, watermark)
         self.state.compact()
 
     def _read(self, segment: Segment) -> Lifted:

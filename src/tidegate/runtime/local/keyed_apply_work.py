@@ -15,8 +15,8 @@ from tidegate.gate.segment import Segment
 from tidegate.gate.waits import waiting_for_others
 from tidegate.operators.column_windows import ColumnWindows
 from tidegate.operators.settling import Settled, Settling
+from tidegate.operators.shard_sequencer import ShardSequencer
 from tidegate.operators.tuple_windows import TupleWindows
-from tidegate.operators.turns import Turns
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.tuple_form import TupleForm
@@ -74,7 +74,7 @@ class KeyedApplyWork(Work):
     state: KeyedApplyState
     split_keys: int = SPLIT_KEYS
     by_tuple: bool = False
-    turns: Turns = field(default_factory=lambda: Turns(SHARDS))
+    sequencer: ShardSequencer = field(default_factory=lambda: ShardSequencer(SHARDS))
     _holding: Claims = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,17 +132,17 @@ class KeyedApplyWork(Work):
         """Change the owned shards (None: all), and hand out what comes of it."""
         # What another instance has not done yet on a shard that was its own until lately comes first.
         with waiting_for_others():
-            came = self.turns.wait(step.settled.turn, owned)
+            came = self.sequencer.wait(step.settled.turn, owned)
         if not came:
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
         # Functions on tuples are called too often to put something around each call.
         with users_code() if self.by_tuple else nullcontext():
             yield from self.state.windows.process(step.settled, step.prepared, owned, has_ended(segment.watermark))
-        self.turns.done(step.settled.turn, owned)
+        self.sequencer.done(step.settled.turn, owned)
 
     def may_hand_out(self, segment: Segment) -> bool:
         # Always: an instance that waits for another must not hold up the watermark that the other one's results need.
         return True
 
     def abort(self) -> None:
-        self.turns.abort()
+        self.sequencer.abort()

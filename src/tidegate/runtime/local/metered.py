@@ -56,17 +56,17 @@ class MeteredWork:
     def may_hand_out(self, segment: Segment) -> bool:
         return self.inner.may_hand_out(segment)
 
-    def join(self, instance: int, number: int, watermark: Watermark) -> None:
+    def attach(self, instance: int, number: int, watermark: Watermark) -> None:
         self._seconds[instance] = 0.0
-        self.inner.join(instance, number, watermark)
+        self.inner.attach(instance, number, watermark)
 
-    def leave(self, instance: int) -> None:
+    def detach(self, instance: int) -> None:
         self._seconds.pop(instance, None)
-        self.inner.leave(instance)
+        self.inner.detach(instance)
 
-    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
+    def acknowledge(self, instance: int, number: int, watermark: Watermark) -> None:
         began = self._worked_until()
-        self.inner.passed(instance, number, watermark)
+        self.inner.acknowledge(instance, number, watermark)
         self._add(instance, began)
 
     def abort(self) -> None:

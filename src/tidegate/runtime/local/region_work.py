@@ -79,14 +79,14 @@ class WindowWork(Work):
     def may_hand_out(self, segment: Segment) -> bool:
         return bool(self.state.panes.node.window.lateness) or self.state.may_expire(segment.since, segment.watermark)
 
-    def join(self, instance: int, number: int, watermark: Watermark) -> None:
-        self.state.join(instance, number, watermark)
+    def attach(self, instance: int, number: int, watermark: Watermark) -> None:
+        self.state.attach(instance, number, watermark)
 
-    def leave(self, instance: int) -> None:
-        self.state.leave(instance)
+    def detach(self, instance: int) -> None:
+        self.state.detach(instance)
 
-    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
-        self.state.passed(instance, number, watermark)
+    def acknowledge(self, instance: int, number: int, watermark: Watermark) -> None:
+        self.state.acknowledge(instance, number, watermark)
         self.state.compact()
 
     def _lift(self, segment: Segment) -> Lifted:

@@ -89,7 +89,7 @@ class RunningRegion:
     def start(self) -> None:
         """Start the instances of the first epoch."""
         for instance in self.epoch.instances:
-            self.work.join(instance, -1, START)
+            self.work.attach(instance, -1, START)
         for instance in self.epoch.instances:
             self._begin(instance, self.epoch)
 
@@ -177,7 +177,7 @@ class RunningRegion:
                 made.append(table)
             if made or not self.alone or expected:
                 self._hand_out(made, sources, segment.watermark)
-            self.work.passed(instance, segment.index, segment.watermark)
+            self.work.acknowledge(instance, segment.index, segment.watermark)
             self.core.seen(segment.rows)
             for switch in self._under_way():
                 switch.moved()
@@ -210,15 +210,15 @@ class RunningRegion:
         if fresh := switch.take_newcomers():
             self.gate.add_readers([str(number) for number in fresh], reader)
             for number in fresh:
-                self.work.join(number, segment.index, segment.watermark)
+                self.work.attach(number, segment.index, segment.watermark)
                 for outlet in self.outlets:
                     outlet.gate.add_sources([outlet.spec(self.region, number)], segment.watermark)
                 self._begin(number, after, switch)
         if instance in after.instances:
-            self.work.passed(instance, segment.index, segment.watermark)
+            self.work.acknowledge(instance, segment.index, segment.watermark)
         else:
             self.gate.remove_readers([str(instance)])
-            self.work.leave(instance)
+            self.work.detach(instance)
         self._switched(instance, switch)
 
     def _switched(self, instance: int, switch: Switch) -> None:

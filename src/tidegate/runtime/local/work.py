@@ -17,8 +17,8 @@ Array = np.ndarray[Any, Any]
 class Work(Protocol):
     """The work of a region; shared by its instances, called from all of their threads.
 
-    An instance takes the segments in order. It has `join`ed before its first, asks for `results` of each, says that it
-    `passed` each, control segments included, and may `leave` at a control segment.
+    An instance takes the segments in order. It calls `attach` before its first, asks for the `results` of each and then
+    calls `acknowledge`, for control segments too, and may `detach` at a control segment.
     """
 
     @property
@@ -45,15 +45,15 @@ class Work(Protocol):
         """Whether some instance may have results for a segment; where none has, its watermark can wait."""
         ...
 
-    def join(self, instance: int, number: int, watermark: Watermark) -> None:
+    def attach(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance begins behind a segment. Nothing to do where nothing is held for an instance."""
         return
 
-    def leave(self, instance: int) -> None:
+    def detach(self, instance: int) -> None:
         """An instance ends. Nothing to do where nothing is held for one."""
         return
 
-    def passed(self, instance: int, number: int, watermark: Watermark) -> None:
+    def acknowledge(self, instance: int, number: int, watermark: Watermark) -> None:
         """An instance has passed a segment. Nothing to do where nothing is held for a segment."""
         return
 

@@ -144,8 +144,8 @@ class CellFrames:
 def _order(delta: Delta) -> tuple[object, ...]:
     piece = delta.piece
     if piece is None:
-        return delta.side, delta.made, 0, delta.tuples
-    return delta.side, delta.made, 1, piece.low, piece.high, piece.rows, piece.data
+        return delta.side, delta.derived, 0, delta.tuples
+    return delta.side, delta.derived, 1, piece.low, piece.high, piece.rows, piece.data
 
 
 def _set_timer(store: Store, directory: Directory, due: Watermark | None) -> None:

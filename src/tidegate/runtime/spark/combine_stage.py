@@ -18,23 +18,23 @@ from tidegate.runtime.spark.delta_rows import Intake, delta_row
 class CombineStage:
     """The function that `mapInArrow` runs: the steps fused into the kernel, then the combiner.
 
-    ``made`` says that a stateful step makes the tuples; ``keys`` are the group keys of the cells.
+    ``derived`` says that a stateful step makes the tuples; ``keys`` are the group keys of the cells.
     """
 
     intake: Intake
     panes: Panes
     keys: tuple[int, ...]
-    made: bool = False
+    derived: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
         combiner = Combiner(self.panes, len(self.keys), self._tuples)
         for cell, delta in combiner.deltas(pa.Table.from_batches([batch]) for batch in batches):
-            yield delta_row(self.keys[cell], replace(delta, made=self.made))
+            yield delta_row(self.keys[cell], replace(delta, derived=self.derived))
 
     def _tuples(self, table: pa.Table) -> pa.Table:
         tuples = self.intake(table)
-        if not self.made:
+        if not self.derived:
             node = self.panes.node
             check_times(self.panes.times(tuples), f"step '{node.name}'", node.time)
         return tuples

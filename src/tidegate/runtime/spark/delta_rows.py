@@ -33,20 +33,20 @@ def delta_row(key: int, delta: Delta) -> pa.RecordBatch:
 
 
 def decode_delta(
-    low: Any, high: Any, rows: Any, data: bytes | None, tuples: bytes | None, made: Any, side: Any
+    low: Any, high: Any, rows: Any, data: bytes | None, tuples: bytes | None, derived: Any, side: Any
 ) -> Delta:
     """The delta of a row's values."""
     if data is not None:
-        return Delta(Piece(int(low), int(high), int(rows), bytes(data)), made=bool(made), side=int(side))
+        return Delta(Piece(int(low), int(high), int(rows), bytes(data)), derived=bool(derived), side=int(side))
     counts = np.frombuffer(tuples or b"", np.int64).reshape(-1, 2).tolist()
-    return Delta(None, tuple((place, count) for place, count in counts), bool(made), int(side))
+    return Delta(None, tuple((place, count) for place, count in counts), bool(derived), int(side))
 
 
 def _encode(delta: Delta) -> tuple[Any, ...]:
     piece = delta.piece
     if piece is None:
-        return None, None, None, None, np.array(delta.tuples, np.int64).tobytes(), delta.made, delta.side
-    return piece.low, piece.high, piece.rows, piece.data, None, delta.made, delta.side
+        return None, None, None, None, np.array(delta.tuples, np.int64).tobytes(), delta.derived, delta.side
+    return piece.low, piece.high, piece.rows, piece.data, None, delta.derived, delta.side
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidegate.query.schema import TIME, conform, whole
+from tidegate.query.schema import TIME, conform, contiguous
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state import chunks
 
@@ -120,5 +120,5 @@ def _observed() -> list[Column]:
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    columns = {name: whole(table.column(name)) for name in table.column_names}
+    columns = {name: contiguous(table.column(name)) for name in table.column_names}
     return pd.DataFrame({name: pd.Series(pd.arrays.ArrowExtensionArray(array)) for name, array in columns.items()})

@@ -12,10 +12,10 @@ from tidegate.compile.prune_columns import prune_columns, tuples_read
 from tidegate.errors import InternalError
 from tidegate.operators.cell import AggregateLogic
 from tidegate.operators.cell_logic import CellLogic
-from tidegate.operators.deal import Deal, DealByKeys
-from tidegate.operators.joins.deal_join import deal_of
 from tidegate.operators.joins.join_cell import JoinLogic
+from tidegate.operators.joins.route_join import router_of
 from tidegate.operators.keyed_apply_cell import KeyedApplyLogic
+from tidegate.operators.router import RouteByKeys, Router
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Join,
@@ -109,13 +109,13 @@ def _stage(node: Stateful, side: int, intake: Intake, cells: int, made: bool) ->
         case WindowAggregate():
             return CombineStage(intake, Panes(node), keys, made)
         case KeyedApply():
-            deal: Deal = DealByKeys(node.keys[side], cells)
+            router: Router = RouteByKeys(node.keys[side], cells)
         case Join():
-            deal = deal_of(node, LEFT if side == 0 else RIGHT, cells)
+            router = router_of(node, LEFT if side == 0 else RIGHT, cells)
         case _:
             raise InternalError(f"no exchange is known for {type(node).__name__}")
     below = node.inputs[side]
-    return TupleStage(intake, below.schema, node.name, below.time, side, deal, keys, made)
+    return TupleStage(intake, below.schema, node.name, below.time, side, router, keys, made)
 
 
 def _logic(node: Stateful, cells: int) -> CellLogic:

@@ -1,7 +1,7 @@
 """The side before the exchange of an operator that needs whole tuples: Arrow batches in, packed tuples out.
 
-Tuples are dealt to cells and travel in the order of their event time, as one encoded table per cell. A tuple that goes
-to several cells is marked in one of them, its home; of those that go to none, one cell gets the times.
+Tuples are routed to cells and travel in the order of their event time, as one encoded table per cell. A tuple that goes
+to several cells is marked in one of them, its primary cell; of those that go to none, one cell gets the times.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.operators.columns import numbers
+from tidegate.operators.columns import as_numpy
 from tidegate.operators.combine import regrouped
-from tidegate.operators.deal import Deal
 from tidegate.operators.delta import Delta
 from tidegate.operators.memory import keep_memory
-from tidegate.operators.tuple_pieces import tuple_piece, with_home
+from tidegate.operators.router import Router
+from tidegate.operators.tuple_pieces import tuple_piece, with_primary
 from tidegate.query.event_time import check_times
-from tidegate.query.schema import conform, whole
+from tidegate.query.schema import conform, contiguous
 from tidegate.runtime.spark.delta_rows import Intake, delta_row
 
 ROWS_AT_ONCE = 65_536
@@ -31,8 +31,8 @@ MOST_BYTES = 64 * 1024**2
 class TupleStage:
     """The function that `mapInArrow` runs: the steps fused into the kernel, then the deal.
 
-    ``tuples`` are the columns that the operator reads, in its order; ``made`` says that a stateful step makes them;
-    ``keys`` are the group keys of the cells. Memory is bounded: past `MOST_BYTES` what was dealt so far is sent on.
+    ``tuples`` are the columns that the operator reads, in its order; ``derived`` says that a stateful step makes them;
+    ``keys`` are the group keys of the cells. Memory is bounded: past `MOST_BYTES` what was routed so far is sent on.
     """
 
     intake: Intake
@@ -40,9 +40,9 @@ class TupleStage:
     step: str
     time: str
     side: int
-    deal: Deal
+    router: Router
     keys: tuple[int, ...]
-    made: bool = False
+    derived: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
@@ -55,29 +55,29 @@ class TupleStage:
 
     def _take(self, tuples: pa.Table, waiting: dict[int, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
         """Deal some tuples; the times of those that go nowhere are sent at once."""
-        column = whole(tuples.column(self.time))
+        column = contiguous(tuples.column(self.time))
         if column.null_count:
             raise DataError(
                 f"step '{self.step}': {column.null_count} tuples have no event time in '{self.time}'; filter them out "
                 "before"
             )
-        if not self.made:
-            check_times(numbers(column, pa.int64()), f"step '{self.step}'", self.time)
-        dealt = self.deal(tuples)
-        for cell in np.unique(dealt.cells).tolist():
-            mine = dealt.cells == cell
-            part = tuples.take(pa.array(dealt.rows[mine]))
-            waiting.setdefault(cell, []).append(part if self.made else with_home(part, dealt.home[mine]))
-        if not self.made:
+        if not self.derived:
+            check_times(as_numpy(column, pa.int64()), f"step '{self.step}'", self.time)
+        routing = self.router(tuples)
+        for cell in np.unique(routing.cells).tolist():
+            mine = routing.cells == cell
+            part = tuples.take(pa.array(routing.rows[mine]))
+            waiting.setdefault(cell, []).append(part if self.derived else with_primary(part, routing.primary[mine]))
+        if not self.derived:
             nowhere = np.ones(tuples.num_rows, np.bool_)
-            nowhere[dealt.rows] = False
+            nowhere[routing.rows] = False
             if nowhere.any():
-                times, counts = np.unique(numbers(column, pa.int64())[nowhere], return_counts=True)
+                times, counts = np.unique(as_numpy(column, pa.int64())[nowhere], return_counts=True)
                 told = tuple(zip(times.tolist(), counts.tolist(), strict=True))
                 yield delta_row(self.keys[0], Delta(None, told, side=self.side))
 
     def _send(self, waiting: dict[int, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
         for cell in sorted(waiting):
             piece = tuple_piece(pa.concat_tables(waiting[cell]), self.time)
-            yield delta_row(self.keys[cell], Delta(piece, made=self.made, side=self.side))
+            yield delta_row(self.keys[cell], Delta(piece, derived=self.derived, side=self.side))
         waiting.clear()

@@ -1,4 +1,4 @@
-"""How the tuples of a join are dealt to cells that share no memory."""
+"""How the tuples of a join are routed to cells that share no memory."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import hashes, mix
-from tidegate.operators.deal import Deal, Dealt, cells_of
+from tidegate.operators.router import Router, Routing, cells_of
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.tree import Side
-from tidegate.query.schema import is_integer, whole
+from tidegate.query.schema import contiguous, is_integer
 
 Array = np.ndarray[Any, Any]
 
 
-def deal_of(node: Join, side: Side, cells: int) -> Deal:
-    """How one side of a join is dealt: by key if it has keys, else on a grid."""
+def router_of(node: Join, side: Side, cells: int) -> Router:
+    """How one side of a join is routed: by key if it has keys, else on a grid."""
     if node.on:
-        return DealByEqualKeys(tuple(names[side] for names in node.on), cells)
-    return DealOnGrid(side, Grid.of(cells))
+        return RouteByEqualKeys(tuple(names[side] for names in node.on), cells)
+    return RouteOnGrid(side, Grid.of(cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +52,38 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class DealOnGrid:
+class RouteOnGrid:
     """By what a tuple holds, so that a task that is run again deals the same tuples to the same cells."""
 
     side: Side
     grid: Grid
 
-    def __call__(self, tuples: pa.Table) -> Dealt:
+    def __call__(self, tuples: pa.Table) -> Routing:
         made = (_hash(tuples, tuples.column_names) >> np.uint64(1)).astype(np.int64)
         cells = self.grid.cells(self.side, made)
         copies = cells.shape[1]
-        home = np.zeros(cells.shape, np.bool_)
-        home[:, 0] = True
-        return Dealt(np.repeat(np.arange(len(cells)), copies), cells.ravel(), home.ravel())
+        primary = np.zeros(cells.shape, np.bool_)
+        primary[:, 0] = True
+        return Routing(np.repeat(np.arange(len(cells)), copies), cells.ravel(), primary.ravel())
 
 
 @dataclass(frozen=True, slots=True)
-class DealByEqualKeys:
+class RouteByEqualKeys:
     """By the hash of the keys, alike on both sides; a tuple with a null among them meets none, but it may be late."""
 
     columns: tuple[str, ...]
     cells: int
 
-    def __call__(self, tuples: pa.Table) -> Dealt:
+    def __call__(self, tuples: pa.Table) -> Routing:
         cells = cells_of(_hash(tuples, list(self.columns)), self.cells)
-        return Dealt(np.arange(len(cells)), cells, np.ones(len(cells), np.bool_))
+        return Routing(np.arange(len(cells)), cells, np.ones(len(cells), np.bool_))
 
 
 def _hash(tuples: pa.Table, columns: list[str]) -> Array:
     """A hash of some columns; lists and structs are left out."""
     made = np.zeros(tuples.num_rows, np.uint64)
     for name in columns:
-        column = whole(tuples.column(name))
+        column = contiguous(tuples.column(name))
         if pa.types.is_nested(column.type):
             continue
         with np.errstate(over="ignore"):

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True, eq=False)
-class Turns:
+class ShardSequencer:
     """For each shard the turn that was taken last (−1: none)."""
 
     shards: int

@@ -1,4 +1,4 @@
-"""How tuples are dealt to cells before an exchange."""
+"""How tuples are routed to cells before an exchange."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
-    """Entry ``i``: tuple ``rows[i]`` goes to the cell ``cells[i]``; if ``home[i]`` it is counted there, should it be late.
+class Routing:
+    """Entry ``i``: tuple ``rows[i]`` goes to the cell ``cells[i]``; if ``primary[i]``, that cell counts it if it is late.
 
-    A tuple goes to a cell once, and of all its cells exactly one is its home. One without any entry goes nowhere; whoever
-    asked has it counted.
+    A tuple goes to a cell once, and exactly one of its cells is its primary cell. One without any entry goes nowhere; the
+    caller has it counted.
     """
 
     rows: Array
     cells: Array
-    home: Array
+    primary: Array
 
 
-class Deal(Protocol):
-    """Deals the tuples of one input; a value that is shipped to workers."""
+class Router(Protocol):
+    """Routes the tuples of one input to cells; a value that is shipped to workers."""
 
-    def __call__(self, tuples: pa.Table) -> Dealt: ...
+    def __call__(self, tuples: pa.Table) -> Routing: ...
 
 
 def cells_of(hashes: Array, cells: int) -> Array:
@@ -42,20 +42,20 @@ def cells_of(hashes: Array, cells: int) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class DealByKeys:
-    """A tuple goes to every cell that owns a shard of one of its keys; its home is the cell of its first key."""
+class RouteByKeys:
+    """A tuple goes to every cell that owns a shard of one of its keys; its primary cell is that of its first key."""
 
     keys: Keys
     cells: int
 
-    def __call__(self, tuples: pa.Table) -> Dealt:
+    def __call__(self, tuples: pa.Table) -> Routing:
         found = key_sets_of(self.keys, tuples)
         cells = cells_of(key_hashes(found.columns), self.cells) if len(found) else np.empty(0, np.int64)
         if found.rows is None:
-            return Dealt(np.arange(len(cells)), cells, np.ones(len(cells), np.bool_))
+            return Routing(np.arange(len(cells)), cells, np.ones(len(cells), np.bool_))
         rows = found.rows
         # Entries are in the order of rows; of those that share row and cell the first stays.
         _, first = np.unique(rows * self.cells + cells, return_index=True)
         kept = np.sort(first)
-        home = np.concatenate([[True], rows[1:] != rows[:-1]])[: len(rows)]
-        return Dealt(rows[kept], cells[kept], home[kept])
+        primary = np.concatenate([[True], rows[1:] != rows[:-1]])[: len(rows)]
+        return Routing(rows[kept], cells[kept], primary[kept])

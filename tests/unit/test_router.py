@@ -1,4 +1,4 @@
-"""Tuples dealt to cells, and packed for them."""
+"""Tuples routed to cells, and packed for them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pyspark import cloudpickle
 
 import tidegate as tg
 from tidegate.errors import DataError
-from tidegate.operators.deal import DealByKeys, cells_of
 from tidegate.operators.delta import Delta
 from tidegate.operators.grouping import key_hashes
-from tidegate.operators.tuple_pieces import HOME, without_late
+from tidegate.operators.router import RouteByKeys, cells_of
+from tidegate.operators.tuple_pieces import PRIMARY, without_late
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import KeyedApply
 from tidegate.runtime.spark.delta_rows import COLUMNS, Intake, decode_delta
@@ -40,26 +40,26 @@ def sent(stage: TupleStage, table: pa.Table) -> dict[int, list[Delta]]:
 
 
 def stage(cells: int, made: bool = False) -> TupleStage:
-    deal = DealByKeys(tg.each("words"), cells)
-    return TupleStage(Intake(SCHEMA, ()), SCHEMA, "applied", "ts", 1, deal, tuple(range(cells)), made)
+    router = RouteByKeys(tg.each("words"), cells)
+    return TupleStage(Intake(SCHEMA, ()), SCHEMA, "applied", "ts", 1, router, tuple(range(cells)), made)
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 7])
 def test_a_tuple_goes_once_to_each_cell_of_its_keys_and_has_one_home(cells: int) -> None:
-    dealt = DealByKeys(tg.each("words"), cells)(tuples())
+    routing = RouteByKeys(tg.each("words"), cells)(tuples())
     for row, words in enumerate(WORDS):
         keys = pa.array(sorted(set(words or [])), pa.string())
         expected = set(cells_of(key_hashes((keys,)), cells).tolist()) if len(keys) else set()
-        mine = dealt.rows == row
-        assert sorted(dealt.cells[mine].tolist()) == sorted(expected)
-        assert int(dealt.home[mine].sum()) == (1 if expected else 0)
+        mine = routing.rows == row
+        assert sorted(routing.cells[mine].tolist()) == sorted(expected)
+        assert int(routing.primary[mine].sum()) == (1 if expected else 0)
 
 
 def test_one_key_per_tuple_is_one_cell() -> None:
     table = pa.table({"k": ["a", None, "b"]})
-    dealt = DealByKeys(Columns(("k",)), 4)(table)
-    assert dealt.rows.tolist() == [0, 1, 2]
-    assert dealt.home.all()
+    routing = RouteByKeys(Columns(("k",)), 4)(table)
+    assert routing.rows.tolist() == [0, 1, 2]
+    assert routing.primary.all()
 
 
 def test_every_tuple_is_counted_in_one_cell_and_late_ones_stay_out() -> None:
@@ -70,7 +70,7 @@ def test_every_tuple_is_counted_in_one_cell_and_late_ones_stay_out() -> None:
             late += count
             if piece is not None:
                 table = chunks.decode(piece.data)
-                assert HOME not in table.column_names
+                assert PRIMARY not in table.column_names
                 times = table.column("ts").cast(pa.int64()).to_pylist()
                 assert times == sorted(times)
                 assert (min(times), max(times), len(times)) == (piece.low, piece.high, piece.rows)
@@ -83,9 +83,9 @@ def test_every_tuple_is_counted_in_one_cell_and_late_ones_stay_out() -> None:
 def test_made_tuples_carry_no_marks() -> None:
     for deltas in sent(stage(2, made=True), tuples()).values():
         for delta in deltas:
-            assert (delta.made, delta.side, delta.tuples) == (True, 1, ())
+            assert (delta.derived, delta.side, delta.tuples) == (True, 1, ())
             assert delta.piece is not None
-            assert HOME not in chunks.decode(delta.piece.data).column_names
+            assert PRIMARY not in chunks.decode(delta.piece.data).column_names
 
 
 def test_a_tuple_without_event_time_is_refused() -> None:
