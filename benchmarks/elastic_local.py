@@ -25,7 +25,7 @@ import pyarrow as pa
 import tidegate as tg
 from tidegate.runtime.local.latency import Latencies
 from tidegate.runtime.local.origins import Paced
-from tidegate.telemetry.export import Chosen, decisions
+from tidegate.telemetry.read import DecisionFilter, decisions
 
 TIME = pa.timestamp("us", tz="UTC")
 BATCH_SECONDS = 0.02
@@ -69,7 +69,7 @@ def run(ups: int, step_seconds: float, low: int, target_seconds: float) -> dict[
         before = counts
         if late is not None:
             buckets.append((time.monotonic() - began, late))
-    changes = decisions(path, Chosen(changes_only=True))
+    changes = decisions(path, DecisionFilter(changes_only=True))
     made = list(zip(*(changes[name].to_pylist() for name in ("time_seconds", "instances", "why")), strict=True))
     steps = []
     for step in range(1, len(rates)):

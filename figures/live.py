@@ -18,7 +18,7 @@ from tidegate.control.rules import Rule
 from tidegate.simulate.history import Taken
 from tidegate.simulate.keys import Floats
 from tidegate.simulate.loads import Load
-from tidegate.telemetry.export import Chosen, decisions
+from tidegate.telemetry.read import DecisionFilter, decisions
 
 TIME = pa.timestamp("us")
 TICK_SECONDS = 0.01
@@ -97,7 +97,7 @@ def watch(
             elastic=tg.Elastic(rule, period_seconds=period_seconds, ledger=path),
         )
         job.wait()
-        steps = decisions(path, Chosen())
+        steps = decisions(path, DecisionFilter())
 
     def column(name: str) -> Floats:
         return np.array(steps[name].to_pylist(), dtype=np.float64)

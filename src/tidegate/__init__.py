@@ -1,7 +1,9 @@
 """Elastic, deterministic stream processing for Python, on Spark."""
 
+import logging
+
 from tidegate.autoscale import autoscale
-from tidegate.elastic.given import Elastic
+from tidegate.elastic.options import Elastic
 from tidegate.errors import (
     CheckpointError,
     DataError,
@@ -73,3 +75,6 @@ __all__ = [
     "updated",
 ]
 __version__ = "0.1.0"
+
+# Quiet unless the program, or `tidegate -v`, turns logging on.
+logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.elastic.given import Elastic, most_of
-from tidegate.elastic.prepare import prepare_scaling
+from tidegate.elastic.options import Elastic, most_of
 from tidegate.errors import EnvironmentFault, UnsupportedError
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ def prepare_autoscale(
     control: str | Path | None = None,
 ) -> Scaling:
     """The autoscaler of a query, yet to be started; refused where it could be of no use."""
+    from tidegate.elastic.scaling import Scaling
+
     try:
         from tidegate.runtime.spark.cluster import Cluster
     except ModuleNotFoundError as error:
@@ -68,7 +69,7 @@ def prepare_autoscale(
     _refuse_useless(rules, cluster.name, cluster.refusal)
     observer, rule = cluster.observer(elastic.period_seconds, backlog), rules.of(cluster.name)
     cells = None if control is None else cluster.cells(rule, observer, control)
-    return prepare_scaling(
+    return Scaling.prepare(
         elastic,
         rules if cells is None else cells.rules(rule),
         cells or observer,

@@ -29,7 +29,7 @@ from tidegate.stream import Stream
 if TYPE_CHECKING:
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
-    from tidegate.elastic.given import Elastic
+    from tidegate.elastic.options import Elastic
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.spark.types import SparkSession
 
@@ -160,9 +160,8 @@ def start(
     True
     """
     from tidegate.compile.compiler import compile_query
-    from tidegate.elastic.faults import Patience
-    from tidegate.elastic.given import elastic_of, most_of
-    from tidegate.elastic.prepare import prepare_scaling
+    from tidegate.elastic.options import Elastic, most_of
+    from tidegate.elastic.scaling import FaultTimeouts, Scaling
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
     from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
@@ -185,7 +184,7 @@ def start(
         case _:
             output = ToFunction(to)
     first, most = _numbers(instances)
-    wanted = elastic_of(elastic)
+    wanted = Elastic.of(elastic)
     limit = most if isinstance(instances, tuple) else max(cores(), first)
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
     most = max(most, most_of(rules)) if rules else most
@@ -194,14 +193,14 @@ def start(
     job = LocalJob(plan.query, output, settings, progress or (lambda _: None))
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
-        job.scaling = prepare_scaling(
+        job.scaling = Scaling.prepare(
             wanted,
             rules,
             LocalObserver(job.running),
             LocalActuator(job.running),
             name=query.node.name,
             period_seconds=wanted.period_seconds or LOOK_SECONDS,
-            patience=Patience(overdue_seconds=5.0, silent_seconds=5.0),
+            timeouts=FaultTimeouts(overdue_seconds=5.0, silent_seconds=5.0),
         )
     try:
         job.start()
@@ -261,7 +260,7 @@ def _on_spark(
         ) from error
 
     from tidegate.autoscale import check_autoscale, prepare_autoscale
-    from tidegate.elastic.given import elastic_of
+    from tidegate.elastic.options import Elastic
 
     if bounded is None:
         bounded = all(isinstance(source.origin, Files | pa.Table | None) for source in sources(query.node))
@@ -275,7 +274,7 @@ def _on_spark(
     began = time.monotonic()
     try:
         job = Job(unique_names(query.node), sink, where, spark, files_per_batch, bounded, number, report, say)
-        wanted = elastic_of(elastic)
+        wanted = Elastic.of(elastic)
         if wanted is not None:
             stateful = any(map(is_stateful, walk(query.node)))
             job = replace(

@@ -19,8 +19,8 @@ from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.errors import EnvironmentFault, UserError
 from tidegate.telemetry.explain import explain
-from tidegate.telemetry.export import Chosen, decisions, export
 from tidegate.telemetry.ledger import Ledger
+from tidegate.telemetry.read import DecisionFilter, decisions, export
 from tidegate.telemetry.schema import VERSION, open_to_read
 
 
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_decisions_are_kept_with_what_was_observed_expected_and_seen(file: Path) -> None:
-    table = decisions(file, Chosen(subquery="q"))
+    table = decisions(file, DecisionFilter(subquery="q"))
     assert column(table, "instances_before") == [1, 2, 1, 2]
     assert column(table, "instances") == [2, 1, 2, 1]
     assert column(table, "result") == ["acted"] * 4
@@ -60,22 +60,22 @@ def test_decisions_are_kept_with_what_was_observed_expected_and_seen(file: Path)
 @pytest.mark.parametrize(
     ("chosen", "count"),
     [
-        (Chosen(), 6),
-        (Chosen(shadows=True), 14),
-        (Chosen(changes_only=True), 4),
-        (Chosen(controller="holding"), 6),
-        (Chosen(controller="holding", subquery="q"), 4),
-        (Chosen(controller="failing"), 4),
-        (Chosen(since_seconds=10.0), 4),
-        (Chosen(run=2), 0),
+        (DecisionFilter(), 6),
+        (DecisionFilter(shadows=True), 14),
+        (DecisionFilter(changes_only=True), 4),
+        (DecisionFilter(controller="holding"), 6),
+        (DecisionFilter(controller="holding", subquery="q"), 4),
+        (DecisionFilter(controller="failing"), 4),
+        (DecisionFilter(since_seconds=10.0), 4),
+        (DecisionFilter(run=2), 0),
     ],
 )
-def test_decisions_are_chosen(file: Path, chosen: Chosen, count: int) -> None:
+def test_decisions_are_chosen(file: Path, chosen: DecisionFilter, count: int) -> None:
     assert decisions(file, chosen).num_rows == count
 
 
 def test_a_decision_is_explained_in_sentences(file: Path) -> None:
-    number = decisions(file, Chosen(subquery="q"))["decision"][0].as_py()
+    number = decisions(file, DecisionFilter(subquery="q"))["decision"][0].as_py()
     text = explain(file, number)
     for sentence in (
         "The controller swinging went up from 1 to 2 instances.",
@@ -93,7 +93,7 @@ def test_a_decision_is_explained_in_sentences(file: Path) -> None:
 
 
 def test_a_shadows_decision_is_explained_as_such(file: Path) -> None:
-    number = decisions(file, Chosen(subquery="q", controller="holding"))["decision"][0].as_py()
+    number = decisions(file, DecisionFilter(subquery="q", controller="holding"))["decision"][0].as_py()
     text = explain(file, number)
     assert "The controller holding, in the shadow, would hold at 1 instance." in text
     assert "The driver, swinging, went up from 1 to 2 instances" in text
@@ -142,7 +142,7 @@ def test_what_is_missing_is_kept(tmp_path: Path) -> None:
 def test_each_opening_is_a_run_of_its_own(file: Path) -> None:
     with Ledger.open(file, "again") as ledger:
         ControlLoop(Holding(), Limits(), Machine(), record=ledger).step(observed(5.0))
-    again = decisions(file, Chosen(run=2))
+    again = decisions(file, DecisionFilter(run=2))
     assert (column(again, "label"), column(again, "step")) == (["again"], [0])
 
 
@@ -207,12 +207,13 @@ def test_files_that_are_no_ledger_are_refused(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "none" / "run.ledger")
 
 
-def test_a_newer_ledger_is_refused(file: Path) -> None:
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_a_ledger_of_another_version_is_refused(file: Path, version: int) -> None:
     made = sqlite3.connect(file)
-    made.execute(f"PRAGMA user_version = {VERSION + 1}")
+    made.execute(f"PRAGMA user_version = {version}")
     made.close()
     for opened in (open_to_read, Ledger.open):
-        with pytest.raises(UserError, match=f"version {VERSION + 1}.*up to {VERSION}"):
+        with pytest.raises(UserError, match=f"version {version}, .*writes version {VERSION}; use the tidegate that"):
             opened(file)
 
 

@@ -20,7 +20,7 @@ from tidegate.simulate.network import Subquery, one
 from tidegate.simulate.plot import plot_run
 from tidegate.simulate.presets import LOADS
 from tidegate.simulate.run import Settings, simulate
-from tidegate.telemetry.export import decisions
+from tidegate.telemetry.read import decisions
 
 
 def test_help_lists_controllers_and_loads(capsys: pytest.CaptureFixture[str]) -> None:

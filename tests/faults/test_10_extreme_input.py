@@ -19,8 +19,8 @@ import pytest
 import tidegate as tg
 from tests.property.spark_driver import Batch, Driver
 from tidegate.control.observation import Observation
-from tidegate.elastic.latest import Latest
-from tidegate.elastic.prometheus import CLIENTS, MetricsServer
+from tidegate.elastic.metrics import CLIENTS, MetricsServer
+from tidegate.elastic.scaling import SubqueryStatus
 from tidegate.errors import DataError, QueryError
 from tidegate.query.event_time import AFTER_LATEST_US, EARLIEST_US
 from tidegate.testing import answer
@@ -164,16 +164,17 @@ def scrape(port: int) -> str:
 
 
 def test_clients_that_say_nothing_are_dropped_and_hold_up_nobody() -> None:
-    server = MetricsServer(0, lambda: dict[str, Latest](), patience_seconds=0.5)
+    server = MetricsServer(0, lambda: dict[str, SubqueryStatus](), patience_seconds=0.5)
     with closing(server), ExitStack() as connected:
         silent = [
-            connected.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(4 * CLIENTS)
+            connected.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+            for _ in range(4 * CLIENTS)
         ]
         for client in silent[1::2]:
             client.sendall(b"GET /metrics HT")
         time.sleep(0.2)
         assert len(serving()) <= CLIENTS + 1
-        assert scrape(server.port) == "", "the next client is served when the silent ones have been dropped"
+        assert scrape(server.server_port) == "", "the next client is served when the silent ones have been dropped"
         for client in silent:
             client.settimeout(10)
             assert client.recv(1) == b""
@@ -181,8 +182,8 @@ def test_clients_that_say_nothing_are_dropped_and_hold_up_nobody() -> None:
 
 
 def test_a_client_that_trickles_is_dropped_too() -> None:
-    server = MetricsServer(0, lambda: dict[str, Latest](), patience_seconds=0.5)
-    with closing(server), socket.create_connection(("127.0.0.1", server.port)) as slow:
+    server = MetricsServer(0, lambda: dict[str, SubqueryStatus](), patience_seconds=0.5)
+    with closing(server), socket.create_connection(("127.0.0.1", server.server_port)) as slow:
         began = time.monotonic()
         with pytest.raises(OSError):
             for _ in range(200):
@@ -192,16 +193,16 @@ def test_a_client_that_trickles_is_dropped_too() -> None:
 
 
 def test_a_client_that_does_not_read_is_dropped() -> None:
-    body = {f"subquery {number}" * 10: Latest(observation()) for number in range(20_000)}
+    body = {f"subquery {number}" * 100: SubqueryStatus(observation()) for number in range(2_000)}
     server = MetricsServer(0, lambda: body, patience_seconds=0.5)
-    with closing(server), socket.create_connection(("127.0.0.1", server.port)) as deaf:
+    with closing(server), socket.create_connection(("127.0.0.1", server.server_port)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         deaf.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert deaf.recv(4) == b"HTTP"
         until = time.monotonic() + 10
-        while server._server._connected and time.monotonic() < until:
+        while server.connected and time.monotonic() < until:
             time.sleep(0.05)
-        assert not server._server._connected
+        assert not server.connected
     assert not serving()
 
 

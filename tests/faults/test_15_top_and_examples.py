@@ -9,11 +9,10 @@ import re
 import runpy
 import select
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -186,20 +185,6 @@ def test_top_into_a_pipe_shows_a_run_once(tmp_path: Path, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert shown.count("run 1 of a job: running") == 1
     assert "\x1b" not in shown
-
-
-def test_a_ledger_of_before_runs_were_known_to_end_is_shown_once(tmp_path: Path) -> None:
-    with Ledger.open(tmp_path / "run.ledger", "a job") as record:
-        step(record)
-    with closing(sqlite3.connect(tmp_path / "run.ledger", isolation_level=None)) as connection:
-        connection.execute("DROP TABLE writers")
-        connection.execute("PRAGMA user_version = 2")
-    assert OnTerminal(tmp_path / "run.ledger").ends()
-    with Ledger.open(tmp_path / "run.ledger", "another"):
-        pass
-    top = OnTerminal(tmp_path / "run.ledger")
-    assert top.ends()
-    assert "run 2 of another: ended" in top.shown
 
 
 README = Path(__file__).parents[2] / "README.md"

@@ -17,22 +17,20 @@ from tidegate.control.events import Event, Notice, Noticed
 from tidegate.control.look import Look
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule, Rules
-from tidegate.elastic.faults import FaultWatch, Patience
-from tidegate.elastic.given import Elastic, elastic_of
-from tidegate.elastic.prepare import prepare_scaling
-from tidegate.elastic.scaling import Scaling
+from tidegate.elastic.options import Elastic
+from tidegate.elastic.scaling import FaultDetector, FaultTimeouts, Scaling
 from tidegate.errors import EnvironmentFault, UserError
-from tidegate.telemetry.notices import notices
+from tidegate.telemetry.read import notices
 
-SOON = Patience(overdue_seconds=10.0, silent_seconds=10.0)
+SOON = FaultTimeouts(overdue_seconds=10.0, silent_seconds=10.0)
 
 
 def seen(seconds: float, instances: int) -> Observation:
     return Observation("q", seconds, 1.0, instances, processed=1.0, busy=(0.5,) * instances)
 
 
-def look(watch: FaultWatch, observation: Observation) -> list[tuple[Notice, str]]:
-    return watch.seen(observation, observation.time_seconds)
+def look(detector: FaultDetector, observation: Observation) -> list[tuple[Notice, str]]:
+    return detector.observed(observation, observation.time_seconds)
 
 
 def kinds(told: Iterable[tuple[Notice, str]]) -> list[Notice]:
@@ -44,28 +42,28 @@ def up(instances: int) -> Decision:
 
 
 def test_a_request_that_is_not_fulfilled_is_told_once_and_so_is_its_end() -> None:
-    watch = FaultWatch(SOON)
-    look(watch, seen(1, 1))
-    watch.asked(up(2), 1.0)
-    assert kinds(look(watch, seen(5, 1))) == []
-    late = look(watch, seen(11, 1))
+    detector = FaultDetector(SOON)
+    look(detector, seen(1, 1))
+    detector.requested(up(2), 1.0)
+    assert kinds(look(detector, seen(5, 1))) == []
+    late = look(detector, seen(11, 1))
     assert kinds(late) == [Notice.REQUEST_OVERDUE]
-    assert "2 were asked for 10 s ago and there are 1" in late[0][1]
-    assert kinds(look(watch, seen(12, 1))) == []
-    assert kinds(look(watch, seen(13, 2))) == [Notice.REQUEST_FULFILLED]
-    assert kinds(look(watch, seen(14, 2))) == []
+    assert "2 were requested 10 s ago and there are 1" in late[0][1]
+    assert kinds(look(detector, seen(12, 1))) == []
+    assert kinds(look(detector, seen(13, 2))) == [Notice.REQUEST_FULFILLED]
+    assert kinds(look(detector, seen(14, 2))) == []
 
 
 def test_a_request_that_is_fulfilled_in_time_is_not_worth_telling() -> None:
-    watch = FaultWatch(SOON)
-    look(watch, seen(1, 1))
-    watch.asked(up(3), 1.0)
-    assert [kinds(look(watch, seen(2 + step, n))) for step, n in enumerate((1, 2, 3, 3))] == [[], [], [], []]
+    detector = FaultDetector(SOON)
+    look(detector, seen(1, 1))
+    detector.requested(up(3), 1.0)
+    assert [kinds(look(detector, seen(2 + step, n))) for step, n in enumerate((1, 2, 3, 3))] == [[], [], [], []]
 
 
 def test_instances_that_go_or_come_by_themselves_are_told() -> None:
-    watch = FaultWatch(SOON)
-    assert [kinds(look(watch, seen(step + 1, n))) for step, n in enumerate((2, 1, 2))] == [
+    detector = FaultDetector(SOON)
+    assert [kinds(look(detector, seen(step + 1, n))) for step, n in enumerate((2, 1, 2))] == [
         [],
         [Notice.INSTANCES_LOST],
         [Notice.INSTANCES_CAME],
@@ -73,21 +71,21 @@ def test_instances_that_go_or_come_by_themselves_are_told() -> None:
 
 
 def test_one_that_dies_while_more_are_asked_for_is_told() -> None:
-    watch = FaultWatch(SOON)
-    look(watch, seen(1, 2))
-    watch.asked(up(3), 1.0)
-    assert kinds(look(watch, seen(2, 1))) == [Notice.INSTANCES_LOST]
+    detector = FaultDetector(SOON)
+    look(detector, seen(1, 2))
+    detector.requested(up(3), 1.0)
+    assert kinds(look(detector, seen(2, 1))) == [Notice.INSTANCES_LOST]
 
 
 def test_silence_is_told_once_with_its_reason_and_so_is_its_end() -> None:
-    watch = FaultWatch(SOON)
-    look(watch, seen(1, 1))
-    assert watch.unheard(10, "refused") == []
-    told = watch.unheard(11, "connection refused")
+    detector = FaultDetector(SOON)
+    look(detector, seen(1, 1))
+    assert detector.unobserved(10, "refused") == []
+    told = detector.unobserved(11, "connection refused")
     assert kinds(told) == [Notice.SILENT]
     assert "10 s: connection refused" in told[0][1]
-    assert watch.unheard(30, "connection refused") == []
-    assert kinds(look(watch, seen(40, 1))) == [Notice.HEARD]
+    assert detector.unobserved(30, "connection refused") == []
+    assert kinds(look(detector, seen(40, 1))) == [Notice.HEARD]
 
 
 @dataclass
@@ -115,7 +113,7 @@ class Script:
 def scaled(script: Script, controller: Controller, record: Callable[[Event], None] = lambda _: None) -> Scaling:
     """Scaling that has run through a script."""
     made = Scaling(
-        script, script, Rules(Rule(controller, Limits(1, 8))), period_seconds=0.001, patience=SOON, record=record
+        script, script, Rules(Rule(controller, Limits(1, 8))), period_seconds=0.001, timeouts=SOON, record=record
     )
     made.start()
     deadline = threading.Event()
@@ -177,7 +175,7 @@ def test_notices_are_in_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "run.ledger"
     script = Script([Look((seen(1, 2),)), Look((seen(2, 1),)), Look((seen(3, 3),))])
     rules = Rules(Rule(Steady(), Limits(1, 8), dry_run=True))
-    made = prepare_scaling(Elastic(ledger=path), rules, script, script, name="a query", period_seconds=0.001)
+    made = Scaling.prepare(Elastic(ledger=path), rules, script, script, name="a query", period_seconds=0.001)
     made.start()
     made._thread.join(10)
     assert [(each.kind, each.subquery, each.time_seconds) for each in notices(path)][:2] == [
@@ -189,7 +187,7 @@ def test_notices_are_in_the_ledger(tmp_path: Path) -> None:
 
 def test_stopping_before_the_start_closes_what_was_opened(tmp_path: Path) -> None:
     script = Script([])
-    made = prepare_scaling(
+    made = Scaling.prepare(
         Elastic(ledger=tmp_path / "l"), Rules(Rule(Steady())), script, script, name="q", period_seconds=1.0
     )
     made.stop()
@@ -198,9 +196,9 @@ def test_stopping_before_the_start_closes_what_was_opened(tmp_path: Path) -> Non
 
 def test_what_may_be_given_for_elastic(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text('[default]\ncontroller = "saso"\nmost = 5\n')
-    assert elastic_of(None) is None
-    assert elastic_of(False) is None
-    of = [elastic_of(given) for given in (True, "saso", Steady(), str(tmp_path / "rules.toml"))]
+    assert Elastic.of(None) is None
+    assert Elastic.of(False) is None
+    of = [Elastic.of(given) for given in (True, "saso", Steady(), str(tmp_path / "rules.toml"))]
     rules = [each.resolved(7, Steady(margin=0.5)).default for each in of if each is not None]
     assert [(rule.controller.name, rule.limits.most) for rule in rules] == [
         ("steady", 7),

@@ -57,8 +57,7 @@ def command(chosen: argparse.Namespace) -> None:
     """Carry the command out."""
     # Arrow takes a while to load, and the other commands do without these parts.
     from tidegate.telemetry.explain import explain
-    from tidegate.telemetry.export import Chosen, decisions, export
-    from tidegate.telemetry.notices import notices
+    from tidegate.telemetry.read import DecisionFilter, decisions, export, notices
 
     if chosen.explain is not None:
         for paragraph in explain(chosen.file, chosen.explain).splitlines():
@@ -70,7 +69,7 @@ def command(chosen: argparse.Namespace) -> None:
         return
     table = decisions(
         chosen.file,
-        Chosen(
+        DecisionFilter(
             subquery=chosen.subquery,
             controller=chosen.controller,
             changes_only=chosen.changes_only,

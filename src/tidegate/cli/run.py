@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tidegate.cli.load import load_query
-from tidegate.elastic.given import Elastic
+from tidegate.elastic.options import Elastic
 from tidegate.errors import UserError
 from tidegate.results import SUFFIXES, RunResult
 from tidegate.run import RUNTIMES, run

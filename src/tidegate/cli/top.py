@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate.telemetry.now import Now
+    from tidegate.telemetry.read import LedgerStatus
 
 DESCRIPTION = """\
 Show how a query that is being scaled stands: rates, what waits, lag, latency, instances or executors, and the last decisions
@@ -47,12 +47,11 @@ def add_to(commands: Any) -> None:
 
 def command(chosen: argparse.Namespace) -> None:
     """Carry the command out."""
-    from tidegate.telemetry.now import now
-    from tidegate.telemetry.writers import RunState
+    from tidegate.telemetry.read import RunState, ledger_status
 
     live = not chosen.once and sys.stdout.isatty()
     while True:
-        seen = now(chosen.file)
+        seen = ledger_status(chosen.file)
         text = show_now(seen, shutil.get_terminal_size().columns if sys.stdout.isatty() else 200)
         print(f"\x1b[H\x1b[2J{text}" if live else text, flush=True)
         if not live or (seen is not None and seen.state is not RunState.RUNNING):
@@ -63,7 +62,7 @@ def command(chosen: argparse.Namespace) -> None:
             return
 
 
-def show_now(seen: Now | None, width: int = 200) -> str:
+def show_now(seen: LedgerStatus | None, width: int = 200) -> str:
     """How things stand as lines of at most ``width`` characters; what is not known is a dash."""
     if seen is None:
         return "the ledger has no run yet"
@@ -78,10 +77,10 @@ def show_now(seen: Now | None, width: int = 200) -> str:
     if seen.changes:
         lines += ["", "last changes"]
     for change in seen.changes:
-        done = "" if change.result == "acted" else f" ({change.result})"
+        done = "" if change["result"] == "acted" else f" ({change['result']})"
         lines.append(
-            f"{change.time_seconds:8.1f} s  {change.subquery}: {change.before} → {change.instances}{done}, "
-            f"{change.controller}: {change.why}"
+            f"{change['time_seconds']:8.1f} s  {change['subquery']}: {change['instances_before']} → {change['instances']}"
+            f"{done}, {change['controller']}: {change['why']}"
         )
     if seen.notices:
         lines += ["", "noticed"]

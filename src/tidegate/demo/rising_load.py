@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tidegate.elastic.given import Elastic
+from tidegate.elastic.options import Elastic
 from tidegate.query.aggregates import count
 from tidegate.run import start
 from tidegate.runtime.local.origins import Paced
@@ -34,7 +34,7 @@ class Followed:
 
 def follow_rising_load(ledger: Path, phases: tuple[tuple[float, int], ...] = PHASES) -> Followed:
     """Run it; takes as long as the phases do. Each call waits half a millisecond for a service that rates it."""
-    from tidegate.telemetry.now import now
+    from tidegate.telemetry.read import ledger_status
 
     sent = [0]
     counted: list[int] = []
@@ -53,12 +53,16 @@ def follow_rising_load(ledger: Path, phases: tuple[tuple[float, int], ...] = PHA
         elastic=Elastic(ledger=ledger),
     )
     job.wait()
-    told = now(ledger, last=100)
-    changes = told.changes[::-1] if told is not None else ()
+    status = ledger_status(ledger, last=100)
+    changes = status.changes[::-1] if status is not None else ()
     return Followed(
         sent[0],
         sum(counted),
-        tuple((each.time_seconds, each.before, each.instances, each.why) for each in changes if each.result == "acted"),
+        tuple(
+            (each["time_seconds"], each["instances_before"], each["instances"], each["why"])
+            for each in changes
+            if each["result"] == "acted"
+        ),
     )
 
 

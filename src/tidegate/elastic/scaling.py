@@ -1,14 +1,14 @@
-"""Elasticity beside a running query: a thread that observes it, has controllers decide, and carries that out."""
+"""Elasticity beside a running query: a thread that polls it, asks controllers, and carries out what they decide."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
-from types import TracebackType
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 
 from tidegate.control.controller import Actuator
 from tidegate.control.decision import Decision
@@ -17,19 +17,94 @@ from tidegate.control.look import Look, Observer
 from tidegate.control.loop import ControlLoop, Record, unrecorded
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rules
-from tidegate.elastic.faults import FaultWatch, Patience, Told
-from tidegate.elastic.latest import Latest
+from tidegate.elastic.options import Elastic
 from tidegate.errors import TidegateError
 
 REMEMBERED = 100
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryStatus:
+    """The last observation of a subquery, what the loop settled on, and how many changes there were."""
+
+    observation: Observation
+    decision: Decision | None = None
+    changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTimeouts:
+    """How long a request may take, and how long a query may go unobserved, before that is reported."""
+
+    overdue_seconds: float = 60.0
+    silent_seconds: float = 60.0
+
+
+class FaultDetector:
+    """Detects overdue requests, lost instances and missing observations of one subquery; reports each once, and its end.
+
+    Call `requested` for each change that was accepted and `observed` for each observation. Pure: times are passed in.
+    """
+
+    def __init__(self, timeouts: FaultTimeouts) -> None:
+        self._timeouts = timeouts
+        self._request: tuple[int, float] | None = None
+        self._overdue = self._silent = False
+        self._instances: int | None = None
+        self._observed_seconds: float | None = None
+
+    def requested(self, decision: Decision, seconds: float) -> None:
+        """A change was accepted at this time."""
+        self._request, self._overdue = (decision.instances, seconds), False
+
+    def observed(self, observation: Observation, at_seconds: float) -> list[tuple[Notice, str]]:
+        """The faults that an observation shows: of requests, and of instances that came or went unrequested.
+
+        ``at_seconds`` is the time of the poll, by the clock that `unobserved` goes by.
+        """
+        now, seconds, found = observation.instances, observation.time_seconds, list[tuple[Notice, str]]()
+        if self._silent and self._observed_seconds is not None:
+            found.append((Notice.HEARD, f"observed again after {at_seconds - self._observed_seconds:.0f} s"))
+        self._silent, self._observed_seconds = False, at_seconds
+        before, self._instances = self._instances, now
+        moved = Notice.INSTANCES_LOST if before is not None and now < before else Notice.INSTANCES_CAME
+        if self._request is None:
+            if before is not None and now != before:
+                found.append((moved, f"{before} became {now}, which was not requested"))
+            return found
+        wanted, since = self._request
+        waited = seconds - since
+        if now == wanted:
+            if self._overdue:
+                found.append((Notice.REQUEST_FULFILLED, f"{wanted} are there, {waited:.0f} s after the request"))
+            self._request, self._overdue = None, False
+        elif before is not None and (now - before) * (wanted - before) < 0:
+            found.append((moved, f"{before} became {now}, while {wanted} were requested"))
+        elif waited >= self._timeouts.overdue_seconds and not self._overdue:
+            self._overdue = True
+            why = f"{wanted} were requested {waited:.0f} s ago and there are {now}"
+            found.append((Notice.REQUEST_OVERDUE, f"{why}; the query goes on with what there is"))
+        return found
+
+    def unobserved(self, seconds: float, why: str) -> list[tuple[Notice, str]]:
+        """Nothing was observed until this time, for this reason if one is known."""
+        if self._observed_seconds is None:
+            self._observed_seconds = seconds
+        waited = seconds - self._observed_seconds
+        if self._silent or waited < self._timeouts.silent_seconds:
+            return []
+        self._silent = True
+        text = f"nothing could be observed for {waited:.0f} s{f': {why}' if why else ''}; the query is left as it is"
+        return [(Notice.SILENT, text)]
 
 
 class Scaling:
     """Drives the subqueries of one running query by rules, until the query ends or `stop` is called.
 
-    Whatever happens here, the query is left as it is: a controller that raises is given up and told in the ledger, a look
-    that fails is tried again after the next period, a ledger that cannot be written is done without. Nothing is ever
-    undone at the end.
+    Whatever happens here, the query is left as it is: a controller that raises is given up and reported in the ledger, a
+    poll that fails is repeated after the next period, a ledger that cannot be written is done without. Nothing is undone
+    at the end.
 
     Times in the ledger are seconds since it began. ``closing`` is called at the end, whatever ended it.
     """
@@ -41,18 +116,18 @@ class Scaling:
         rules: Rules,
         *,
         period_seconds: float,
-        patience: Patience | None = None,
+        timeouts: FaultTimeouts | None = None,
         record: Record = unrecorded,
         clock: Callable[[], float] = time.monotonic,
         name: str = "query",
     ) -> None:
         self._observer, self._actuator, self._rules = observer, actuator, rules
-        self._period_seconds, self._patience = period_seconds, patience or Patience()
+        self._period_seconds, self._timeouts = period_seconds, timeouts or FaultTimeouts()
         self._write, self._clock, self._name = record, clock, name
         self._loops: dict[str, ControlLoop | None] = {}
-        self._watches: dict[str, FaultWatch] = {}
+        self._detectors: dict[str, FaultDetector] = {}
+        self._latest: dict[str, SubqueryStatus] = {}
         self._steps: dict[str, int] = {}
-        self._latest: dict[str, Latest] = {}
         self._changes: deque[Decision] = deque(maxlen=REMEMBERED)
         self._notices: deque[Noticed] = deque(maxlen=REMEMBERED)
         self._stopping = threading.Event()
@@ -63,13 +138,47 @@ class Scaling:
         self.failure: BaseException | None = None
         self.ledger_failure: TidegateError | None = None
 
+    @classmethod
+    def prepare(
+        cls,
+        elastic: Elastic,
+        rules: Rules,
+        observer: Observer,
+        actuator: Actuator,
+        *,
+        name: str,
+        period_seconds: float,
+        timeouts: FaultTimeouts | None = None,
+    ) -> Scaling:
+        """Scaling that is yet to be started, with ledger and metrics open; they are closed when it ends.
+
+        ``period_seconds`` is the time between polls; whether each of them is a period is the observer's business.
+        """
+        from tidegate.elastic.metrics import MetricsServer
+        from tidegate.telemetry.ledger import Ledger
+
+        with ExitStack() as stack:
+            record: Record = unrecorded
+            if elastic.ledger is not None:
+                record = stack.enter_context(Ledger.open(elastic.ledger, name))
+            scaling = cls(
+                observer, actuator, rules, period_seconds=period_seconds, timeouts=timeouts, record=record, name=name
+            )
+            if elastic.metrics_port is not None:
+                server = MetricsServer(elastic.metrics_port, lambda: scaling.latest)
+                stack.callback(server.close)
+                scaling.metrics_port = server.server_port
+            scaling.closing = stack.pop_all().close
+        return scaling
+
     def start(self) -> Scaling:
-        """Begin to look."""
+        """Begin to poll."""
+        log.info("'%s': scaling started", self._name)
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop looking; the query goes on as it is. May be called twice, and after the query has ended."""
+        """Stop polling; the query goes on as it is. May be called twice, and after the query has ended."""
         self._stopping.set()
         if self._thread.ident is None:
             self.closing()
@@ -79,18 +188,16 @@ class Scaling:
     def __enter__(self) -> Scaling:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
     def active(self) -> bool:
-        """Whether it still looks."""
+        """Whether it still polls."""
         return self._thread.is_alive()
 
     @property
-    def latest(self) -> dict[str, Latest]:
+    def latest(self) -> dict[str, SubqueryStatus]:
         """The last observation and decision for each subquery."""
         return dict(self._latest)
 
@@ -101,63 +208,60 @@ class Scaling:
 
     @property
     def notices(self) -> tuple[Noticed, ...]:
-        """The last things that nobody decided, oldest first."""
+        """The last unplanned events, oldest first."""
         return tuple(self._notices)
 
     def _run(self) -> None:
         try:
-            while self._turn() and not self._stopping.wait(self._period_seconds):
+            while self._poll() and not self._stopping.wait(self._period_seconds):
                 pass
             if self._stopping.is_set():
-                # Who stops us because the query has ended wants that to be told.
-                self._tell_end()
+                # A caller that stops us because the query has ended wants that recorded.
+                with suppress(Exception):
+                    self._end(self._observer.look())
         except BaseException as error:
-            # Our own mistake. The query must not suffer from it.
+            # A bug of ours. The query must not suffer from it.
             self.failure = error
             self._notice(self._name, [(Notice.CONTROLLER_FAILED, f"{type(error).__name__}: {error}")])
         finally:
+            log.info("'%s': scaling ended", self._name)
             self.closing()
 
-    def _turn(self) -> bool:
-        """Look once and act on it; False when there is nothing more to look at."""
+    def _poll(self) -> bool:
+        """Poll once and act on it; False when there is nothing more to poll."""
         try:
             look = self._observer.look()
         except Exception as error:
-            self._unheard(f"{type(error).__name__}: {error}")
+            self._unobserved(f"{type(error).__name__}: {error}")
             return True
-        if look.noticed:
-            self._notice(self._name, list(look.noticed))
-        if look.ended is not None:
-            self._end(look)
+        self._notice(self._name, list(look.noticed))
+        if self._end(look):
             return False
         if not look.observations:
-            self._unheard("")
+            self._unobserved("")
         for observation in look.observations:
             self._step(observation)
         return not self._loops or any(loop is not None for loop in self._loops.values())
 
-    def _tell_end(self) -> None:
-        with suppress(Exception):
-            look = self._observer.look()
-            if look.ended is not None:
-                self._end(look)
-
-    def _end(self, look: Look) -> None:
+    def _end(self, look: Look) -> bool:
+        """Record the end of the query, once; False if it goes on."""
+        if look.ended is None:
+            return False
         kind = Notice.QUERY_FAILED if look.failed else Notice.QUERY_ENDED
         if not any(noticed.notice is kind for noticed in self._notices):
             for subquery in self._loops or [self._name]:
-                self._notice(subquery, [(kind, look.ended or "")])
+                self._notice(subquery, [(kind, look.ended)])
+        return True
 
     def _step(self, observation: Observation) -> None:
         subquery = observation.subquery
         if subquery not in self._loops:
-            self._watches.setdefault(subquery, FaultWatch(self._patience))
             self._loops[subquery] = self._rules.of(subquery).loop(self._actuator, self._record)
         loop = self._loops[subquery]
         if loop is None:
             return
-        told = self._watches[subquery].seen(observation, self._clock() - self._began)
-        self._notice(subquery, told, observation.time_seconds)
+        found = self._detector(subquery).observed(observation, self._clock() - self._began)
+        self._notice(subquery, found, observation.time_seconds)
         try:
             loop.step(observation)
         except Exception as error:
@@ -165,32 +269,40 @@ class Scaling:
             text = f"{type(error).__name__}: {error}; '{subquery}' keeps the {observation.instances} it has"
             self._notice(subquery, [(Notice.CONTROLLER_FAILED, text)], observation.time_seconds)
 
-    def _unheard(self, why: str) -> None:
+    def _unobserved(self, why: str) -> None:
         for subquery in self._loops or [self._name]:
-            watch = self._watches.setdefault(subquery, FaultWatch(self._patience))
-            self._notice(subquery, watch.unheard(self._clock() - self._began, why))
+            self._notice(subquery, self._detector(subquery).unobserved(self._clock() - self._began, why))
 
-    def _notice(self, subquery: str, told: Told, seconds: float | None = None) -> None:
+    def _detector(self, subquery: str) -> FaultDetector:
+        return self._detectors.setdefault(subquery, FaultDetector(self._timeouts))
+
+    def _notice(self, subquery: str, found: list[tuple[Notice, str]], seconds: float | None = None) -> None:
         now = self._clock() - self._began if seconds is None else seconds
-        for kind, text in told:
+        for kind, text in found:
             event = Noticed(subquery, self._steps.get(subquery, -1), now, kind, text)
             self._notices.append(event)
             self._record(event)
 
     def _record(self, event: Event) -> None:
         match event:
-            case Observed():
-                self._steps[event.subquery] = event.step
-                before = self._latest.get(event.subquery)
-                self._latest[event.subquery] = Latest(event.observation, None, before.changes if before else 0)
-            case Acted():
-                self._changes.append(event.decision)
-                self._watches[event.subquery].asked(event.decision, event.time_seconds)
-                latest = self._latest[event.subquery]
-                self._latest[event.subquery] = replace(latest, changes=latest.changes + 1)
-            case Stepped():
-                self._latest[event.subquery] = replace(self._latest[event.subquery], decision=event.decision)
+            case Observed(subquery=subquery):
+                self._steps[subquery] = event.step
+                before = self._latest.get(subquery)
+                self._latest[subquery] = SubqueryStatus(event.observation, None, before.changes if before else 0)
+            case Acted(subquery=subquery, decision=decision):
+                self._changes.append(decision)
+                self._detector(subquery).requested(decision, event.time_seconds)
+                latest = self._latest[subquery]
+                self._latest[subquery] = replace(latest, changes=latest.changes + 1)
+                log.info("'%s': to %d instances, because %s", subquery, decision.instances, decision.why)
+            case Stepped(subquery=subquery):
+                self._latest[subquery] = replace(self._latest[subquery], decision=event.decision)
+            case Noticed(notice=notice):
+                level = logging.INFO if notice is Notice.QUERY_ENDED else logging.WARNING
+                log.log(level, "'%s': %s: %s", event.subquery, notice.value, event.text)
         try:
             self._write(event)
         except TidegateError as error:
+            if self.ledger_failure is None:
+                log.warning("%s; scaling goes on without it", error)
             self.ledger_failure = error

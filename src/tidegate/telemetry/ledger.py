@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 
-from tidegate.control.events import Event, Noticed, Observed, Stepped
-from tidegate.errors import EnvironmentFault
-from tidegate.telemetry.rows import Row, StepRows, step_rows
+import numpy as np
+
+from tidegate.control.decision import Action, Alternative, Decision, Expectation
+from tidegate.control.events import (
+    Acted,
+    Advised,
+    Decided,
+    EffectMissed,
+    EffectSeen,
+    Event,
+    Noticed,
+    Observed,
+    Reading,
+    Refused,
+    ShadowDecided,
+    ShadowFailed,
+    Stepped,
+    Withheld,
+)
+from tidegate.control.observation import Observation
+from tidegate.errors import EnvironmentFault, InternalError
+from tidegate.telemetry.read import process_start
 from tidegate.telemetry.schema import open_to_write
-from tidegate.telemetry.writers import note_end, note_writer
+
+Row = dict[str, str | int | float | None]
+
+AS_OBSERVED = (
+    *("subquery", "time_seconds", "period_seconds", "offered", "admitted", "processed", "demand", "backlog"),
+    *("congestion", "watermark_lag_seconds", "latency_seconds"),
+)
+"""The fields of an observation that are columns as they are."""
 
 
 class Ledger:
     """Writes the events of control loops to a file; give it to a loop as its `record`.
 
-    Events are gathered until their step is over and then written in one transaction, so that a reader, or whoever opens
+    Events are gathered until their step is over and then written in one transaction, so that a reader, also one that opens
     the file after a crash, finds whole steps only. A transaction is handed to the operating system before `__call__`
     returns: killing the process loses nothing but the step it was in, losing the machine also the last seconds. Any number
     of loops and threads may share a ledger, and several processes may write to one file; each `open` is a run of its own.
@@ -35,84 +63,162 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | Path, label: str = "") -> Ledger:
-        """Begin a run in the file, which is made if it is not there. The label is for whoever reads it later.
+        """Begin a run in the file, which is created if it is not there. The label is for readers.
 
         A new file is for this user alone, and so are those that SQLite puts beside it; one that is there keeps its mode.
         """
         with suppress(OSError):  # which open_to_write explains
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        connection = open_to_write(Path(path))
+        ledger = cls(open_to_write(Path(path)), Path(path), 0)
+        process = os.getpid()
+        row: Row = {"label": label, "process": process, "process_start": process_start(process) or ""}
         try:
-            run = connection.execute("INSERT INTO runs (label) VALUES (?)", (label,)).lastrowid or 0
-            note_writer(connection, run)
+            ledger.run = ledger._insert("runs", row)
         except sqlite3.Error as error:
-            connection.close()
-            raise EnvironmentFault(f"ledger {path} cannot be written: {error}") from error
-        return cls(connection, Path(path), run)
+            ledger._connection.close()
+            raise ledger._fault(error) from error
+        return ledger
 
     def __call__(self, event: Event) -> None:
         """Take an event; with the last one of a step, write the step. A notice is written at once."""
         with self._lock:
-            if isinstance(event, Noticed):
-                self._write_notice(event)
-                return
-            if isinstance(event, Observed):
-                # Also forgets what is left of a step in which a controller raised an error.
-                self._gathered[event.subquery] = []
-            step = self._gathered.setdefault(event.subquery, [])
-            step.append(event)
-            if isinstance(event, Stepped):
-                del self._gathered[event.subquery]
-                self._write(step_rows(step))
+            try:
+                self._take(event)
+            except sqlite3.Error as error:
+                raise self._fault(error) from error
 
     def close(self) -> None:
         """End the run; a step that is not over is not written."""
         with self._lock:
             # A disk that is full by now must not hide how the run itself ended; readers see that the process is gone.
             with suppress(sqlite3.Error):
-                note_end(self._connection, self.run)
+                self._connection.execute("UPDATE runs SET ended = 1 WHERE run = ?", (self.run,))
             self._connection.close()
 
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write_notice(self, event: Noticed) -> None:
-        row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
-        try:
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Noticed):
+            row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
             self._insert("notices", {"run": self.run, **row, "kind": event.notice.value, "text": event.text})
-        except sqlite3.Error as error:
-            raise EnvironmentFault(f"ledger {self._path} cannot be written: {error}") from error
-
-    def _write(self, step: StepRows) -> None:
-        try:
+            return
+        if isinstance(event, Observed):
+            # Also forgets what is left of a step in which a controller raised an error.
+            self._gathered[event.subquery] = []
+        self._gathered.setdefault(event.subquery, []).append(event)
+        if isinstance(event, Stepped):
+            rows = step_rows(self._gathered.pop(event.subquery))
             # Leaving the block commits, or rolls back after an error.
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._insert_step(step)
-        except sqlite3.Error as error:
-            raise EnvironmentFault(f"ledger {self._path} cannot be written: {error}") from error
+                self._insert_step(event.subquery, event.step, rows)
 
-    def _insert_step(self, step: StepRows) -> None:
-        observation = self._insert("observations", {"run": self.run, **step.observation})
+    def _insert_step(self, subquery: str, step: int, rows: StepRows) -> None:
+        observation = self._insert("observations", {"run": self.run, **rows.observation})
         numbers = []
-        for each in step.decisions:
-            numbers.append(self._insert("decisions", {"observation": observation, **each.row}))
-            for other in each.rejected:
+        for row, rejected in rows.decisions:
+            numbers.append(self._insert("decisions", {"observation": observation, **row}))
+            for other in rejected:
                 values: Row = {"instances": int(other.instances), "why_not": other.why_not}
                 self._insert("alternatives", {"decision": numbers[-1], **values})
-        for decided_step, row in step.effects:
-            number = self._watched.pop((step.subquery, decided_step), None)
+        for decided_step, row in rows.effects:
+            number = self._watched.pop((subquery, decided_step), None)
             if number is not None:
                 self._insert("effects", {"decision": number, **row})
-        if step.acted:
-            self._watched[step.subquery, step.step] = numbers[0]
+        if rows.decisions[0][0]["result"] == "acted":
+            self._watched[subquery, step] = numbers[0]
 
     def _insert(self, table: str, row: Row) -> int:
         names, places = ", ".join(row), ", ".join("?" * len(row))
         cursor = self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", tuple(row.values()))
         return cursor.lastrowid or 0
+
+    def _fault(self, error: sqlite3.Error) -> EnvironmentFault:
+        return EnvironmentFault(f"ledger {self._path} cannot be written: {error}")
+
+
+@dataclass(slots=True)
+class StepRows:
+    """What one step adds: its observation, decisions with what they rejected, the driver's first, and earlier effects."""
+
+    observation: Row = field(default_factory=dict)
+    decisions: list[tuple[Row, tuple[Alternative, ...]]] = field(default_factory=list)
+    effects: list[tuple[int, Row]] = field(default_factory=list)
+
+
+def step_rows(events: Sequence[Event]) -> StepRows:
+    """The rows of a whole step, from `Observed` to `Stepped`; pure."""
+    rows = StepRows()
+    driver: Row = {"role": "driver", "result": "held"}
+    for event in events:
+        match event:
+            case Observed(observation=observation):
+                rows.observation = {"step": event.step, **_summary(observation)}
+            case Decided(decision=decision):
+                driver |= {"controller": event.controller, "asked": event.asked, **_wanted(decision)}
+            case Withheld(why=why):
+                driver["withheld"] = why
+            case Acted(outcome=outcome):
+                taken = {"takes_seconds": outcome.seconds, "state_bytes_moved": outcome.state_bytes_moved}
+                driver |= {"result": "acted", "note": outcome.note or None, **taken}
+            case Refused(why=why):
+                driver |= {"result": "refused", "note": why}
+            case Advised():
+                driver["result"] = "advised"
+            case ShadowDecided(decision=decision):
+                shadow: Row = {"role": "shadow", "controller": event.shadow, "asked": event.asked, "result": "opinion"}
+                rows.decisions.append((shadow | _wanted(decision) | _settled(decision), decision.rejected))
+            case ShadowFailed():
+                nothing = Decision("", Action.HOLD, int(rows.observation["instances"] or 0), "")
+                shadow = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "failed"}
+                rows.decisions.append((shadow | {"note": event.error} | _wanted(nothing) | _settled(nothing), ()))
+            case EffectSeen():
+                measured = _prefixed("before", event.before) | _prefixed("seen", event.seen)
+                rows.effects.append((event.decided_step, {"time_seconds": event.time_seconds, **measured}))
+            case EffectMissed():
+                rows.effects.append((event.decided_step, {"time_seconds": event.time_seconds, "missed": event.why}))
+            case Stepped(decision=decision):
+                if not rows.observation or "controller" not in driver:
+                    raise InternalError("a step must have been observed and decided before it ends")
+                rows.decisions.insert(0, (driver | _settled(decision), decision.rejected))
+            case _:
+                raise InternalError(f"the ledger does not know the event {type(event).__name__}")
+    return rows
+
+
+def _summary(observation: Observation) -> Row:
+    """An observation without its lists: of the busy shares and of the shards, the extremes and the sums."""
+    row: Row = {name: getattr(observation, name) for name in AS_OBSERVED}
+    row["instances"] = int(observation.instances)
+    if observation.busy:
+        busy = np.asarray(observation.busy)
+        row |= {"utilisation": float(busy.mean()), "deviation": float(busy.std())}
+        row |= {"least_busy": float(busy.min()), "most_busy": float(busy.max())}
+    if loads := observation.shard_loads:
+        row |= {"shards": len(loads), "largest_shard_load": float(max(loads))}
+    if sizes := observation.shard_state_bytes:
+        row |= {"shards": len(sizes), "state_bytes": int(sum(sizes))}
+    return row
+
+
+def _wanted(decision: Decision) -> Row:
+    return {"wanted_action": decision.action.value, "wanted_instances": int(decision.instances)}
+
+
+def _settled(decision: Decision) -> Row:
+    return {
+        "action": decision.action.value,
+        "instances": int(decision.instances),
+        "why": decision.why,
+        "mapping": None if decision.mapping is None else json.dumps([int(instance) for instance in decision.mapping]),
+        "missing": json.dumps(decision.missing) if decision.missing else None,
+        **_prefixed("expected", decision.expected),
+    }
+
+
+def _prefixed(prefix: str, figures: Reading | Expectation) -> Row:
+    return {f"{prefix}_{name}": value for name, value in asdict(figures).items()}

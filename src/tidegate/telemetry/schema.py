@@ -11,16 +11,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tidegate.errors import EnvironmentFault, UserError
-from tidegate.telemetry.writers import WRITERS
 
 APPLICATION = 0x74696465  # "tide"
-VERSION = 3
+VERSION = 4
 BUSY_SECONDS = 10.0
 HEADER = b"SQLite format 3\0"
 
 TABLES = """
-CREATE TABLE runs (run INTEGER PRIMARY KEY, label TEXT NOT NULL);
-
+CREATE TABLE runs (
+    run INTEGER PRIMARY KEY, label TEXT NOT NULL,
+    process INTEGER NOT NULL, process_start TEXT NOT NULL, ended BOOLEAN NOT NULL DEFAULT 0
+);
 CREATE TABLE observations (
     observation INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES runs,
@@ -33,124 +34,124 @@ CREATE TABLE observations (
     watermark_lag_seconds REAL, latency_seconds REAL,
     UNIQUE (run, subquery, step)
 );
-
 CREATE TABLE decisions (
     decision INTEGER PRIMARY KEY,
     observation INTEGER NOT NULL REFERENCES observations,
     role TEXT NOT NULL CHECK (role IN ('driver', 'shadow')),
     controller TEXT NOT NULL,
-    asked INTEGER NOT NULL,
+    asked BOOLEAN NOT NULL,
     wanted_action TEXT NOT NULL, wanted_instances INTEGER NOT NULL,
     action TEXT NOT NULL, instances INTEGER NOT NULL,
-    why TEXT NOT NULL,
-    withheld TEXT,
-    mapping TEXT, missing TEXT,
+    why TEXT NOT NULL, withheld TEXT, mapping TEXT, missing TEXT,
     expected_utilisation REAL, expected_latency_seconds REAL, expected_processed REAL, expected_deviation REAL,
     result TEXT NOT NULL CHECK (result IN ('held', 'acted', 'refused', 'advised', 'opinion', 'failed')),
-    note TEXT,
-    takes_seconds REAL, state_bytes_moved INTEGER
+    note TEXT, takes_seconds REAL, state_bytes_moved INTEGER
 );
 CREATE INDEX decisions_of ON decisions (observation);
-
 CREATE TABLE alternatives (
     decision INTEGER NOT NULL REFERENCES decisions, instances INTEGER NOT NULL, why_not TEXT NOT NULL
 );
 CREATE INDEX alternatives_of ON alternatives (decision);
-
 CREATE TABLE effects (
     decision INTEGER PRIMARY KEY REFERENCES decisions,
-    time_seconds REAL NOT NULL,
-    missed TEXT,
+    time_seconds REAL NOT NULL, missed TEXT,
     before_utilisation REAL, before_latency_seconds REAL, before_processed REAL, before_deviation REAL,
     seen_utilisation REAL, seen_latency_seconds REAL, seen_processed REAL, seen_deviation REAL
 );
-"""
-NOTICES = """
 CREATE TABLE notices (
     notice INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES runs,
     subquery TEXT NOT NULL, step INTEGER NOT NULL, time_seconds REAL NOT NULL,
     kind TEXT NOT NULL, text TEXT NOT NULL
 );
+CREATE VIEW explained AS SELECT
+    d.decision, o.run, r.label, o.subquery, o.step, o.time_seconds, o.period_seconds, d.controller, d.role,
+    o.instances AS instances_before, d.instances, d.action, d.result, d.wanted_instances, d.wanted_action, d.asked,
+    d.why, d.withheld, d.note, d.missing, d.takes_seconds, d.state_bytes_moved,
+    o.offered, o.admitted, o.processed, o.demand, o.backlog, o.congestion,
+    o.utilisation, o.least_busy, o.most_busy, o.deviation, o.shards, o.largest_shard_load, o.state_bytes,
+    o.watermark_lag_seconds, o.latency_seconds,
+    d.expected_utilisation, d.expected_latency_seconds, d.expected_processed, d.expected_deviation,
+    e.time_seconds AS effect_time_seconds, e.missed AS effect_missed,
+    e.before_utilisation, e.before_latency_seconds, e.before_processed, e.before_deviation,
+    e.seen_utilisation, e.seen_latency_seconds, e.seen_processed, e.seen_deviation
+FROM decisions d JOIN observations o USING (observation) JOIN runs r USING (run) LEFT JOIN effects e USING (decision);
 """
-STEPS = (TABLES, NOTICES, WRITERS)
-"""What each version added, in order."""
+"""The view `explained` has a row for each decision, with what was observed, expected and seen."""
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open a ledger to append to it; makes one where there is no file.
+    """Open a ledger to append to it; creates one where there is no file.
 
     The connection may be used by several threads, one at a time, and leaves transactions to its user.
     """
     if path.is_dir():
         raise UserError(f"ledger {path}: is a folder; name a file in it")
-    if path.exists() and path.stat().st_size:
-        _check_header(path)
     if not path.parent.is_dir():
         raise UserError(f"ledger {path}: there is no folder {path.parent}; make it first")
-    try:
-        made = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise EnvironmentFault(f"ledger {path} cannot be opened: {error}") from error
-    try:
-        # Two processes may come here at once; the second waits, and then finds the tables.
-        made.execute("BEGIN IMMEDIATE")
-        version = _pragma(made, "user_version")
-        empty = version == 0 and not made.execute("SELECT name FROM sqlite_master").fetchone()
-        if empty or (0 < version < VERSION and _pragma(made, "application_id") == APPLICATION):
-            for statement in "".join(STEPS[version:]).split(";"):
-                made.execute(statement)
-            made.execute(f"PRAGMA application_id = {APPLICATION}")
-            made.execute(f"PRAGMA user_version = {VERSION}")
-        made.execute("COMMIT")
-        _check_tables(made, path)
-        # Without a sync at each commit: a crash of the process loses nothing, one of the machine the last seconds.
-        made.execute("PRAGMA journal_mode = WAL")
-        made.execute("PRAGMA synchronous = NORMAL")
-    except BaseException as error:
-        made.close()
-        if isinstance(error, sqlite3.Error):
-            raise EnvironmentFault(f"ledger {path} cannot be written: {error}") from error
-        raise
-    return made
+    return _open(path, "rwc", writing=True)
 
 
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a ledger that may be being written by another process; what it reads is whole steps."""
-    if not path.is_file():
+def open_to_read(path: str | Path) -> sqlite3.Connection:
+    """Open a ledger that another process may be writing; what it reads is whole steps."""
+    if not Path(path).is_file():
         raise UserError(f"there is no ledger {path}; tidegate simulate --ledger FILE writes one")
-    _check_header(path)
+    connection = _open(Path(path), "ro", writing=False)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _open(path: Path, mode: str, *, writing: bool) -> sqlite3.Connection:
+    if path.exists() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(len(HEADER)) != HEADER:
+                raise UserError(f"{path} is not a ledger: it is not an SQLite file")
+    connection = None
     try:
-        made = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=BUSY_SECONDS)
-    except sqlite3.Error as error:
-        raise EnvironmentFault(f"ledger {path} cannot be opened: {error}") from error
-    try:
-        _check_tables(made, path)
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode={mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        if writing:
+            _create_tables(connection)
+        _check_tables(connection, path)
+        if writing:
+            # Without a sync at each commit: a crash of the process loses nothing, one of the machine the last seconds.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException as error:
-        made.close()
+        if connection is not None:
+            connection.close()
         if isinstance(error, sqlite3.Error):
-            raise EnvironmentFault(f"ledger {path} cannot be read: {error}") from error
+            verb = "written" if writing else "read"
+            raise EnvironmentFault(f"ledger {path} cannot be {verb}: {error}") from error
         raise
-    made.row_factory = sqlite3.Row
-    return made
+    return connection
 
 
-def _check_header(path: Path) -> None:
-    with path.open("rb") as file:
-        if file.read(len(HEADER)) != HEADER:
-            raise UserError(f"{path} is not a ledger: it is not an SQLite file")
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables in a new file."""
+    # Two processes may come here at once; the second waits, and then finds the tables.
+    connection.execute("BEGIN IMMEDIATE")
+    if not connection.execute("SELECT name FROM sqlite_master").fetchone():
+        for statement in TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    if _pragma(connection, "application_id") != APPLICATION:
+    application, version = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
+    )
+    if application != APPLICATION:
         raise UserError(f"{path} is not a ledger: it is an SQLite file of something else")
-    version = _pragma(connection, "user_version")
-    if version > VERSION:
+    if version != VERSION:
         raise UserError(
-            f"ledger {path} has tables of version {version}, and this tidegate knows versions up to {VERSION}; "
-            "use the tidegate that wrote it, or a newer one"
+            f"ledger {path} has tables of version {version}, and this tidegate reads and writes version {VERSION}; "
+            "use the tidegate that wrote it, or another file"
         )
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

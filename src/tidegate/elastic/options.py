@@ -1,8 +1,7 @@
-"""What a user may give for `elastic=`, made into rules and the settings around them."""
+"""What a user may pass as `elastic=`, resolved to rules and the settings around them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from tidegate.errors import UserError, choices
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """How a query follows its load: by which rules, looked at how often, written down where.
+    """How a query follows its load: by which rules, polled how often, recorded where.
 
     ``rules`` is a controller or its name, a rule, rules, or the path of a rules file; without it, what is
-    recommended for the runtime. ``least`` and ``most`` are limits where the rules say none. ``ledger`` is a file
-    that keeps every decision. ``metrics_port`` serves figures to Prometheus on the loopback address; 0 takes a free
+    recommended for the runtime. ``least`` and ``most`` are limits where the rules set none. ``ledger`` is a file
+    that keeps every decision. ``metrics_port`` serves metrics to Prometheus on the loopback address; 0 takes a free
     port.
     """
 
@@ -38,6 +37,15 @@ class Elastic:
         if self.most is not None or self.least != 1:
             Limits(self.least, max(self.least, 1) if self.most is None else self.most)
 
+    @classmethod
+    def of(cls, value: Elastic | Rules | Rule | Controller | str | Path | bool | None) -> Elastic | None:
+        """The value of an `elastic=` argument as options; None if the query is not elastic."""
+        if isinstance(value, Elastic):
+            return value
+        if value is None or value is False:
+            return None
+        return cls() if value is True else cls(value)
+
     def resolved(self, most: int, recommended: Controller) -> Rules:
         """The rules; ``most`` is the upper limit and ``recommended`` the controller where none is given."""
         given = self.rules
@@ -52,32 +60,24 @@ class Elastic:
                 rules = read_rules(given)
             case _:
                 # By its name alone, the recommended one comes with the settings that fit the runtime.
-                controller = recommended if given in (None, recommended.name) else controller_named(given)
+                controller = recommended if given in (None, recommended.name) else _controller(given)
                 rules = Rules(Rule(controller, Limits(self.least, max(self.most or most, self.least))))
         if not self.dry_run and not self.shadows:
             return rules
         return Rules(self._with(rules.default), tuple((name, self._with(rule)) for name, rule in rules.subqueries))
 
     def _with(self, rule: Rule) -> Rule:
-        shadows = tuple(controller_named(each) for each in self.shadows)
+        shadows = tuple(_controller(each) for each in self.shadows)
         return replace(rule, dry_run=rule.dry_run or self.dry_run, shadows=(*rule.shadows, *shadows))
 
 
-def elastic_of(given: Elastic | Rules | Rule | Controller | str | Path | bool | None) -> Elastic | None:
-    """What was given for `elastic=` as one value; None if the query is not to be elastic."""
-    match given:
-        case None | False:
-            return None
-        case True:
-            return Elastic()
-        case Elastic():
-            return given
-        case _:
-            return Elastic(given)
+def most_of(rules: Rules) -> int:
+    """The most instances that any subquery may get."""
+    return max(rule.limits.most for rule in (rules.default, *(rule for _, rule in rules.subqueries)))
 
 
-def controller_named(given: Controller | str) -> Controller:
-    """A controller, or the one of that name with its own settings."""
+def _controller(given: Controller | str) -> Controller:
+    """A controller, or the one of that name with its default settings."""
     if not isinstance(given, str):
         if not (hasattr(given, "start") and hasattr(given, "name")):
             raise UserError(f"elastic: {given!r} is no controller; choose one of {choices(CONTROLLERS)}")
@@ -86,22 +86,5 @@ def controller_named(given: Controller | str) -> Controller:
         raise UserError(
             f"elastic: there is no controller and no rules file {given!r}; choose one of {choices(CONTROLLERS)}"
         )
-    try:
-        made: Controller = CONTROLLERS[given]()
-    except TypeError as error:
-        raise UserError(f"elastic: the controller {given!r} needs settings ({error}); give it as a value") from error
-    return made
-
-
-def most_of(rules: Rules) -> int:
-    """The most instances that any subquery may get."""
-    return max(rule.limits.most for rule in _every(rules))
-
-
-def least_of(rules: Rules) -> int:
-    """The fewest instances that any subquery may have."""
-    return min(rule.limits.least for rule in _every(rules))
-
-
-def _every(rules: Rules) -> Iterable[Rule]:
-    return (rules.default, *(rule for _, rule in rules.subqueries))
+    named: Controller = CONTROLLERS[given]()
+    return named

@@ -1,0 +1,200 @@
+"""Reading a ledger, also while it is written: decisions as a table, unplanned events, and the status of the last run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import EnvironmentFault, UserError, choices
+from tidegate.telemetry.schema import open_to_read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMATS = (".parquet", ".csv", ".jsonl")
+FIGURES = (
+    "subquery, time_seconds, instances, offered, processed, backlog, congestion, utilisation, watermark_lag_seconds, "
+    "latency_seconds"
+)
+_STATE, _STARTED = 0, 19  # in /proc/PID/stat, behind the name
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFilter:
+    """Which decisions to read; without a controller, those of the drivers."""
+
+    subquery: str | None = None
+    controller: str | None = None
+    changes_only: bool = False
+    since_seconds: float | None = None
+    run: int | None = None
+    shadows: bool = False
+
+    def where(self) -> tuple[str, list[Any]]:
+        """The condition in SQL, and its values."""
+        given = {
+            "subquery = ?": self.subquery,
+            "controller = ?": self.controller,
+            "time_seconds >= ?": self.since_seconds,
+            "run = ?": self.run,
+        }
+        parts = [part for part, value in given.items() if value is not None]
+        if self.changes_only:
+            parts.append("action <> 'hold'")
+        if self.controller is None and not self.shadows:
+            parts.append("role = 'driver'")
+        return " AND ".join(parts) or "1", [value for value in given.values() if value is not None]
+
+
+EVERYTHING = DecisionFilter(shadows=True)
+
+
+def decisions(path: str | Path, chosen: DecisionFilter = EVERYTHING) -> pa.Table:
+    """The chosen decisions with what was observed, expected and seen, by number; a whole day is some 20,000 rows.
+
+    `.to_pandas()`, `polars.from_arrow` and `narwhals.from_native` turn it into a data frame.
+    """
+    import pyarrow as pa
+
+    condition, values = chosen.where()
+    with closing(open_to_read(path)) as connection:
+        declared = {row["name"]: row["type"] for row in connection.execute("PRAGMA table_info(explained)")}
+        rows = connection.execute(f"SELECT * FROM explained WHERE {condition} ORDER BY decision", values).fetchall()
+    kinds = {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string(), "BOOLEAN": pa.bool_()}
+    columns = zip(*rows, strict=True) if rows else [()] * len(declared)
+    # SQLite keeps truth as a whole number, which Arrow casts.
+    arrays = [
+        pa.array(column, pa.int64()).cast(pa.bool_()) if kind == "BOOLEAN" else pa.array(column, kinds[kind])
+        for column, kind in zip(columns, declared.values(), strict=True)
+    ]
+    return pa.table(arrays, names=list(declared))
+
+
+def export(table: pa.Table, to: str | Path) -> None:
+    """Write a table to a file, in the format that its suffix names."""
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    path = Path(to)
+    if path.suffix not in FORMATS:
+        raise UserError(f"export {str(to)!r}: the suffix must name a format; choose one of {choices(FORMATS)}")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"export {str(to)!r}: there is no folder {path.parent}; make it first")
+    try:
+        match path.suffix:
+            case ".parquet":
+                pq.write_table(table, path)
+            case ".csv":
+                pyarrow.csv.write_csv(table, path)
+            case _:
+                lines = (json.dumps({name: _finite(value) for name, value in row.items()}) for row in table.to_pylist())
+                path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentFault(f"export {str(to)!r} cannot be written: {error}; choose another place") from error
+
+
+class RunState(Enum):
+    """Whether a run of a ledger goes on."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    GONE = "its process is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerNotice:
+    """An unplanned event: to which subquery it happened, and when."""
+
+    run: int
+    subquery: str
+    step: int
+    time_seconds: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStatus:
+    """The last run of a ledger: its state, the last figures of each subquery, the last changes and notices, newest first.
+
+    Figures are columns of `observations`, changes those of the view `explained`.
+    """
+
+    run: int
+    label: str
+    state: RunState
+    subqueries: tuple[dict[str, Any], ...]
+    changes: tuple[dict[str, Any], ...]
+    notices: tuple[LedgerNotice, ...]
+
+
+def ledger_status(path: str | Path, last: int = 8) -> LedgerStatus | None:
+    """The status of the last run; None in a ledger without a run."""
+    with closing(open_to_read(path)) as connection:
+        row = connection.execute("SELECT * FROM runs ORDER BY run DESC LIMIT 1").fetchone()
+        if row is None:
+            return None
+        run = row["run"]
+        figures = connection.execute(
+            f"SELECT {FIGURES} FROM observations WHERE observation IN "
+            "(SELECT max(observation) FROM observations WHERE run = ? GROUP BY subquery) ORDER BY subquery",
+            (run,),
+        ).fetchall()
+        changes = connection.execute(
+            "SELECT * FROM explained WHERE run = ? AND role = 'driver' AND action <> 'hold' "
+            "ORDER BY decision DESC LIMIT ?",
+            (run, last),
+        ).fetchall()
+        found = _notices(connection, "WHERE run = ? ORDER BY notice DESC LIMIT ?", (run, last))
+        return LedgerStatus(
+            run, row["label"], _run_state(row), tuple(map(dict, figures)), tuple(map(dict, changes)), found
+        )
+
+
+def notices(path: str | Path) -> tuple[LedgerNotice, ...]:
+    """All notices of a ledger in the order in which they were written."""
+    with closing(open_to_read(path)) as connection:
+        return _notices(connection, "ORDER BY notice", ())
+
+
+def _notices(connection: sqlite3.Connection, condition: str, values: tuple[int, ...]) -> tuple[LedgerNotice, ...]:
+    select = f"SELECT run, subquery, step, time_seconds, kind, text FROM notices {condition}"
+    return tuple(LedgerNotice(*row) for row in connection.execute(select, values))
+
+
+def process_start(process: int) -> str | None:
+    """When a process was started, and since which start of the machine; None if it is over or the system does not say."""
+    try:
+        behind_name = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return None if behind_name[_STATE] in "ZX" else f"{boot} {behind_name[_STARTED]}"
+
+
+def _run_state(row: sqlite3.Row) -> RunState:
+    if row["ended"]:
+        return RunState.ENDED
+    process, start = row["process"], row["process_start"]
+    if start:
+        # Process numbers are used again; together with the start they are not.
+        return RunState.RUNNING if process_start(process) == start else RunState.GONE
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return RunState.GONE
+    except PermissionError:
+        pass
+    return RunState.RUNNING
+
+
+def _finite(value: str | int | float | None) -> str | int | float | None:
+    """A value that JSON can hold: what is not finite becomes null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
