@@ -80,7 +80,7 @@ def test_an_instance_that_waits_for_what_another_does_is_not_busy(monkeypatch: p
         waits.set()
         return now[0]
 
-    monkeypatch.setattr("tidegate.gate.waits.time", SimpleNamespace(perf_counter=begins_to_wait))
+    monkeypatch.setattr("tidegate.gate.waiting.time", SimpleNamespace(perf_counter=begins_to_wait))
     gate = Gate(["a"], ["r"])
     gate.source("a").add(batch(1))
     segment = gate.reader("r").get(0)

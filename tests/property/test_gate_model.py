@@ -38,22 +38,21 @@ class ModelSource:
 
 @dataclass
 class ModelReader:
-    """What a reader has got: the place in the model's stream, and its last watermark."""
+    """What a reader has got: the place in the model's stream, its last watermark, and the late tuples."""
 
     position: int
     watermark: int = START
+    late: list[int] = field(default_factory=list)
 
 
 class GateMachine(RuleBasedStateMachine):
     """Drives gate and model side by side; the model's stream is what every reader must see."""
 
     @initialize(
-        settled=st.booleans(),
         segment_rows=st.integers(1, 6),
         disorders=st.lists(st.sampled_from([0, 0, BOUND_US]), min_size=1, max_size=3),
     )
-    def begin(self, settled: bool, segment_rows: int, disorders: list[int]) -> None:
-        self.settled = settled
+    def begin(self, segment_rows: int, disorders: list[int]) -> None:
         self.late: list[int] = []
         self.numbers = 0
         self.made = 0
@@ -71,10 +70,8 @@ class GateMachine(RuleBasedStateMachine):
             specs,
             list(self.readers),
             inputs=2,
-            settled=settled,
             segment_rows=segment_rows,
             limits=ROOMY,
-            on_late=lambda _, batch: self.late.extend(batch.column("number").to_pylist()),
         )
         for spec in specs:
             self._open(spec, START)
@@ -95,16 +92,16 @@ class GateMachine(RuleBasedStateMachine):
 
     def _follow(self) -> None:
         """The gate may write whenever it likes, but then all that is ready; the model does the same."""
-        if self.gate._core.log.written > self.written:
+        if self.gate.log.written > self.written:
             self._settle()
-            self.written = self.gate._core.log.written
+            self.written = self.gate.log.written
 
     def _settle(self) -> None:
         """Hand out, in the model, all that is ready."""
         reached = self._model_watermark()
         ready: list[tuple[str, int, int, int]] = []
         for source in [*self.drained, *self.sources.values()]:
-            out = [one for one in source.held if one[0] < reached or (one[0] == reached and not self.settled)]
+            out = [one for one in source.held if one[0] <= reached]
             source.held = [one for one in source.held if one not in out]
             ready += [("tuple", time, source.input, number) for time, number in out]
         self.stream += sorted(ready, key=lambda one: (one[1], one[2]))
@@ -114,9 +111,7 @@ class GateMachine(RuleBasedStateMachine):
     def _has_ready(self) -> bool:
         reached = self._model_watermark()
         return reached > self.watermark or any(
-            time < reached or (time == reached and not self.settled)
-            for source in [*self.drained, *self.sources.values()]
-            for time, _ in source.held
+            time <= reached for source in [*self.drained, *self.sources.values()] for time, _ in source.held
         )
 
     # Calls.
@@ -132,11 +127,9 @@ class GateMachine(RuleBasedStateMachine):
             times = [base - back + source.disorder + step * (1 if place % 2 else 2) for place, step in enumerate(steps)]
         numbers = list(range(self.numbers, self.numbers + len(times)))
         self.numbers += len(times)
-        late_before = len(self.late)
         written = self.gate.watermark
         self.gate.source(name).add(_batch(times, numbers))
-        expected_late = [number for time, number in zip(times, numbers, strict=True) if time < written]
-        assert sorted(self.late[late_before:]) == expected_late
+        self.late += [number for time, number in zip(times, numbers, strict=True) if time < written]
         source.held += [(time, number) for time, number in zip(times, numbers, strict=True) if time >= written]
         if times:
             source.reached = max(source.reached, max(times) - source.disorder)
@@ -169,13 +162,13 @@ class GateMachine(RuleBasedStateMachine):
             self._follow()
             return
         reached = self._model_watermark()
-        asked = None if ahead is None else (0 if reached == START else reached) + ahead
+        asked = START if ahead is None else (0 if reached == START else reached) + ahead
         assert self.gate.add_sources(specs, watermark=asked)
         self._follow()
         assert self.watermark == reached, "what was ready is written before the new sources take part"
         assert not self.gate.add_sources(specs, watermark=asked), "they are there already"
         for spec in specs:
-            self._open(spec, reached if asked is None else max(asked, reached))
+            self._open(spec, max(asked, reached))
             assert self.gate.source(spec.name).watermark == self.sources[spec.name].reached
 
     @precondition(lambda self: self.sources)
@@ -201,7 +194,9 @@ class GateMachine(RuleBasedStateMachine):
         name = f"r{self.made + 10}"
         assert self.gate.add_readers([name], by=self.handles[by])
         assert not self.gate.add_readers([name], by=self.handles[by])
-        self.readers[name] = ModelReader(self.readers[by].position, self.readers[by].watermark)
+        self.readers[name] = ModelReader(
+            self.readers[by].position, self.readers[by].watermark, list(self.readers[by].late)
+        )
         self.handles[name] = self.gate.reader(name)
 
     @precondition(lambda self: len(self.readers) > 1)
@@ -245,7 +240,7 @@ class GateMachine(RuleBasedStateMachine):
             return True
         got = _tuples(segment)
         assert all(segment.since <= time <= segment.watermark for time, _, _ in got)
-        assert not self.settled or all(time < segment.watermark for time, _, _ in got)
+        reader.late += [number for part in segment.late if part for number in part.column("number").to_pylist()]
         expected = self.stream[reader.position : reader.position + len(got)]
         assert [("tuple", time, place) for time, place, _ in got] == [one[:3] for one in expected]
         reader.position += len(got)
@@ -269,6 +264,7 @@ class GateMachine(RuleBasedStateMachine):
                 pass
             assert self.readers[name].position == len(self.stream)
             assert self.handles[name].finished
+            assert sorted(self.readers[name].late) == sorted(self.late)
         out = [one[3] for one in self.stream if one[0] == "tuple"]
         assert sorted(out + self.late) == list(range(self.numbers))
 

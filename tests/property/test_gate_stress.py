@@ -92,7 +92,6 @@ def test_readers_and_sources_come_and_go_and_all_see_one_order(seed: int, eager:
         ["r0", "r1"],
         segment_rows=100,
         limits=limits,
-        settled=seed % 2 == 1,
         linger_seconds=0.0005 * (seed // 2),
         eager=eager,
     )

@@ -35,6 +35,13 @@ def rows(segment: Segment | None, place: int = 0) -> list[tuple[int, str]]:
     return [] if found is None else [(row["time"], row["tag"]) for row in found.to_pylist()]
 
 
+def late_times(segment: Segment | None, place: int = 0) -> list[int]:
+    """The times of the late rows a segment has of an input."""
+    assert segment is not None
+    found = segment.late[place]
+    return [] if found is None else found.column("time").to_pylist()
+
+
 def waiting(reader: Reader) -> list[Segment]:
     """All that a reader can get without waiting."""
     return list(iter(lambda: reader.get(0), None))

@@ -137,7 +137,7 @@ def test_sources_that_came_and_went_leave_nothing_behind() -> None:
         gate.source(name).end()
         gate.source("a").add(batch(time))
         assert all_times(gate.reader("r")) == [time, time]
-    assert [source.name for source in gate._core.merger.sources] == ["a"]
+    assert [source.name for source in gate.merger.sources] == ["a"]
 
 
 def test_a_source_that_was_removed_can_deliver_nothing_more() -> None:

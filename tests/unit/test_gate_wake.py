@@ -14,7 +14,7 @@ def lazy(**options: object) -> Gate:
 
 
 def until_parked(gate: Gate, readers: int) -> None:
-    until(lambda: len(gate._core.waiting) == readers)
+    until(lambda: len(gate.waiting) == readers)
 
 
 def test_one_of_two_waiting_readers_is_woken_and_the_other_when_roused() -> None:
@@ -25,7 +25,7 @@ def test_one_of_two_waiting_readers_is_woken_and_the_other_when_roused() -> None
             until_parked(gate, 2)
             gate.source("a").add(batch(1))
             until(lambda: bool(s))
-            assert not r and len(gate._core.waiting) == 1
+            assert not r and len(gate.waiting) == 1
             gate.rouse()
             until(lambda: bool(r))
     assert r == s
@@ -46,7 +46,7 @@ def test_a_little_is_left_to_the_reader_that_is_at_work_and_more_is_not() -> Non
         until_parked(gate, 1)
         source.add(batch(*range(1, 5)))
         source.add(batch(*range(5, 9)))
-        assert not r and len(gate._core.waiting) == 1
+        assert not r and len(gate.waiting) == 1
         source.add(batch(*range(9, 20)))
     assert times(r[0]) == list(range(1, 20))  # type: ignore[arg-type]  # a segment
     assert times(gate.reader("s").get(0)) == list(range(1, 20))
@@ -58,7 +58,7 @@ def test_who_comes_to_the_end_of_the_log_gets_what_was_left_for_it() -> None:
         until_parked(gate, 1)
         gate.source("a").add(batch(1, 2))
         assert times(gate.reader("s").get(0)) == [1, 2]
-        assert not r and len(gate._core.waiting) == 1
+        assert not r and len(gate.waiting) == 1
         gate.rouse()
     assert times(r[0]) == [1, 2]  # type: ignore[arg-type]  # a segment
 
@@ -70,8 +70,8 @@ def test_who_finds_more_than_a_segment_wakes_others_for_the_rest() -> None:
         # Not ready while the second source has said nothing; then two segments at once.
         gate.add_sources(["b"])
         gate.source("a").add(batch(*range(2 * SEGMENT)))
-        with gate._core.lock:
-            gate._core.sources["b"].intake.watermark = 2 * SEGMENT
+        with gate.lock:
+            gate.sources["b"].queue.watermark = 2 * SEGMENT
         assert times(gate.reader("s").get(0)) == list(range(SEGMENT))
         until(lambda: bool(r))
 

@@ -16,8 +16,8 @@ import tidegate as tg
 from tidegate.cli.main import main
 from tidegate.control.rules import Rules, default_rule
 from tidegate.errors import UserError
-from tidegate.gate.congestion import BlockedTimes
-from tidegate.gate.traffic import Traffic
+from tidegate.gate.flow import BlockedTimes
+from tidegate.gate.gate import Traffic
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
 from tidegate.runtime.local.observe import observed
 from tidegate.runtime.local.origins import Paced

@@ -13,25 +13,19 @@ meet per segment, not per tuple.
 ([1, 2, 3, 4], 4)
 """
 
-from tidegate.gate.aborted import GateAborted
-from tidegate.gate.congestion import BlockedTimes, blocked_shares, congestion_index
-from tidegate.gate.derived import Derived
-from tidegate.gate.flow import FlowLimits
-from tidegate.gate.gate import Gate
-from tidegate.gate.reader import Reader
+from tidegate.gate.flow import BlockedTimes, FlowLimits, congestion_index
+from tidegate.gate.gate import Gate, GateAborted
+from tidegate.gate.log import Reader
 from tidegate.gate.segment import Segment
-from tidegate.gate.source import Source, SourceSpec
+from tidegate.gate.source import SourceSpec
 
 __all__ = [
     "BlockedTimes",
-    "Derived",
     "FlowLimits",
     "Gate",
     "GateAborted",
     "Reader",
     "Segment",
-    "Source",
     "SourceSpec",
-    "blocked_shares",
     "congestion_index",
 ]

@@ -1,12 +1,12 @@
-"""Flow control: when a source must wait, and for whom.
+"""Flow control: when a source must wait and for which reader or source, and how much of the time sources wait.
 
 Two bounds. What is in the log and not yet passed by the slowest reader is bounded for all sources together: readers can
 always go on, so this wait ends. What a source holds that is not ready is bounded for each source, but never stops the
-source with the least watermark, since everyone waits for that one. A batch is taken in, with its watermark, before its
+source with the least watermark, since all others wait for that one. A batch is taken in, with its watermark, before its
 source is made to wait; so a watermark is never held up, and a bound is overstepped by what each source offers at a time.
 
 Where every thread offers to all its sources before it waits for any, no run stops, whatever the bounds are and however
-ways part and meet again. A source that waits because it is ahead waits for a thread with a lesser watermark. That one may
+paths part and meet again. A source that waits because it is ahead waits for a thread with a lesser watermark. That one may
 wait for what reads its own results, which is not ahead of it; for its input, and so for a thread that is behind it or
 level; or because it is ahead of a third one. In a circle of threads that wait for one another the watermark could only
 fall, and strictly at each thread that is ahead of another; and without such a thread there is no circle.
@@ -14,13 +14,13 @@ fall, and strictly at each thread that is ahead of another; and without such a t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tidegate.errors import QueryError, UserError
-from tidegate.gate.log import Log
-from tidegate.gate.reader import Reader
-from tidegate.gate.source import Source
+if TYPE_CHECKING:
+    from tidegate.gate.log import Log, Reader
+    from tidegate.gate.source import GateSource
 
 _LAGGING = 16
 
@@ -34,35 +34,28 @@ class FlowLimits:
     unready_rows: int = 200_000
     unready_bytes: int = 64 << 20
 
-    def __post_init__(self) -> None:
-        for name in ("log_rows", "log_bytes", "unready_rows", "unready_bytes"):
-            if getattr(self, name) < 1:
-                raise QueryError(f"gate: {name} is {getattr(self, name)}; a bound must be at least 1")
 
+@dataclass(frozen=True, slots=True)
+class FlowControl:
+    """The bounds, applied to the log, its readers and its sources. Used under the merge lock."""
 
-class Flow:
-    """The bounds, applied to the log, its readers and its sources. Touched under the merge lock."""
+    limits: FlowLimits
+    log: Log
+    readers: Mapping[str, Reader]
 
-    __slots__ = ("_limits", "_log", "_readers")
-
-    def __init__(self, limits: FlowLimits, log: Log, readers: Mapping[str, Reader]) -> None:
-        self._limits = limits
-        self._log = log
-        self._readers = readers
-
-    def must_wait(self, source: Source, waiting: bool) -> bool:
+    def must_wait(self, source: GateSource, waiting: bool) -> bool:
         """Whether a source must wait; for one that does already, until half the bound is reached."""
-        if source.intake.closed:
+        if source.queue.closed:
             return False
         return self._log_is_filled(2 if waiting else 1) or (
-            self.is_over(source, waiting) and source.intake.watermark > self._log.watermark
+            self.is_over(source, waiting) and source.queue.watermark > self.log.watermark
         )
 
-    def is_over(self, source: Source, waiting: bool) -> bool:
+    def is_over(self, source: GateSource, waiting: bool) -> bool:
         """Whether a source holds more than its bound."""
         share = 2 if waiting else 1
-        held = source.intake
-        return held.rows * share > self._limits.unready_rows or held.nbytes * share > self._limits.unready_bytes
+        held = source.queue
+        return held.rows * share > self.limits.unready_rows or held.nbytes * share > self.limits.unready_bytes
 
     def lags(self) -> bool:
         """Whether some reader has fallen behind by a part of the bound."""
@@ -70,29 +63,65 @@ class Flow:
 
     def _log_is_filled(self, share: int) -> bool:
         """Whether what the slowest reader has not passed is more than 1/share of the bound."""
-        if not self._readers:
+        if not self.readers:
             return False
-        tail = self._log.tail
-        rows = tail.rows_through - min([reader.passed_rows for reader in self._readers.values()])
-        if rows * share > self._limits.log_rows:
+        tail = self.log.tail
+        rows = tail.rows_through - min([reader.passed_rows for reader in self.readers.values()])
+        if rows * share > self.limits.log_rows:
             return True
-        nbytes = tail.bytes_through - min([reader.passed_bytes for reader in self._readers.values()])
-        return nbytes * share > self._limits.log_bytes
+        nbytes = tail.bytes_through - min([reader.passed_bytes for reader in self.readers.values()])
+        return nbytes * share > self.limits.log_bytes
 
-    def check_thread(self, source: Source, taking_part: Iterable[Source], thread: int) -> None:
-        """Raise if a source is about to wait for something that only its own thread could do."""
-        if self._log_is_filled(2):
-            slowest = min(self._readers.values(), key=lambda reader: reader.passed_rows)
-            if slowest.thread == thread:
-                raise UserError(
-                    f"source '{source.name}' must wait for reader '{slowest.name}', but one thread does both; read in "
-                    "between, use a thread for each, or give the gate larger FlowLimits(log_rows=…, log_bytes=…)"
-                )
-            return
-        lagging = min(taking_part, key=lambda other: other.intake.watermark)
-        if lagging is not source and lagging.feeder == thread:
-            raise UserError(
-                f"source '{source.name}' holds {source.intake.rows} rows that wait for source '{lagging.name}', but one "
-                f"thread feeds both; feed them in order of time, use a thread for each, call advance() on "
-                f"'{lagging.name}' when it has nothing, or give the gate larger FlowLimits(unready_rows=…, unready_bytes=…)"
-            )
+
+@dataclass(slots=True, eq=False)
+class BlockedClock:
+    """Accumulates the seconds one source has been blocked, the present wait included. Used under the merge lock."""
+
+    _total_seconds: float = 0.0
+    _since: float = 0.0
+    _waits: int = 0
+
+    def begin(self, now: float) -> None:
+        """A thread begins to wait; several may."""
+        if not self._waits:
+            self._since = now
+        self._waits += 1
+
+    def end(self, now: float) -> None:
+        """A thread goes on."""
+        self._waits -= 1
+        if not self._waits:
+            self._total_seconds += now - self._since
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a thread waits at this moment."""
+        return self._waits > 0
+
+    def seconds(self, now: float) -> float:
+        """Seconds blocked until now."""
+        return self._total_seconds + (now - self._since if self._waits else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedTimes:
+    """A reading: when it was taken, and for how long each source had been blocked by then.
+
+    Blocked seconds only ever grow, so any number of observers can each take their own differences.
+    """
+
+    at_seconds: float
+    blocked_seconds: Mapping[str, float]
+
+
+def congestion_index(earlier: BlockedTimes, later: BlockedTimes) -> float:
+    """The share of time a send blocks, averaged over sources (Gedik et al., section 4); 0 without sources.
+
+    Sources that came between the two readings count from 0.
+    """
+    span = later.at_seconds - earlier.at_seconds
+    if span <= 0 or not later.blocked_seconds:
+        return 0.0
+    before = earlier.blocked_seconds
+    seconds = [total - before.get(name, 0.0) for name, total in later.blocked_seconds.items()]
+    return sum(min(max(each / span, 0.0), 1.0) for each in seconds) / len(seconds)

@@ -1,4 +1,4 @@
-"""Merging ready slices: one contiguous sorted batch per input, at most a segment's worth of rows at a time.
+"""Merging: moves what is ready from the sources' queues into the log, in order, about a segment's worth of rows at a time.
 
 What needs no merge is not copied: a segment that takes one slice of an input holds that slice. Several slices of an
 input are concatenated, and put in order only if they overlap in time.
@@ -7,18 +7,163 @@ input are concatenated, and put in order only if they overlap in time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.gate.ready import Array, Slice
+from tidegate.errors import DataError
+from tidegate.gate.log import Log
+from tidegate.gate.segment import Array, Slice
+from tidegate.gate.source import GateSource, PendingBatch
+from tidegate.watermark import END, START, Watermark
 
 SMALL = 4
 """A slice of less than 1/SMALL of a segment is worth copying into a longer one; others pass through as they are."""
 
 
-def join(slices: Sequence[Slice]) -> Slice | None:
+@dataclass(slots=True, eq=False)
+class Merger:
+    """The sources that take part, what they hold, and the log they are merged into. Used under the merge lock.
+
+    Writing is left to the thread that needs it: a reader at the end of the log, or a source that fills a segment. So small
+    batches that come while all readers are busy end up in one segment, and none waits while a reader does.
+    """
+
+    log: Log
+    segment_rows: int
+    segment_bytes: int
+    sources: list[GateSource] = field(default_factory=list)
+    held_rows: int = 0
+    held_bytes: float = 0.0
+    _late: list[list[pa.RecordBatch]] = field(init=False)
+    _opened: bool = False
+
+    def __post_init__(self) -> None:
+        self._late = [[] for _ in range(self.log.inputs)]
+
+    def open(self, source: GateSource) -> None:
+        """Let a source take part."""
+        self.sources.append(source)
+        self._opened = True
+
+    def push(self, source: GateSource, batch: PendingBatch) -> None:
+        """Queue a batch; rows that come too late to be put in order travel with the next segment."""
+        queue, disorder_us = source.queue, source.spec.disorder_us
+        if disorder_us == 0 and batch.head < queue.watermark:
+            raise DataError(
+                f"source '{source.name}' is declared sorted by '{source.spec.time}', but row 0 of a batch has time "
+                f"{batch.head}, and nothing below {queue.watermark} was due any more (its last time, its last heartbeat, or "
+                "the watermark at which it was added); sort it, or declare how far out of order it may be"
+            )
+        if disorder_us is not None:
+            queue.watermark = max(queue.watermark, batch.last - disorder_us, START)
+        if batch.head < self.log.watermark:
+            late = batch.take(batch.bound(self.log.watermark - 1))
+            self._late[source.spec.input].append(late.batch.slice(late.low, late.high - late.low))
+        if len(batch):
+            queue.push(batch)
+            self.held_rows += len(batch)
+            self.held_bytes += len(batch) * batch.row_bytes
+
+    def ready_watermark(self) -> Watermark:
+        """The least watermark of the sources that take part; +∞ when all have ended."""
+        if not self._opened:
+            return self.log.watermark
+        return max(min([source.queue.watermark for source in self.sources], default=END), self.log.watermark)
+
+    def has_something(self, watermark: Watermark) -> bool:
+        """Whether there is anything to write at a watermark."""
+        return (
+            watermark > self.log.watermark
+            or any(self._late)
+            or any(source.queue.ready(watermark)[0] for source in self.sources)
+        )
+
+    def fills(self, watermark: Watermark, share: int) -> bool:
+        """Whether what is ready makes 1/share of a segment, in rows or in bytes."""
+        worth_rows, worth_bytes = self.segment_rows / share, self.segment_bytes / share
+        if self.held_rows < worth_rows and self.held_bytes < worth_bytes:
+            return False
+        rows, nbytes = 0, 0.0
+        for source in self.sources:
+            ready_rows, ready_bytes = source.queue.ready(watermark)
+            rows += ready_rows
+            nbytes += ready_bytes
+            if rows >= worth_rows or nbytes >= worth_bytes:
+                return True
+        return False
+
+    def write(self, watermark: Watermark) -> bool:
+        """Write what is ready at a watermark, and the watermark itself; False if there was nothing to write."""
+        log = self.log
+        if log.ended:
+            return False
+        slices, nbytes, consecutive = self._take(watermark)
+        late = self._take_late()
+        if not slices:
+            if watermark <= log.watermark and late is None:
+                return False
+            log.append(watermark, late=late)
+            return True
+        rows = sum([piece.high - piece.low for piece in slices])
+        self.held_rows -= rows
+        self.held_bytes = self.held_bytes - nbytes if self.held_rows else 0.0
+        row_bytes = nbytes / rows
+        limit = min(self.segment_rows, max(int(self.segment_bytes / max(row_bytes, 1.0)), 1))
+        before: list[Slice] | None = None
+        for group in segment_groups(slices, limit, consecutive):
+            if before is not None:
+                self._append(min([int(piece.times[piece.low]) for piece in group]), before, late, row_bytes)
+                late = None
+            before = group
+        if before is not None:
+            self._append(watermark, before, late, row_bytes)
+        return True
+
+    def _append(
+        self, watermark: Watermark, group: list[Slice], late: tuple[pa.RecordBatch | None, ...] | None, row_bytes: float
+    ) -> None:
+        inputs = self.log.inputs
+        rows = sum([piece.high - piece.low for piece in group])
+        if inputs == 1:
+            parts: tuple[Slice | None, ...] = (merge_slices(group),)
+        else:
+            parts = tuple([merge_slices([piece for piece in group if piece.input == place]) for place in range(inputs)])
+        self.log.append(watermark, parts, late, nbytes=int(rows * row_bytes))
+
+    def _take(self, watermark: Watermark) -> tuple[list[Slice], float, bool]:
+        """Remove what is ready from all queues: slices, their bytes, and whether they follow one another in time."""
+        slices: list[Slice] = []
+        nbytes = 0.0
+        gave = 0
+        ordered = True
+        drained = False
+        for source in self.sources:
+            queue = source.queue
+            if queue.pending:
+                taken, taken_bytes = queue.take(watermark)
+                if taken:
+                    slices += taken
+                    nbytes += taken_bytes
+                    gave += 1
+                    ordered = ordered and queue.in_order
+            drained = drained or (queue.closed and not queue.pending)
+        if drained:
+            self.sources = [source for source in self.sources if source.queue.pending or not source.queue.closed]
+        return slices, nbytes, gave == 1 and ordered
+
+    def _take_late(self) -> tuple[pa.RecordBatch | None, ...] | None:
+        """The late rows to forward with the next segment."""
+        if not any(self._late):
+            return None
+        taken = tuple([pa.concat_batches(batches) if batches else None for batches in self._late])
+        self._late = [[] for _ in self._late]
+        return taken
+
+
+def merge_slices(slices: Sequence[Slice]) -> Slice | None:
     """One slice of all rows of one input in non-decreasing τ; among equals the earlier slice first. None for none."""
     if not slices:
         return None
@@ -29,86 +174,63 @@ def join(slices: Sequence[Slice]) -> Slice | None:
         return Slice(place, batch.slice(low, high - low), times[low:high], 0, high - low)
     batch = pa.concat_batches([piece.batch.slice(piece.low, piece.high - piece.low) for piece in slices])
     times = np.concatenate([piece.times[piece.low : piece.high] for piece in slices])
-    if not _follow(slices):
+    if any(before.times[before.high - 1] > after.times[after.low] for before, after in pairwise(slices)):
         order = np.argsort(times, kind="stable")
         batch, times = batch.take(pa.array(order)), times[order]
     return Slice(slices[0].input, batch, times, 0, len(times))
 
 
-def groups(slices: Sequence[Slice], rows: int, settled: bool, one_source: bool) -> Iterator[list[Slice]]:
+def segment_groups(slices: Sequence[Slice], rows: int, consecutive: bool) -> Iterator[list[Slice]]:
     """Cut slices into stretches of time of about ``rows`` rows, each a segment's worth.
 
-    Slices of one sorted source follow one another and are cut at their own ends where possible, so that they need not be
-    copied; others are cut at common times. With ``settled`` no cut falls between rows of equal τ.
+    Consecutive slices, those of one sorted source, are cut at their own ends where possible, so that they need not be
+    copied; others are cut at common times.
     """
     if len(slices) == 1 and slices[0].high - slices[0].low <= rows:
         yield list(slices)
-    elif one_source:
-        yield from _consecutive(slices, rows, settled)
+    elif consecutive:
+        yield from _consecutive(slices, rows)
     elif sum([piece.high - piece.low for piece in slices]) <= rows:
         yield list(slices)
     else:
         yield from _by_time(slices, rows)
 
 
-def first_time(slices: Sequence[Slice]) -> int:
-    """The least τ of some slices."""
-    return min(int(piece.times[piece.low]) for piece in slices)
-
-
-def _follow(slices: Sequence[Slice]) -> bool:
-    """Whether each slice begins at or after the end of the one before."""
-    return all(before.times[before.high - 1] <= after.times[after.low] for before, after in pairwise(slices))
-
-
-def _consecutive(slices: Sequence[Slice], rows: int, settled: bool) -> Iterator[list[Slice]]:
+def _consecutive(slices: Sequence[Slice], rows: int) -> Iterator[list[Slice]]:
     """Pass long slices through, collect short ones, cut those that are too long."""
     held: list[Slice] = []
     held_rows = 0
     for piece in slices:
-        tied = settled and held and held[-1].times[held[-1].high - 1] == piece.times[piece.low]
         size = piece.high - piece.low
-        short = size * SMALL <= rows and (held[-1].high - held[-1].low) * SMALL <= rows if held else False
-        if held and not tied and not (short and (held_rows + size) * SMALL <= rows):
+        if held and (held_rows + size) * SMALL > rows:
             yield held
             held, held_rows = [], 0
-        if size > rows and not held:
-            *whole, rest = _cut(piece, rows)
-            yield from ([part] for part in whole)
-            piece = rest
+        if size > rows:
+            low = piece.low
+            for cut in _cuts(piece.times[piece.low : piece.high], rows):
+                yield [piece._replace(low=low, high=piece.low + cut)]
+                low = piece.low + cut
+            piece = piece._replace(low=low)
         held.append(piece)
         held_rows += piece.high - piece.low
     if held:
         yield held
 
 
-def _cut(piece: Slice, rows: int) -> Iterator[Slice]:
-    """Pieces of at most ``rows`` rows, more only where the rows of one τ are more."""
-    low = piece.low
-    for high in (*_cuts(piece.times[piece.low : piece.high], rows), piece.high - piece.low):
-        yield Slice(piece.input, piece.batch, piece.times, low, piece.low + high)
-        low = piece.low + high
-
-
 def _by_time(slices: Sequence[Slice], rows: int) -> Iterator[list[Slice]]:
     """Cut slices that overlap at common times."""
     merged = np.sort(np.concatenate([piece.times[piece.low : piece.high] for piece in slices]), kind="stable")
     lows = [piece.low for piece in slices]
-    for cut in _cuts(merged, rows):
+    for cut in (*_cuts(merged, rows), None):
         highs = [
-            piece.low + int(piece.times[piece.low : piece.high].searchsorted(merged[cut], "left")) for piece in slices
+            piece.high
+            if cut is None
+            else piece.low + int(piece.times[piece.low : piece.high].searchsorted(merged[cut], "left"))
+            for piece in slices
         ]
-        yield _between(slices, lows, highs)
+        parts = zip(slices, lows, highs, strict=True)
+        yield [piece._replace(low=low, high=high) for piece, low, high in parts if low < high]
         lows = highs
-    yield _between(slices, lows, [piece.high for piece in slices])
-
-
-def _between(slices: Sequence[Slice], lows: Sequence[int], highs: Sequence[int]) -> list[Slice]:
-    return [
-        Slice(piece.input, piece.batch, piece.times, low, high)
-        for piece, low, high in zip(slices, lows, highs, strict=True)
-        if low < high
-    ]
 
 
 def _cuts(times: Array, rows: int) -> Iterator[int]:

@@ -1,68 +1,127 @@
-"""A segment: the next stretch of the merged stream, immutable and shared by all readers."""
+"""A segment: the next stretch of the merged stream, immutable and shared by all readers; and the work derived from it.
+
+Work derived from a segment is done once and shared by every instance that reads it. An instance that finds segment n being
+derived goes on to n + 1, and waits only where it needs the outcome: `Derived.claim`.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.gate.derived import Derived
-from tidegate.gate.ready import Array, Slice
+from tidegate.gate.waiting import waiting_for_others
+from tidegate.watermark import Watermark
 
-_NO_TIMES: Array = np.empty(0, np.int64)
+Array = np.ndarray[Any, Any]
 
 
+class Slice(NamedTuple):
+    """Rows [low, high) of a batch of one input, in non-decreasing τ."""
+
+    input: int
+    batch: pa.RecordBatch
+    times: Array
+    low: int
+    high: int
+
+
+@dataclass(slots=True, eq=False)
+class _Claim:
+    """One piece of derived work: the first thread to get the lock does it, the others wait for the lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: bool = False
+    value: Any = None
+    error: BaseException | None = None
+
+    def attempt(self, compute: Callable[[], Any], wait: bool) -> bool:
+        """Do the work unless it is done; False if another thread is at it and ``wait`` is off."""
+        if self.done:
+            return True
+        if not self.lock.acquire(blocking=False):
+            if not wait:
+                return False
+            with waiting_for_others():
+                self.lock.acquire()
+        try:
+            if not self.done:
+                try:
+                    self.value = compute()
+                except BaseException as error:
+                    self.error = error
+                self.done = True
+        finally:
+            self.lock.release()
+        return True
+
+
+class Derived:
+    """The derived work of one segment, by name.
+
+    A function that raises is not tried again: its exception reaches every caller that asks for that name. A function must
+    not ask for its own name (it would wait for itself); asking for another name of the same segment is fine.
+    """
+
+    __slots__ = ("_claims",)
+
+    def __init__(self) -> None:
+        self._claims: dict[str, _Claim] = {}
+
+    def derive(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The value under a name; computed by the first caller, waited for by the others."""
+        claim = self._claim(name)
+        claim.attempt(compute, wait=True)
+        if claim.error is not None:
+            raise claim.error
+        return claim.value
+
+    def claim(self, name: str, compute: Callable[[], Any]) -> bool:
+        """Compute the value unless another thread has begun to; whether it is there now. Never waits, never raises."""
+        return self._claim(name).attempt(compute, wait=False)
+
+    def take(self, name: str) -> bool:
+        """Whether the caller is the first to ask for a name: what it does then concerns no other caller."""
+        mine = _Claim()
+        return self._claims.setdefault(name, mine) is mine
+
+    def is_done(self, name: str) -> bool:
+        """Whether the value (or its exception) is there."""
+        return self._claim(name).done
+
+    def _claim(self, name: str) -> _Claim:
+        claim = self._claims.get(name)
+        # setdefault is one step under the interpreter lock: all callers get the same claim.
+        return claim if claim is not None else self._claims.setdefault(name, _Claim())
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Segment:
     """Rows of every input, each contiguous and in non-decreasing τ, and the watermark that holds behind them.
 
     - ``batches[i]`` are the rows of input i, None if there are none; ``times[i]`` is their τ.
-    - All their τ are at or past ``since``, the watermark of the segment before, and at or before ``watermark``
-      (strictly before it when the gate hands out settled tuples only).
-    - ``late[i]`` are rows of input i with τ < ``since``, in order of arrival; None unless the gate forwards late rows.
-    - ``written_at`` is when it was written into the log, by the monotonic clock.
+    - All their τ are at or past ``since``, the watermark of the segment before, and at or before ``watermark``.
+    - ``late[i]`` are rows of input i with τ < ``since``, in order of arrival, or None.
     - ``control`` is the payload of a control segment, which has no rows; None for all others.
+    - ``rows`` counts all of them, ``written_at`` is when it was written into the log, by the monotonic clock.
     """
 
-    __slots__ = (
-        "batches",
-        "control",
-        "derived",
-        "index",
-        "late",
-        "nbytes",
-        "rows",
-        "since",
-        "times",
-        "watermark",
-        "written_at",
-    )
-
-    def __init__(
-        self,
-        index: int,
-        since: int,
-        watermark: int,
-        parts: tuple[Slice | None, ...],
-        late: tuple[pa.RecordBatch | None, ...] | None = None,
-        control: object = None,
-        nbytes: int = 0,
-    ) -> None:
-        self.index = index
-        self.since = since
-        self.watermark = watermark
-        self.batches = tuple([None if part is None else part.batch for part in parts])
-        self.times = tuple([_NO_TIMES if part is None else part.times for part in parts])
-        self.late = late if late is not None else (None,) * len(parts)
-        self.control = control
-        self.rows = sum([len(times) for times in self.times])
-        if late is not None:
-            self.rows += sum(batch.num_rows for batch in late if batch is not None)
-        self.nbytes = nbytes
-        self.written_at = time.monotonic()
-        self.derived = Derived()
+    index: int
+    since: Watermark
+    watermark: Watermark
+    batches: tuple[pa.RecordBatch | None, ...]
+    times: tuple[Array, ...]
+    late: tuple[pa.RecordBatch | None, ...]
+    control: object
+    rows: int
+    nbytes: int
+    written_at: float = field(default_factory=time.monotonic)
+    derived: Derived = field(default_factory=Derived)
 
     def derive(self, name: str, function: Callable[[Segment], Any]) -> Any:
         """``function(segment)``, computed once under a name for all instances; the others wait for the first."""

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.files import Files, Rejects
-from tidegate.gate.row_width import RowWidth
-from tidegate.gate.source import Source as Way
+from tidegate.gate.source import GateSource, RowWidth
 from tidegate.operators.columns import known_times
 from tidegate.query.event_time import check_times
 from tidegate.query.nodes import Source
@@ -37,7 +36,7 @@ class Inlet:
     """
 
     source: Source
-    ways: Sequence[Way]
+    ways: Sequence[GateSource]
     rejects: Rejects
     core: CorePinning
     schedule: Schedule = field(default_factory=Schedule)

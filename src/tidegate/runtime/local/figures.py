@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.gate.congestion import BlockedTimes
-from tidegate.gate.traffic import Traffic
+from tidegate.gate.flow import BlockedTimes
+from tidegate.gate.gate import Traffic
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.gate.aborted import GateAborted
+from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
-from tidegate.gate.waits import waiting_for_others
+from tidegate.gate.waiting import waiting_for_others
 from tidegate.operators.column_windows import ColumnWindows
 from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.shard_sequencer import ShardSequencer

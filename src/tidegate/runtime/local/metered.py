@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidegate.gate.segment import Segment
-from tidegate.gate.waits import waited_seconds
+from tidegate.gate.waiting import waited_seconds
 from tidegate.operators.shared_windows import Array
 from tidegate.runtime.local.work import Held, Work
 from tidegate.watermark import Watermark

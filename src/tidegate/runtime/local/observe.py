@@ -12,7 +12,7 @@ from tidegate.control.demand import Feed, with_demand
 from tidegate.control.look import Look
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
-from tidegate.gate.congestion import congestion_index
+from tidegate.gate.flow import congestion_index
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
 from tidegate.runtime.local.running_query import RunningQuery
 

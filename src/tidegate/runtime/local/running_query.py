@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from tidegate.errors import QueryError, UserError, choices
 from tidegate.files import Rejects
-from tidegate.gate.aborted import GateAborted
-from tidegate.gate.gate import Gate
+from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
 from tidegate.query.nodes import Join, MapBatches, Node, Source, WindowAggregate, sources, walk
@@ -346,7 +345,6 @@ class RunningQuery:
             readers,
             inputs=len(feeds),
             segment_rows=self.settings.segment_rows,
-            forward_late=True,
             linger_seconds=linger_seconds,
             eager=eager,
             limits=self.settings.limits,

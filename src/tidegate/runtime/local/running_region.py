@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import QueryError
-from tidegate.gate.aborted import GateAborted
-from tidegate.gate.gate import Gate
-from tidegate.gate.reader import Reader
+from tidegate.gate.gate import Gate, GateAborted
+from tidegate.gate.log import Reader
 from tidegate.gate.segment import Segment
-from tidegate.gate.source import Source, SourceSpec
+from tidegate.gate.source import GateSource, SourceSpec
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
@@ -136,7 +135,7 @@ class RunningRegion:
         self.pool.run(lambda: self._run(instance, reader, sources, epoch, switch))
 
     def _run(
-        self, instance: int, reader: Reader, sources: Sequence[Source], epoch: Epoch, switch: Switch | None
+        self, instance: int, reader: Reader, sources: Sequence[GateSource], epoch: Epoch, switch: Switch | None
     ) -> None:
         """An instance's whole life; ``switch`` is the one that brought it in."""
         try:
@@ -148,7 +147,7 @@ class RunningRegion:
         except BaseException as error:
             self.fail(error)
 
-    def _follow(self, instance: int, reader: Reader, sources: Sequence[Source], epoch: Epoch) -> None:
+    def _follow(self, instance: int, reader: Reader, sources: Sequence[GateSource], epoch: Epoch) -> None:
         """Read the log to its end, or to the epoch in which this instance has no place."""
         # It begins with the cores of the thread that added it.
         self.core.move()
@@ -182,7 +181,7 @@ class RunningRegion:
             for switch in self._under_way():
                 switch.moved()
 
-    def _hand_out(self, tables: list[pa.Table], sources: Sequence[Source], watermark: Watermark) -> None:
+    def _hand_out(self, tables: list[pa.Table], sources: Sequence[GateSource], watermark: Watermark) -> None:
         """Offer results to every gate the region feeds, then the watermark, with or without results; then wait for room.
 
         All before any: what one gate waits for may have to come through another.

@@ -7,32 +7,30 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.gate.intake import Intake
-from tidegate.gate.ready import Run
-from tidegate.gate.row_width import RowWidth
+from tidegate.gate.source import PendingBatch, RowWidth, SourceQueue
 
 STEPS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8)
 
 
-def run_of(times: list[int], row_bytes: float) -> Run:
-    return Run(0, pa.record_batch({"ts": times}), np.array(times, np.int64), row_bytes)
+def pending(times: list[int], row_bytes: float) -> PendingBatch:
+    return PendingBatch(0, pa.record_batch({"ts": times}), np.array(times, np.int64), row_bytes)
 
 
-@given(STEPS, st.lists(st.tuples(st.integers(-1, 40), st.booleans(), st.booleans()), max_size=6))
-def test_what_is_ready_of_a_sorted_source_is_what_a_look_at_each_row_finds(
-    steps: list[list[int]], looks: list[tuple[int, bool, bool]]
+@given(STEPS, st.booleans(), st.lists(st.tuples(st.integers(-1, 40), st.booleans()), max_size=6))
+def test_what_is_ready_of_a_source_is_what_an_inspection_of_each_row_finds(
+    steps: list[list[int]], in_order: bool, looks: list[tuple[int, bool]]
 ) -> None:
-    intake, left, now = Intake(), [], 0
+    queue, left, now = SourceQueue(in_order=in_order), [], 0
     for number, gaps in enumerate(steps):
         times = (now + np.cumsum(gaps)).tolist()
         now = times[-1]
-        intake.push(run_of(times, 1.0 + number))
+        queue.push(pending(times, 1.0 + number))
         left += [(time, 1.0 + number) for time in times]
-    for watermark, settled, take in looks:
-        ready = [width for time, width in left if time < watermark or (time == watermark and not settled)]
-        assert intake.ready(watermark, settled) == (len(ready), sum(ready))
+    for watermark, take in looks:
+        ready = [width for time, width in left if time <= watermark]
+        assert queue.ready(watermark) == (len(ready), sum(ready))
         if take:
-            intake.take(watermark, settled)
+            queue.take(watermark)
             left = left[len(ready) :]
 
 
