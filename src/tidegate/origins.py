@@ -9,8 +9,7 @@ from inspect import GEN_CLOSED, getgeneratorstate, isgenerator
 from typing import Any, TypeAlias
 
 from tidegate.errors import DataError, QueryError
-from tidegate.query.ahead import micros
-from tidegate.query.durations import Duration, parse_duration
+from tidegate.query.event_time import Duration, in_microseconds, parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def heartbeat(time: datetime | int) -> Heartbeat:
     Heartbeat(time=2000000)
     """
     if isinstance(time, datetime):
-        return Heartbeat(micros(time))
+        return Heartbeat(in_microseconds(time))
     if isinstance(time, bool) or not isinstance(time, int):
         raise QueryError(f"heartbeat: time is a datetime or microseconds since the epoch; got {time!r}")
     return Heartbeat(time)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.compile.compiler import compile_query
 from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.files import Files, Malformed, Rejects, read_table
-from tidegate.query import ahead
+from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Source, sources
 from tidegate.reference import Answer, events_of, interpret
@@ -42,7 +42,7 @@ def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show:
                 "with tg.stream('files/*.parquet', time=...)"
             )
         tables[source.name] = table
-    clock = ahead.micros(datetime.now(UTC))
+    clock = in_microseconds(datetime.now(UTC))
     answer = interpret(query.node, events_of(query.node, tables, clock=clock))
     notes = tuple(_set_aside(named, answer, clock, rejects))
     if folder is not None and kind is not None:
@@ -74,10 +74,10 @@ def _set_aside(named: Sequence[Source], answer: Answer, clock: int, rejects: Seq
         found = answer.ahead_tuples.get(source.name, ())
         if not found:
             continue
-        note = ahead.notice(source, f"a tuple has {ahead.show_moment(found[0][source.time])} in '{source.time}'", clock)
+        note = ahead_notice(source, f"a tuple has {show_moment(found[0][source.time])} in '{source.time}'", clock)
         warnings.warn(note, SetAsideWarning, stacklevel=4)
         if letters.path is not None:
             for row in found:
-                why = ahead.reason(source, row[source.time], clock)
+                why = ahead_reason(source, row[source.time], clock)
                 letters.write(Malformed(None, None, why, json.dumps(row, default=str)))
         yield note

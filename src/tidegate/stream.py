@@ -14,7 +14,7 @@ from tidegate.files import Files, files_of
 from tidegate.origins import items_of
 from tidegate.query.advice import advised
 from tidegate.query.builder import AHEAD, Builder, source
-from tidegate.query.durations import Duration
+from tidegate.query.event_time import Duration
 from tidegate.query.names import DefaultName
 from tidegate.query.schema import as_schema
 
@@ -42,11 +42,21 @@ class Stream(Builder):
         place = None if checkpoint is None else str(checkpoint)
         return to_dataframe(self.node, control=control, instances=checked_number(instances), checkpoint=place)
 
-    def explain(self, **options: Any) -> str:
-        """What the query is, how it is cut, where each part runs and why, and what it costs."""
+    @advised(on="name it with runtime=...")
+    def explain(self, runtime: str = "spark", **options: Any) -> str:
+        """What the query is, how it is cut, where each part runs on a ``runtime`` and why, and what it costs.
+
+        ``options`` are ``instances`` and the ``rate`` of tuples per second that costs are estimated for.
+        """
         from tidegate.compile.explain import explain
 
-        return explain(self.node, **options)
+        if not isinstance(runtime, str):
+            raise QueryError(f"explain: runtime is 'spark', 'local' or 'reference'; got {runtime!r}")
+        for name in ("instances", "rate", "alpha", "beta"):
+            value = options.get(name, 1)
+            if not isinstance(value, int | float):
+                raise QueryError(f"explain: {name} is a number; got {value!r}")
+        return explain(self.node, runtime, **options)
 
 
 @advised(

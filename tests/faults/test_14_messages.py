@@ -83,6 +83,14 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: tg.stream(TABLE, timestamp="ts"), r"timestamp.*time="),
     (lambda: tg.stream(TABLE, time="ts", watermark="1 s"), r"watermark.*disorder="),
     (lambda: CALLS.explain(on="local"), r"'on'.*runtime="),
+    (lambda: CALLS.explain(5), r"runtime is 'spark'.*5"),  # type: ignore[arg-type]
+    (lambda: CALLS.explain("local", 4), r"explain.*too many positional.*runtime"),  # type: ignore[call-arg]
+    (lambda: CALLS.explain(instances="four"), r"explain: instances is a number; got 'four'"),
+    (lambda: CALLS.explain(cores=4), r"explain: there is no 'cores'.*instances"),
+    (lambda: tg.sum(), r"sum: .*'column'.*name the column, as in tg\.sum\('price'\)"),  # type: ignore[call-arg]
+    (lambda: tg.top_k("x"), r"top_k: .*'k'.*tg\.top_k\('price', 3\)"),  # type: ignore[call-arg]
+    (lambda: tg.sum(col="x"), r"sum: there is no 'col'; did you mean 'column'\?"),  # type: ignore[call-arg]
+    (lambda: tg.monoid("x"), r"monoid: .*lift=.*merge="),  # type: ignore[call-arg]
     (lambda: tg.run(CALLS, output="x"), r"'output'.*to="),
     (lambda: tg.start(CALLS, threads=2), r"'threads'.*instances="),
     (lambda: CALLS.filter("x > 1"), r"Narwhals expression"),

@@ -18,10 +18,9 @@ from tidegate.errors import DataError, QueryError, SlowWarning
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.text_codes import TextCodes
 from tidegate.operators.joins.try_pairs import PairFailed, Reach, TryPairs
-from tidegate.query.predicates.bands import band_of
-from tidegate.query.predicates.meaning import evaluate
+from tidegate.query.predicates.bounds import band_of
 from tidegate.query.predicates.trace import Untraceable, trace
-from tidegate.query.predicates.tree import Tree, columns_of
+from tidegate.query.predicates.tree import Tree, columns_of, evaluate
 
 SCHEMA = pa.schema(
     [("n", pa.int64()), ("x", pa.float64()), ("flag", pa.bool_()), ("k", pa.string()), ("at", pa.timestamp("us"))]

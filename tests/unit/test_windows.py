@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import QueryError
-from tidegate.query.durations import format_duration, parse_duration
+from tidegate.query.event_time import format_duration, parse_duration
 from tidegate.query.windows import Window
 
 windows = st.tuples(st.integers(1, 50), st.integers(1, 50)).map(lambda pair: Window(max(pair), min(pair)))

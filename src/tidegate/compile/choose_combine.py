@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.plan import Plan, Subquery
-from tidegate.compile.show_query import show_aggregate
-from tidegate.errors import InternalError
-from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
 from tidegate.query.nodes import WindowAggregate
 
 # Runtimes that exchange tuples between instances before a stateful operator.
@@ -40,21 +37,7 @@ def _why(node: WindowAggregate) -> str:
     """The aggregates grouped by what is left of them, in the order in which they are written."""
     groups: dict[str, list[str]] = {}
     for _, aggregate in node.aggregates:
-        shown = groups.setdefault(_shrinks_to(aggregate), [])
-        if show_aggregate(aggregate) not in shown:
-            shown.append(show_aggregate(aggregate))
+        shown = groups.setdefault(aggregate.combined, [])
+        if str(aggregate) not in shown:
+            shown.append(str(aggregate))
     return "; ".join(f"{', '.join(shown)}: {left}" for left, shown in groups.items())
-
-
-def _shrinks_to(aggregate: Aggregate) -> str:
-    match aggregate:
-        case Count() | Sum() | Mean() | Extreme() | Monoid():
-            return "shrinks to one state per key and slice"
-        case Distinct():
-            return "shrinks to the distinct values of a key and slice"
-        case Ranked(limit=None):
-            return "only packs, every tuple is shipped"
-        case Ranked(limit=limit):
-            return f"shrinks to {'1 tuple' if limit == 1 else f'at most {limit} tuples'} per key and slice"
-        case _:
-            raise InternalError(f"no combine is known for {type(aggregate).__name__}")

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import narwhals as nw
 
-from tidegate.compile.expression_shape import (
-    cannot_fail,
-    columns_made,
-    columns_passed,
-    names_its_columns,
-)
-from tidegate.query import expressions
+from tidegate.query.expressions import cannot_fail, columns_made, columns_passed, columns_read, names_its_columns
 from tidegate.query.nodes import Filter, Node, Select, WithColumns
 from tidegate.query.rewrite import rewrite
 
@@ -59,9 +53,7 @@ def _fold(node: Node) -> Node:
 
 def _independent(first: WithColumns, second: WithColumns) -> bool:
     made = set(columns_made(first.exprs, first.input.schema, first.name))
-    touched = expressions.columns_read(second.exprs, first.schema) | set(
-        columns_made(second.exprs, first.schema, second.name)
-    )
+    touched = columns_read(second.exprs, first.schema) | set(columns_made(second.exprs, first.schema, second.name))
     return made.isdisjoint(touched)
 
 

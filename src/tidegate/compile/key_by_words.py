@@ -7,7 +7,6 @@ from dataclasses import replace
 import narwhals as nw
 import pyarrow as pa
 
-from tidegate.compile.expression_shape import columns_made, parts
 from tidegate.compile.plan import Plan
 from tidegate.compile.prune_columns import read_by
 from tidegate.query import expressions
@@ -55,7 +54,7 @@ def _from_text(node: Node) -> Node:
 
 def _cut(expr: nw.Expr, keys: Each, schema: pa.Schema) -> Words | None:
     """The words that an expression cuts from a text to be the list of keys; None if it does anything else."""
-    match [(part.name, part.kwargs) for part in parts(expr) if part.name != "alias"]:
+    match [(call.name, call.options) for call in expressions.calls_of(expr) if call.name != "alias"]:
         case [("col", {"names": [text]}), ("str.split", {"by": str(separator)})]:
             simple = len(separator) == 1 and separator.isascii() and schema.field(text).type == pa.string()
             return Words(text, separator, keys.name, keys.distinct) if simple else None
@@ -72,4 +71,4 @@ def _only(made: WithColumns, exprs: tuple[nw.Expr, ...]) -> Node:
 
 
 def _made(exprs: tuple[nw.Expr, ...], step: WithColumns) -> tuple[str, ...]:
-    return columns_made(exprs, step.input.schema, step.name) if exprs else ()
+    return expressions.columns_made(exprs, step.input.schema, step.name) if exprs else ()

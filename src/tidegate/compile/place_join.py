@@ -6,7 +6,7 @@ import narwhals as nw
 
 from tidegate.compile.plan import Place
 from tidegate.query.nodes import Join
-from tidegate.query.predicates.bands import band_of
+from tidegate.query.predicates.bounds import band_of
 
 
 def place_join(node: Join) -> tuple[Place, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.compile.expression_shape import columns_made
 from tidegate.compile.place_join import place_join
 from tidegate.compile.plan import Place, Plan, Stage
 from tidegate.errors import InternalError
+from tidegate.query.expressions import columns_made
 from tidegate.query.keys import Each, KeyFunction, Words
 from tidegate.query.nodes import (
     Filter,

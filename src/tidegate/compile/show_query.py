@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.compile.show_expression import show_expression
 from tidegate.compile.show_keyed_apply import show_keyed_apply
 from tidegate.compile.show_table import GLUE, show_table
 from tidegate.errors import InternalError
-from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
 from tidegate.query.builder import AHEAD
-from tidegate.query.durations import format_duration, parse_duration
+from tidegate.query.event_time import format_duration, parse_duration
+from tidegate.query.expressions import show_expression
 from tidegate.query.nodes import (
     Filter,
     Join,
@@ -40,36 +39,6 @@ def show_query(query: Node, indent: str = "") -> str:
     return show_table(rows, indent=indent)
 
 
-def show_aggregate(aggregate: Aggregate) -> str:
-    """An aggregate as the call that makes it.
-
-    >>> show_aggregate(Ranked("src", 3, by="duration"))
-    "top_k(duration, 3, take='src')"
-    """
-    match aggregate:
-        case Count():
-            return "count()"
-        case Sum():
-            return f"sum({aggregate.column})"
-        case Mean():
-            return f"mean({aggregate.column})"
-        case Extreme():
-            return f"{'min' if aggregate.sign > 0 else 'max'}({aggregate.column})"
-        case Distinct():
-            return f"distinct({aggregate.column})"
-        case Ranked(single=True):
-            return f"{'last' if aggregate.descending else 'first'}({aggregate.take})"
-        case Ranked(by=None):
-            return f"collect({aggregate.take})"
-        case Ranked():
-            taken = "" if aggregate.take == aggregate.by else f", take='{aggregate.take}'"
-            return f"top_k({aggregate.by}, {aggregate.limit}{taken})"
-        case Monoid():
-            return f"{aggregate.name}({', '.join(aggregate.reads)})"
-        case _:
-            raise InternalError(f"no text is known for {type(aggregate).__name__}")
-
-
 def _show(node: Node) -> tuple[str, str]:
     match node:
         case Source():
@@ -87,7 +56,7 @@ def _show(node: Node) -> tuple[str, str]:
         case Union():
             return "union", ""
         case WindowAggregate():
-            computed = _listed(f"{column} = {show_aggregate(made)}" for column, made in node.aggregates)
+            computed = _listed(f"{column} = {aggregate}" for column, aggregate in node.aggregates)
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
         case KeyedApply():
             return "apply", show_keyed_apply(node)

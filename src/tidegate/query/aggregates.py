@@ -14,12 +14,32 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError
+from tidegate.query.advice import advised
 from tidegate.query.schema import arrow_type, as_schema, column_type, contiguous, is_integer, is_number, is_scalar
 from tidegate.query.users_code import users_code
 
 
+class Aggregate:
+    """A description of an aggregate; its text is the call that builds it."""
+
+    __slots__ = ()
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns it reads."""
+        raise NotImplementedError
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
+        """The type of its result over tuples of a schema; refuses columns it cannot aggregate."""
+        raise NotImplementedError
+
+    @property
+    def combined(self) -> str:
+        """What is left of the tuples when they are combined before an exchange."""
+        return "shrinks to one state per key and slice"
+
+
 @dataclass(frozen=True, slots=True)
-class Count:
+class Count(Aggregate):
     """The number of tuples."""
 
     def columns(self) -> tuple[str, ...]:
@@ -28,28 +48,34 @@ class Count:
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         return pa.int64()
 
+    def __str__(self) -> str:
+        return "count()"
+
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """The exact sum of integers as int64 (overflow is an error), or the sum of floats; null if all are null."""
+class _OneColumn(Aggregate):
+    """An aggregate over the values of one column."""
 
     column: str
 
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.lower()}({self.column})"
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(_OneColumn):
+    """The exact sum of integers as int64 (overflow is an error), or the sum of floats; null if all are null."""
 
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         return pa.int64() if is_integer(_numeric(schema, self.column, step, "sum")) else pa.float64()
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(_OneColumn):
     """The arithmetic mean as float64; null if all are null."""
-
-    column: str
-
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
 
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         _numeric(schema, self.column, step, "mean")
@@ -57,35 +83,37 @@ class Mean:
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class Extreme(_OneColumn):
     """The least (``sign`` 1) or greatest (``sign`` −1) value in canonical order; null if all are null."""
 
-    column: str
     sign: int
 
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
-
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
-        return _ordered(schema, self.column, step, "min" if self.sign > 0 else "max")
+        return _ordered(schema, self.column, step, self._function)
+
+    @property
+    def _function(self) -> str:
+        return "min" if self.sign > 0 else "max"
+
+    def __str__(self) -> str:
+        return f"{self._function}({self.column})"
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
+class Distinct(_OneColumn):
     """The exact number of distinct values, nulls left out."""
-
-    column: str
-
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
 
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         _ordered(schema, self.column, step, "distinct")
         return pa.int64()
 
+    @property
+    def combined(self) -> str:
+        return "shrinks to the distinct values of a key and slice"
+
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Aggregate):
     """The first ``limit`` tuples (all if None) in an order, as the value or the list of values of ``take``.
 
     The order is canonical (τ, then all columns left to right), reversed if ``descending``; or, with ``by``, that
@@ -108,9 +136,21 @@ class Ranked:
             _ordered(schema, self.by, step, "top_k")
         return kind if self.single else pa.list_(kind)
 
+    @property
+    def combined(self) -> str:
+        if self.limit is None:
+            return "only packs, every tuple is shipped"
+        return f"shrinks to {'1 tuple' if self.limit == 1 else f'at most {self.limit} tuples'} per key and slice"
+
+    def __str__(self) -> str:
+        if self.by is not None:
+            taken = "" if self.take == self.by else f", take='{self.take}'"
+            return f"top_k({self.by}, {self.limit}{taken})"
+        return f"{'collect' if not self.single else 'last' if self.descending else 'first'}({self.take})"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Monoid:
+class Monoid(Aggregate):
     """A user's own aggregate over whole columns; see `monoid`."""
 
     reads: tuple[str, ...]
@@ -163,6 +203,9 @@ class Monoid:
             made = self.finish(**columns)
         return _array(made, self.result, f"monoid '{self.name}': finish")
 
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.reads)})"
+
     def _table(self, columns: Mapping[str, Any], function: str) -> pa.Table:
         subject = f"monoid '{self.name}': {function}"
         if not isinstance(columns, Mapping) or set(columns) != set(self.state.names):
@@ -171,7 +214,10 @@ class Monoid:
         return pa.table([_array(columns[f.name], f.type, subject) for f in self.state], schema=self.state)
 
 
-Aggregate = Count | Sum | Mean | Extreme | Distinct | Ranked | Monoid
+AGGREGATES = ("count", "sum", "mean", "min", "max", "first", "last", "collect", "top_k", "distinct", "monoid")
+"""The functions below, which messages list."""
+
+_needs_column = advised(missing="name the column, as in tg.sum('price') or tg.top_k('price', 3)")
 
 
 def count() -> Count:
@@ -184,41 +230,49 @@ def count() -> Count:
     return Count()
 
 
+@_needs_column
 def sum(column: str) -> Sum:  # noqa: A001 - the public name is tg.sum
     """Add up a column: exact int64 for integers, float64 for floats."""
     return Sum(column)
 
 
+@_needs_column
 def mean(column: str) -> Mean:
     """Average a column."""
     return Mean(column)
 
 
+@_needs_column
 def min(column: str) -> Extreme:  # noqa: A001 - the public name is tg.min
     """Take the least value of a column; NaN counts as greater than any number."""
     return Extreme(column, 1)
 
 
+@_needs_column
 def max(column: str) -> Extreme:  # noqa: A001 - the public name is tg.max
     """Take the greatest value of a column; NaN counts as greater than any number."""
     return Extreme(column, -1)
 
 
+@_needs_column
 def first(column: str) -> Ranked:
     """Take a column's value in the first tuple in canonical order."""
     return Ranked(column, 1, single=True)
 
 
+@_needs_column
 def last(column: str) -> Ranked:
     """Take a column's value in the last tuple in canonical order."""
     return Ranked(column, 1, descending=True, single=True)
 
 
+@_needs_column
 def collect(column: str) -> Ranked:
     """List a column's values in the canonical order of their tuples."""
     return Ranked(column, None)
 
 
+@_needs_column
 def top_k(by: str, k: int, *, take: str | None = None) -> Ranked:
     """List the ``k`` greatest values of ``by`` from the top, or the ``take`` column of the tuples that hold them."""
     if not isinstance(k, int) or k < 1:
@@ -226,11 +280,13 @@ def top_k(by: str, k: int, *, take: str | None = None) -> Ranked:
     return Ranked(take or by, k, by=by)
 
 
+@_needs_column
 def distinct(column: str) -> Distinct:
     """Count the distinct values of a column, exactly."""
     return Distinct(column)
 
 
+@advised(missing="a monoid has columns, state={...}, lift=..., merge=..., finish=... and returns=...")
 def monoid(
     *columns: str,
     state: pa.Schema | Mapping[str, pa.DataType],

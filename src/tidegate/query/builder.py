@@ -12,9 +12,9 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
-from tidegate.query.aggregates import Aggregate
+from tidegate.query.aggregates import AGGREGATES, Aggregate
 from tidegate.query.apply import Applies, Unbounded
-from tidegate.query.durations import Duration, parse_duration
+from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.joins import SUFFIXES, On, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.names import check_names, step_name
@@ -30,10 +30,8 @@ from tidegate.query.nodes import (
     apply_stateless,
     refuse_refined,
 )
-from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema
+from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
 from tidegate.query.windows import Window
-
-_AGGREGATES = ("count", "sum", "mean", "min", "max", "first", "last", "collect", "top_k", "distinct", "monoid")
 
 _ON = "columns of different names are on=[('a', 'b')]"
 _EVERY = "how far a window advances is said with every=..., as in .window('1 hour', every='1 minute')"
@@ -63,7 +61,7 @@ class Builder(Advises):
     def with_columns(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
         """Add or replace columns by element-wise Narwhals expressions."""
         step = self._step("with_columns", name)
-        made = _expressions(exprs, named, step)
+        made = self._expressions(exprs, named, step)
         schema = normal_schema(expressions.derive(step, self.schema, expressions.with_columns, made), step)
         touched = set(expressions.derive(step, self.schema, expressions.select, made).names)
         if self.time in touched:
@@ -73,7 +71,7 @@ class Builder(Advises):
     def select(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
         """Keep only some columns, or expressions of them; the event time must be among them."""
         step = self._step("select", name)
-        made = _expressions(exprs, named, step)
+        made = self._expressions(exprs, named, step)
         schema = normal_schema(expressions.derive(step, self.schema, expressions.select, made), step)
         if self.time not in schema.names or schema.field(self.time).type != self.schema.field(self.time).type:
             raise QueryError(f"step '{step}': a stream needs its event time; select '{self.time}' too, as it is")
@@ -87,10 +85,7 @@ class Builder(Advises):
             raise QueryError(
                 f"step '{step}': filter takes a Narwhals expression, as in nw.col('x') > 3; got {predicate!r}"
             )
-        expressions.check_elementwise(predicate, step)
-        kinds = expressions.derive(step, self.schema, expressions.select, (predicate,)).types
-        if kinds != [pa.bool_()]:
-            raise QueryError(f"step '{step}': a filter is true or false, and {predicate!r} is {kinds[0]}")
+        expressions.derive_condition(step, self.schema, "a filter", predicate)
         return self._then(Filter(step, self.node, predicate, self.schema, self.time))
 
     @advised(returns="say schema={...}")
@@ -202,6 +197,17 @@ class Builder(Advises):
             )
         return Keyed(self, chosen, chosen.returns(self.schema, step))
 
+    def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
+        made = tuple(expressions.as_expr(expr) for expr in exprs)
+        made += tuple(
+            (value if isinstance(value, nw.Expr) else nw.lit(value)).alias(column) for column, value in named.items()
+        )
+        if not made:
+            raise QueryError(f"step '{step}': name at least one column")
+        for expr in made:
+            expressions.check_elementwise(expr, self.schema, step)
+        return made
+
     def _step(self, kind: str, name: str | None) -> str:
         """What a step after this stream is called, in messages and in the query."""
         return step_name(kind, name, self.node)
@@ -258,13 +264,13 @@ class Windowed(Applies[B]):
         step = stream._step("aggregate", name)
         if not aggregates:
             raise QueryError(
-                f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {_AGGREGATES}"
+                f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {AGGREGATES}"
             )
         refuse_refined(step, stream.node)
         kinds = []
         for column, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
-                raise QueryError(f"step '{step}': {column}={aggregate!r} is no aggregate; there are {_AGGREGATES}")
+                raise QueryError(f"step '{step}': {column}={aggregate!r} is no aggregate; there are {AGGREGATES}")
             kinds.append((column, aggregate.returns(stream.schema, f"{step}.{column}")))
         moment = stream.schema.field(stream.time).type
         fields = [(stream.time, moment), *((field.name, field.type) for field in keyed.key_schema)]
@@ -317,18 +323,6 @@ def source(
     return Source(name, columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
 
 
-def _expressions(exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
-    made = tuple(expressions.as_expr(expr) for expr in exprs)
-    made += tuple(
-        (value if isinstance(value, nw.Expr) else nw.lit(value)).alias(column) for column, value in named.items()
-    )
-    if not made:
-        raise QueryError(f"step '{step}': name at least one column")
-    for expr in made:
-        expressions.check_elementwise(expr, step)
-    return made
-
-
 def window_of(step: str, size: Duration, every: Duration | None, lateness: Duration) -> Window:
     """A checked window."""
     size_us = parse_duration(size, f"step '{step}': size")
@@ -340,8 +334,3 @@ def window_of(step: str, size: Duration, every: Duration | None, lateness: Durat
 
 def _describe(stream: Builder) -> str:
     return f"{show_columns(stream.schema)}; time {stream.time}"
-
-
-def show_columns(schema: pa.Schema) -> str:
-    """Columns and their types, for messages."""
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)

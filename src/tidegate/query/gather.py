@@ -8,8 +8,9 @@ from typing import Generic, TypeVar
 from tidegate.errors import QueryError
 from tidegate.query.advice import Advises, advised
 from tidegate.query.apply import GatheredWindows, Unbounded
-from tidegate.query.builder import Builder, Keyed, show_columns, window_of
-from tidegate.query.durations import Duration
+from tidegate.query.builder import Builder, Keyed, window_of
+from tidegate.query.event_time import Duration
+from tidegate.query.schema import show_columns
 
 B = TypeVar("B", bound=Builder)
 

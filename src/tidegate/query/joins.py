@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError, choices
-from tidegate.query.durations import Duration, parse_duration
+from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.nodes import Join, JoinColumn, Node, refuse_refined
 from tidegate.query.predicates.predicate import predicate_of
 from tidegate.query.predicates.tree import LEFT, RIGHT, Column, kind_of

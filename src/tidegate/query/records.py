@@ -11,14 +11,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from tidegate.query.event_time import EPOCH
+
 _MICROSECOND = timedelta(microseconds=1)
 _FIXED_BYTES = 8
 
@@ -89,11 +90,6 @@ def record_of(schema: pa.Schema) -> Shape:
 
 def _taken(kind: pa.DataType, value: Any) -> Any:
     return shape_of(kind).take(value)[0]
-
-
-def in_microseconds(moment: datetime) -> int:
-    """Event time of a moment; one without a zone is UTC."""
-    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH) // _MICROSECOND
 
 
 @cache

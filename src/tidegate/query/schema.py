@@ -96,6 +96,11 @@ def column_type(schema: pa.Schema, column: str, step: str) -> pa.DataType:
     return schema.field(column).type
 
 
+def show_columns(schema: pa.Schema) -> str:
+    """Columns and their types as text."""
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
 _ARROW = {
     str: "pa.string()",
     int: "pa.int64()",

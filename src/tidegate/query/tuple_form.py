@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.query.records import Misfit, Record, Shape, in_microseconds, record_of
+from tidegate.query.event_time import in_microseconds
+from tidegate.query.records import Misfit, Record, Shape, record_of
 
 STORED = "tuples"
 """The one field of the state that holds whole tuples: what is kept unless a state is declared."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import QueryError, warn_slow
-from tidegate.query.durations import format_duration
-from tidegate.query.event_time import LONGEST_US
+from tidegate.query.event_time import LONGEST_US, format_duration
 from tidegate.watermark import Watermark
 
 MANY_WINDOWS = 10_000

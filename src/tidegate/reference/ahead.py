@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tidegate.query import ahead
+from tidegate.query.event_time import ahead_bound, ahead_error, show_moment
 from tidegate.query.nodes import Source
 from tidegate.reference.aggregates import Tuple
 
@@ -23,14 +23,14 @@ class AheadLaw:
         """The tuples that may enter, of those that are read at a time of the clock, one after the other."""
         kept = []
         for offset, time in enumerate(table.column(self.source.time).cast(pa.int64()).to_pylist()):
-            limit = ahead.bound(self.source, clock, self.newest)
+            limit = ahead_bound(self.source, clock, self.newest)
             if time is None:  # what reads it says so
                 kept.append(offset)
                 continue
             if limit is not None and time > limit:
                 if self.source.ahead_of == "stream" and self.newest is not None:
-                    what = f"a tuple has {ahead.show_moment(time)} in '{self.source.time}'"
-                    raise ahead.leap(self.source, what, self.newest)
+                    what = f"a tuple has {show_moment(time)} in '{self.source.time}'"
+                    raise ahead_error(self.source, what, self.newest)
                 # No calendar may have its time, so that stays a number.
                 numbers = table.slice(offset, 1).column(self.source.time).cast(pa.int64())
                 place = table.schema.get_field_index(self.source.time)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError, SetAsideWarning, choices
 from tidegate.files import Files, Rejects, read_table
-from tidegate.query.ahead import micros
+from tidegate.query.event_time import in_microseconds
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import sources
 from tidegate.reference import Answer, Event, events_of, interpret
@@ -50,7 +50,7 @@ def answer(
                 raise QueryError(
                     f"stream '{source.name}' holds no table; pass answer(query, {{'{source.name}': table}})"
                 )
-        events = events_of(query.node, whole, clock=micros(clock or datetime.now(UTC)))
+        events = events_of(query.node, whole, clock=in_microseconds(clock or datetime.now(UTC)))
     found = interpret(query.node, events)
     if found.ahead:
         warnings.warn(

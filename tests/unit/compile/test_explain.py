@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.compile.explain import explain
-from tidegate.compile.show_expression import show_expression
 from tidegate.query.aggregates import collect, count
+from tidegate.query.expressions import show_expression
 from tidegate.query.keys import each
 
 a, b, text = nw.col("a"), nw.col("b"), nw.col("text")

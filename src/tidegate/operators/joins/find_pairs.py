@@ -12,7 +12,7 @@ from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.near import Within
 from tidegate.operators.joins.sorted_runs import SortedRun
 from tidegate.operators.joins.try_pairs import PairFailed, Reach, TryPairs, blocks, in_owned
-from tidegate.query.predicates.bands import Band
+from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Side
 
 Array = np.ndarray[Any, Any]

@@ -21,7 +21,7 @@ from tidegate.query.predicates.tree import (
     Branch,
     Column,
     Compare,
-    Constant,
+    ConstantValue,
     Either,
     Function,
     IsNull,
@@ -58,7 +58,7 @@ class LoopShape:
     @property
     def texts(self) -> tuple[str | bytes, ...]:
         """The texts that the predicate compares with, which the loop takes as codes."""
-        found = [part.value for part in walk_tree(self.tree) if isinstance(part, Constant)]
+        found = [part.value for part in walk_tree(self.tree) if isinstance(part, ConstantValue)]
         return tuple(dict.fromkeys(value for value in found if isinstance(value, str | bytes)))
 
 
@@ -138,7 +138,7 @@ class _Writer:
     def true(self, tree: Tree) -> str:
         """When a condition is true."""
         match tree:
-            case Constant():
+            case ConstantValue():
                 return _YES if tree.value else _NO
             case Column():
                 return _all(self._column(tree, "_valid"), self._column(tree))
@@ -167,7 +167,7 @@ class _Writer:
         if not self._shape.nullable:
             return _not(self.true(tree))
         match tree:
-            case Constant():
+            case ConstantValue():
                 return _NO if tree.value else _YES
             case Column():
                 return _all(self._column(tree, "_valid"), _not(self._column(tree)))
@@ -200,7 +200,7 @@ class _Writer:
         match tree:
             case Column():
                 return self._column(tree, "_valid")
-            case Constant() | IsNull():
+            case ConstantValue() | IsNull():
                 return _YES
             case Arithmetic() | Compare() if tree.left.kind != "bool":
                 return _all(self.valid(tree.left), self.valid(tree.right))
@@ -214,7 +214,7 @@ class _Writer:
     def fails(self, tree: Tree) -> str:
         """When a value cannot be computed."""
         match tree:
-            case Column() | Constant():
+            case Column() | ConstantValue():
                 return _NO
             case Branch():
                 then, otherwise = self.fails(tree.then), self.fails(tree.otherwise)
@@ -249,13 +249,13 @@ class _Writer:
     def _number(self, tree: Tree, wide: bool = False) -> str:
         """A number, or the code of a text; ``wide`` asks for a float."""
         if wide and tree.kind == "int":
-            return f"float({self._number(tree)})" if not isinstance(tree, Constant) else repr(float(tree.value))
+            return f"float({self._number(tree)})" if not isinstance(tree, ConstantValue) else repr(float(tree.value))
         match tree:
-            case Constant(value=str() | bytes() as text):
+            case ConstantValue(value=str() | bytes() as text):
                 return f"text{self._shape.texts.index(text)}"
-            case Constant(value=float() as value) if not math.isfinite(value):
+            case ConstantValue(value=float() as value) if not math.isfinite(value):
                 return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
-            case Constant():
+            case ConstantValue():
                 return f"({tree.value!r})"
             case Column():
                 return self._column(tree)

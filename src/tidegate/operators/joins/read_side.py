@@ -13,7 +13,7 @@ from tidegate.operators.columns import as_numpy, canonical_floats, mix, valid_ma
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.text_codes import TextCodes
 from tidegate.query.nodes import Join
-from tidegate.query.predicates.bands import Band
+from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Column, Side, Tree, columns_of
 from tidegate.query.schema import contiguous
 

@@ -32,9 +32,9 @@ from tidegate.operators.joins.try_pairs import PairFailed, TryPairs
 from tidegate.operators.readers import SharedState
 from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import Join
-from tidegate.query.predicates.bands import band_of
+from tidegate.query.predicates.bounds import band_of
 from tidegate.query.predicates.predicate import failed_on, plain_values
-from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Constant, Side, walk_tree
+from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, ConstantValue, Side, walk_tree
 from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
@@ -103,7 +103,7 @@ class SharedJoin(SharedState):
         tree = node.where.tree if node.where is not None and node.where.tree is not None else TRUE
         self._asks_later = node.where is not None and node.where.tree is None
         band = band_of(tree) if node.bands and not node.on else None
-        texts = (part.value for part in walk_tree(tree) if isinstance(part, Constant))
+        texts = (part.value for part in walk_tree(tree) if isinstance(part, ConstantValue))
         self._codes = TextCodes(text for text in texts if isinstance(text, str | bytes))
         loops = TryPairs(tree, len(node.on) if len(node.on) > 1 else 0, self._codes)
         self._find = FindPairs(loops, band, self.shards)

@@ -11,7 +11,7 @@ import numpy as np
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.loop_source import LoopShape, loop_source
 from tidegate.operators.joins.text_codes import TextCodes
-from tidegate.query.predicates.sizes import fits_int64
+from tidegate.query.predicates.bounds import fits_int64
 from tidegate.query.predicates.tree import TRUE, Column, Side, Tree, columns_of
 
 Array = np.ndarray[Any, Any]

@@ -1,7 +1,7 @@
 """A Python function of two tuples becomes a tree by being called with symbols.
 
 A symbol notes what is done to it. Where Python asks it for a truth value (``and``, ``or``, ``not``, ``if``, ``a < b < c``,
-``in``), the function is called again for the other answer, so all ways through it are found and put together as branches.
+``in``), the function is called again for the other answer, so all paths through it are found and put together as branches.
 Nothing of its source is needed. A function that does anything else to a value, as calling a method of a string, cannot be
 traced, and `Untraceable` says what it was.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
@@ -18,37 +18,38 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import QueryError, choices
+from tidegate.query.event_time import in_microseconds
 from tidegate.query.predicates.tree import (
     FALSE,
     TRUE,
     Absolute,
-    Arithmetic,
     Both,
     Branch,
     Column,
-    Compare,
-    Constant,
+    ConstantValue,
     Either,
     Function,
     IsNull,
-    Kind,
     Negative,
     Opposite,
     Side,
     Tree,
+    Untraceable,
+    arithmetic,
+    comparison,
+    connective,
+    constant,
     kind_of,
+    unary,
 )
 
-MOST_WAYS = 256
+MOST_PATHS = 256
 UFUNCS = frozenset(
     {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "sqrt", "exp", "log", "hypot", "floor", "ceil"}
 )
+_Method = Callable[["_Symbol", Any], Any]
 # What these say of a symbol is not what they would say of a value, and nothing could notice.
 _ASK_THE_OBJECT = frozenset({"isinstance", "issubclass", "type", "id", "hasattr", "getattr", "callable"})
-
-
-class Untraceable(Exception):
-    """A function does something that no tree has; the message names it."""
 
 
 def trace(function: Callable[[Any, Any], Any], left: pa.Schema, right: pa.Schema, step: str) -> Tree:
@@ -66,13 +67,13 @@ class _Tracer:
         self.step = step
         self.answers: list[bool] = []
         self.asked: list[Tree] = []
-        self.ways = 0
+        self.paths = 0
 
     def explore(self, before: list[bool]) -> Tree:
         """The tree of what happens after some answers."""
-        self.ways += 1
-        if self.ways > MOST_WAYS:
-            raise Untraceable(f"more than {MOST_WAYS} ways through it")
+        self.paths += 1
+        if self.paths > MOST_PATHS:
+            raise Untraceable(f"more than {MOST_PATHS} paths through it")
         self.answers, self.asked = list(before), []
         made = self._call()
         asked, answers = self.asked, self.answers
@@ -83,7 +84,7 @@ class _Tracer:
 
     def ask(self, tree: Tree) -> bool:
         """The truth of a condition on this way."""
-        if isinstance(tree, Constant):
+        if isinstance(tree, ConstantValue):
             return bool(tree.value)
         if tree in self.asked:
             return self.answers[self.asked.index(tree)]
@@ -99,7 +100,10 @@ class _Tracer:
             raise
         except Exception as error:
             raise Untraceable(f"{type(error).__name__}: {error}") from error
-        tree = _tree(made)
+        try:
+            tree = _operand(made)
+        except Untraceable:
+            tree = None
         if tree is None or tree.kind != "bool":
             what = f"a {tree.kind}" if tree is not None else type(made).__name__
             raise QueryError(f"step '{self.step}': a predicate is true or false, and this one returns {what}")
@@ -131,6 +135,26 @@ class _Row:
         return _Symbol(self._tracer, Column(self._side, name, kind))
 
 
+def _calculates(operator: str) -> tuple[_Method, _Method]:
+    """The methods for an operator with a symbol on its left, and on its right."""
+    return (
+        lambda symbol, other: symbol._then(arithmetic(operator, symbol.tree, _operand(other))),
+        lambda symbol, other: symbol._then(arithmetic(operator, _operand(other), symbol.tree)),
+    )
+
+
+def _compares(operator: str) -> _Method:
+    """The method for a comparison; equality with None asks for null."""
+
+    def method(symbol: _Symbol, other: Any) -> _Symbol:
+        if other is None and operator in ("==", "!="):
+            missing = IsNull(symbol.tree)
+            return symbol._then(missing if operator == "==" else Opposite(missing))
+        return symbol._then(comparison(operator, symbol.tree, _operand(other)))
+
+    return method
+
+
 class _Symbol:
     """A value that is not known yet."""
 
@@ -139,114 +163,39 @@ class _Symbol:
     def __init__(self, tracer: _Tracer, tree: Tree) -> None:
         self.tracer, self.tree = tracer, tree
 
-    def _make(self, tree: Tree) -> _Symbol:
+    def _then(self, tree: Tree) -> _Symbol:
         return _Symbol(self.tracer, tree)
 
-    def _arithmetic(self, operator: str, other: Any, swapped: bool = False) -> _Symbol:
-        given = _operand(other)
-        kinds: set[Kind] = {self.tree.kind, given.kind}
-        if not kinds <= {"int", "float"}:
-            raise Untraceable(f"'{operator}' of {self.tree.kind} and {given.kind}")
-        if operator in ("//", "%") and kinds != {"int"}:
-            raise Untraceable(f"'{operator}' of floats")
-        kind: Kind = "float" if operator == "/" or "float" in kinds else "int"
-        pair = (given, self.tree) if swapped else (self.tree, given)
-        return self._make(Arithmetic(operator, *pair, kind))
-
-    def _compare(self, operator: str, other: Any) -> Any:
-        if other is None and operator in ("==", "!="):
-            missing = IsNull(self.tree)
-            return self._make(missing if operator == "==" else Opposite(missing))
-        given = _operand(other)
-        kinds = {self.tree.kind, given.kind}
-        equality = operator in ("==", "!=")
-        if not (kinds <= {"int", "float"} or (equality and len(kinds) == 1)):
-            raise Untraceable(f"'{operator}' of {self.tree.kind} and {given.kind}")
-        return self._make(Compare(operator, self.tree, given))
-
-    def _logic(self, node: type[Both] | type[Either], other: Any, sign: str) -> _Symbol:
-        given = _operand(other)
-        if (self.tree.kind, given.kind) != ("bool", "bool"):
-            raise Untraceable(f"'{sign}' of {self.tree.kind} and {given.kind}")
-        return self._make(node(self.tree, given))
-
-    def __add__(self, other: Any) -> _Symbol:
-        return self._arithmetic("+", other)
-
-    def __radd__(self, other: Any) -> _Symbol:
-        return self._arithmetic("+", other, swapped=True)
-
-    def __sub__(self, other: Any) -> _Symbol:
-        return self._arithmetic("-", other)
-
-    def __rsub__(self, other: Any) -> _Symbol:
-        return self._arithmetic("-", other, swapped=True)
-
-    def __mul__(self, other: Any) -> _Symbol:
-        return self._arithmetic("*", other)
-
-    def __rmul__(self, other: Any) -> _Symbol:
-        return self._arithmetic("*", other, swapped=True)
-
-    def __truediv__(self, other: Any) -> _Symbol:
-        return self._arithmetic("/", other)
-
-    def __rtruediv__(self, other: Any) -> _Symbol:
-        return self._arithmetic("/", other, swapped=True)
-
-    def __floordiv__(self, other: Any) -> _Symbol:
-        return self._arithmetic("//", other)
-
-    def __rfloordiv__(self, other: Any) -> _Symbol:
-        return self._arithmetic("//", other, swapped=True)
-
-    def __mod__(self, other: Any) -> _Symbol:
-        return self._arithmetic("%", other)
-
-    def __rmod__(self, other: Any) -> _Symbol:
-        return self._arithmetic("%", other, swapped=True)
+    __add__, __radd__ = _calculates("+")
+    __sub__, __rsub__ = _calculates("-")
+    __mul__, __rmul__ = _calculates("*")
+    __truediv__, __rtruediv__ = _calculates("/")
+    __floordiv__, __rfloordiv__ = _calculates("//")
+    __mod__, __rmod__ = _calculates("%")
+    __eq__, __ne__ = _compares("=="), _compares("!=")
+    __lt__, __le__, __gt__, __ge__ = _compares("<"), _compares("<="), _compares(">"), _compares(">=")
 
     def __pow__(self, power: Any) -> _Symbol:
         if power != 2 or isinstance(power, _Symbol):
             raise Untraceable("'**' other than '** 2'")
-        return self._arithmetic("*", self)
-
-    def __neg__(self) -> _Symbol:
-        return self._make(Negative(self._number("-"), self.tree.kind))
-
-    def __abs__(self) -> _Symbol:
-        return self._make(Absolute(self._number("abs"), self.tree.kind))
-
-    def __eq__(self, other: object) -> Any:
-        return self._compare("==", other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare("!=", other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(">=", other)
+        return self._then(arithmetic("*", self.tree, self.tree))
 
     def __and__(self, other: Any) -> _Symbol:
-        return self._logic(Both, other, "&")
+        return self._then(connective(Both, self.tree, _operand(other)))
 
     def __or__(self, other: Any) -> _Symbol:
-        return self._logic(Either, other, "|")
+        return self._then(connective(Either, self.tree, _operand(other)))
 
     __rand__, __ror__ = __and__, __or__
 
+    def __neg__(self) -> _Symbol:
+        return self._then(unary(Negative, self.tree, "-"))
+
+    def __abs__(self) -> _Symbol:
+        return self._then(unary(Absolute, self.tree, "abs"))
+
     def __invert__(self) -> _Symbol:
-        if self.tree.kind != "bool":
-            raise Untraceable(f"'~' of {self.tree.kind}")
-        return self._make(Opposite(self.tree))
+        return self._then(unary(Opposite, self.tree, "~"))
 
     def __bool__(self) -> bool:
         if self.tree.kind != "bool":
@@ -254,19 +203,14 @@ class _Symbol:
         return self.tracer.ask(self.tree)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> _Symbol:
+        name = f"np.{ufunc.__name__}"
         if method != "__call__" or options or ufunc.__name__ not in UFUNCS | {"absolute"}:
-            raise Untraceable(f"np.{ufunc.__name__}")
+            raise Untraceable(name)
         given = [_operand(each) for each in inputs]
         if not {each.kind for each in given} <= {"int", "float"}:
-            raise Untraceable(f"np.{ufunc.__name__} of {', '.join(each.kind for each in given)}")
-        if ufunc.__name__ == "absolute":
-            return self._make(Absolute(given[0], given[0].kind))
-        return self._make(Function(ufunc.__name__, tuple(given)))
-
-    def _number(self, what: str) -> Tree:
-        if self.tree.kind not in ("int", "float"):
-            raise Untraceable(f"'{what}' of {self.tree.kind}")
-        return self.tree
+            raise Untraceable(f"{name} of {', '.join(each.kind for each in given)}")
+        absolute = ufunc.__name__ == "absolute"
+        return self._then(unary(Absolute, given[0], name) if absolute else Function(ufunc.__name__, tuple(given)))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -289,34 +233,20 @@ class _Symbol:
 
 
 def _operand(value: Any) -> Tree:
-    tree = _tree(value)
-    if tree is None:
-        raise Untraceable(f"a constant of type {type(value).__name__}")
-    return tree
-
-
-def _tree(value: Any) -> Tree | None:
-    """A symbol's tree, or a constant; None for what can be neither."""
+    """A symbol's tree, or a constant's; times are whole numbers."""
     match value:
         case _Symbol():
             return value.tree
-        case bool() | np.bool_():
-            return TRUE if value else FALSE
-        case int() | np.integer() if -(2**63) <= int(value) < 2**63:
-            return Constant(int(value), "int")
-        case float() | np.floating():
-            return Constant(float(value), "float")
-        case str() | bytes():
-            return Constant(value, "text")
+        case np.bool_() | np.integer() | np.floating():
+            return constant(value.item())
         case timedelta():
-            return Constant(value // timedelta(microseconds=1), "int")
+            return constant(value // timedelta(microseconds=1))
         case datetime():
-            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            return Constant((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1), "int")
+            return constant(in_microseconds(value))
         case date():
-            return Constant((value - date(1970, 1, 1)).days, "int")
+            return constant((value - date(1970, 1, 1)).days)
         case _:
-            return None
+            return constant(value)
 
 
 def _check_code(function: Callable[..., Any]) -> None:
@@ -335,9 +265,9 @@ def _check_code(function: Callable[..., Any]) -> None:
             called = names.get(instruction.argval) if isinstance(instruction.argval, str) else None
             if isinstance(called, FunctionType):
                 visit(called.__code__, _names(called))
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                visit(constant, names)
+        for held in code.co_consts:
+            if isinstance(held, CodeType):
+                visit(held, names)
 
     if isinstance(function, FunctionType):
         visit(function.__code__, _names(function))

@@ -1,17 +1,29 @@
-"""A predicate of two tuples as a tree of frozen values.
+"""A predicate of two tuples as a tree of frozen values, and what a tree means for one pair of tuples.
 
 Numbers are whole ("int": integers of any width, timestamps in microseconds, dates in days) or "float", always of 64 bits.
-Strings and bytes ("text") can only be compared for equality. What a tree means is written down in `meaning`.
+Strings and bytes ("text") can only be compared for equality. `evaluate` is the definition that every compiled form must
+agree with:
+
+- Null: an operation on null is null, except that ``&`` with false is false and ``|`` with true is true (SQL's and Arrow's
+  logic of three values). A branch on null is null unless both branches give the same. A pair matches only if the result is
+  true.
+- Whole numbers are exact. Where one meets a float it becomes a float of 64 bits first, in comparisons too.
+- Floats follow IEEE 754: a float divided by zero is infinite or NaN, and no comparison with NaN is true but ``!=``.
+- ``//`` and ``%`` of whole numbers round down as Python's do; by zero they raise `ZeroDivisionError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import InternalError
 from tidegate.query.schema import is_integer
 
 Kind = Literal["int", "float", "bool", "text"]
@@ -35,7 +47,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantValue:
     """A value that does not depend on the tuples."""
 
     value: int | float | bool | str | bytes
@@ -46,38 +58,91 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """``+ - * / // %`` of two numbers; ``/`` is always a float, and ``// %`` are of whole numbers only."""
-
+class _Binary:
     operator: str
     left: Tree
     right: Tree
-    kind: Kind
+    kind: Kind = "bool"
 
     def __str__(self) -> str:
         return f"{_inner(self.left)} {self.operator} {_inner(self.right)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Negative:
-    """A number with its sign changed."""
+class Arithmetic(_Binary):
+    """``+ - * / // %`` of two numbers; ``/`` is always a float, and ``// %`` are of whole numbers only."""
 
-    of: Tree
-    kind: Kind
+    __slots__ = ()
+
+
+class Compare(_Binary):
+    """``== != < <= > >=`` of two numbers; ``== !=`` of two texts or two truth values."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Connective:
+    sign: ClassVar[str]
+    left: Tree
+    right: Tree
+    kind: Kind = "bool"
 
     def __str__(self) -> str:
-        return f"-{_inner(self.of)}"
+        return f"{_inner(self.left)} {self.sign} {_inner(self.right)}"
+
+
+class Both(_Connective):
+    """``&``."""
+
+    __slots__ = ()
+    sign = "&"
+
+
+class Either(_Connective):
+    """``|``."""
+
+    __slots__ = ()
+    sign = "|"
 
 
 @dataclass(frozen=True, slots=True)
-class Absolute:
+class _Unary:
+    text: ClassVar[str]
+    of: Tree
+    kind: Kind = "bool"
+
+    def __str__(self) -> str:
+        return self.text.format(_inner(self.of))
+
+
+class Negative(_Unary):
+    """A number with its sign changed."""
+
+    __slots__ = ()
+    text = "-{}"
+
+
+class Absolute(_Unary):
     """A number without its sign."""
 
-    of: Tree
-    kind: Kind
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"abs({self.of})"
+
+
+class Opposite(_Unary):
+    """``~``."""
+
+    __slots__ = ()
+    text = "~{}"
+
+
+class IsNull(_Unary):
+    """Whether a value is null; never null itself."""
+
+    __slots__ = ()
+    text = "{} is null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,65 +155,6 @@ class Function:
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.arguments))})"
-
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """``== != < <= > >=`` of two numbers; ``== !=`` of two texts or two truth values."""
-
-    operator: str
-    left: Tree
-    right: Tree
-    kind: Kind = "bool"
-
-    def __str__(self) -> str:
-        return f"{_inner(self.left)} {self.operator} {_inner(self.right)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Both:
-    """``&``."""
-
-    left: Tree
-    right: Tree
-    kind: Kind = "bool"
-
-    def __str__(self) -> str:
-        return f"{_inner(self.left)} & {_inner(self.right)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """``|``."""
-
-    left: Tree
-    right: Tree
-    kind: Kind = "bool"
-
-    def __str__(self) -> str:
-        return f"{_inner(self.left)} | {_inner(self.right)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Opposite:
-    """``~``."""
-
-    of: Tree
-    kind: Kind = "bool"
-
-    def __str__(self) -> str:
-        return f"~{_inner(self.of)}"
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    """Whether a value is null; never null itself."""
-
-    of: Tree
-    kind: Kind = "bool"
-
-    def __str__(self) -> str:
-        return f"{_inner(self.of)} is null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,22 +177,12 @@ class Branch:
 
 
 Tree = (
-    Column
-    | Constant
-    | Arithmetic
-    | Negative
-    | Absolute
-    | Function
-    | Compare
-    | Both
-    | Either
-    | Opposite
-    | IsNull
-    | Branch
-)
+    Column | ConstantValue | Arithmetic | Negative | Absolute | Function
+    | Compare | Both | Either | Opposite | IsNull | Branch
+)  # fmt: skip
 
-TRUE = Constant(True, "bool")
-FALSE = Constant(False, "bool")
+TRUE = ConstantValue(True, "bool")
+FALSE = ConstantValue(False, "bool")
 
 
 def kind_of(type_: pa.DataType) -> Kind | None:
@@ -205,7 +201,7 @@ def kind_of(type_: pa.DataType) -> Kind | None:
 def parts_of(tree: Tree) -> tuple[Tree, ...]:
     """The trees directly inside one."""
     match tree:
-        case Column() | Constant():
+        case Column() | ConstantValue():
             return ()
         case Function():
             return tree.arguments
@@ -241,7 +237,7 @@ def conjuncts(tree: Tree) -> Iterator[Tree]:
         case Both():
             yield from conjuncts(tree.left)
             yield from conjuncts(tree.right)
-        case Branch(otherwise=Constant(value=False)):
+        case Branch(otherwise=ConstantValue(value=False)):
             yield from conjuncts(tree.condition)
             yield from conjuncts(tree.then)
         case _:
@@ -249,5 +245,132 @@ def conjuncts(tree: Tree) -> Iterator[Tree]:
 
 
 def _inner(tree: Tree) -> str:
-    simple = isinstance(tree, Column | Constant | Function | Absolute)
+    simple = isinstance(tree, Column | ConstantValue | Function | Absolute)
     return str(tree) if simple else f"({tree})"
+
+
+class Untraceable(Exception):
+    """A function or an expression does something that no tree has; the message names it."""
+
+
+def constant(value: Any) -> ConstantValue:
+    """The tree of a value of Python."""
+    match value:
+        case bool():
+            return TRUE if value else FALSE
+        case int() if -(2**63) <= value < 2**63:
+            return ConstantValue(value, "int")
+        case float():
+            return ConstantValue(value, "float")
+        case str() | bytes():
+            return ConstantValue(value, "text")
+        case _:
+            raise Untraceable(f"a constant of type {type(value).__name__}")
+
+
+def arithmetic(operator: str, left: Tree, right: Tree) -> Arithmetic:
+    """``left operator right`` of two numbers."""
+    kinds: set[Kind] = {left.kind, right.kind}
+    if not kinds <= {"int", "float"}:
+        raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
+    if operator in ("//", "%") and kinds != {"int"}:
+        raise Untraceable(f"'{operator}' of floats")
+    return Arithmetic(operator, left, right, "float" if operator == "/" or "float" in kinds else "int")
+
+
+def comparison(operator: str, left: Tree, right: Tree) -> Compare:
+    """``left operator right`` of two numbers, or equality of two values of one kind."""
+    kinds = {left.kind, right.kind}
+    if not (kinds <= {"int", "float"} or (operator in ("==", "!=") and len(kinds) == 1)):
+        raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
+    return Compare(operator, left, right)
+
+
+def connective(node: type[Both] | type[Either], left: Tree, right: Tree) -> Both | Either:
+    """Both or either of two conditions."""
+    if (left.kind, right.kind) != ("bool", "bool"):
+        raise Untraceable(f"'{node.sign}' of {left.kind} and {right.kind}")
+    return node(left, right)
+
+
+def unary(node: type[Negative] | type[Absolute] | type[Opposite], of: Tree, shown: str) -> Tree:
+    """A number without or with the other sign, or the opposite of a condition."""
+    if of.kind not in (("bool",) if node is Opposite else ("int", "float")):
+        raise Untraceable(f"'{shown}' of {of.kind}")
+    return node(of, of.kind)
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+}  # fmt: skip
+_UNARY: Mapping[type[_Unary], Callable[[Any], Any]] = {Negative: operator.neg, Absolute: abs, Opposite: operator.not_}
+
+
+def evaluate(tree: Tree, left: Mapping[str, Any], right: Mapping[str, Any]) -> Any:
+    """The value of a tree for a pair, None for null; times are given as whole numbers."""
+    match tree:
+        case Column():
+            value = (left, right)[tree.side][tree.name]
+            return float(value) if tree.kind == "float" and value is not None else value
+        case ConstantValue():
+            return tree.value
+        case Branch():
+            return _branch(tree, left, right)
+        case Both() | Either():
+            return _logic(tree, evaluate(tree.left, left, right), evaluate(tree.right, left, right))
+        case IsNull():
+            return evaluate(tree.of, left, right) is None
+        case Function():
+            return _function(tree, [evaluate(argument, left, right) for argument in tree.arguments])
+        case Negative() | Absolute() | Opposite():
+            value = evaluate(tree.of, left, right)
+            return None if value is None else _UNARY[type(tree)](value)
+        case Arithmetic() | Compare():
+            values = evaluate(tree.left, left, right), evaluate(tree.right, left, right)
+            if None in values:
+                return None
+            if "float" in (tree.left.kind, tree.right.kind):
+                values = float(values[0]), float(values[1])
+            if isinstance(tree, Compare):
+                return bool(_COMPARISONS[tree.operator](*values))
+            return divided(*map(float, values)) if tree.operator == "/" else _ARITHMETIC[tree.operator](*values)
+        case _:
+            raise InternalError(f"{tree!r} cannot be evaluated")
+
+
+def divided(dividend: float, divisor: float) -> float:
+    """A quotient of floats as IEEE 754 has it.
+
+    >>> divided(-1.0, 0.0), divided(0.0, 0.0)
+    (-inf, nan)
+    """
+    if divisor != 0:
+        return dividend / divisor
+    if dividend == 0 or math.isnan(dividend):
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
+
+
+def _branch(tree: Branch, left: Mapping[str, Any], right: Mapping[str, Any]) -> Any:
+    condition = evaluate(tree.condition, left, right)
+    if condition is not None:
+        return evaluate(tree.then if condition else tree.otherwise, left, right)
+    then, otherwise = evaluate(tree.then, left, right), evaluate(tree.otherwise, left, right)
+    return then if then == otherwise else None
+
+
+def _logic(tree: Both | Either, one: Any, other: Any) -> Any:
+    decides = isinstance(tree, Either)
+    if decides in (one, other):
+        return decides
+    return None if None in (one, other) else not decides
+
+
+def _function(tree: Function, values: list[Any]) -> float | None:
+    if None in values:
+        return None
+    with np.errstate(all="ignore"):
+        return float(getattr(np, tree.name)(*map(float, values)))

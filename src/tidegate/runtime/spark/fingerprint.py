@@ -35,9 +35,9 @@ def _aggregate(node: WindowAggregate) -> str:
             ]
             made.append(f"{name}=monoid({'; '.join(types)})")
         elif isinstance(aggregate, Ranked):
-            made.append(f"{name}={aggregate} of tuples ({_columns(node.input.schema)})")
+            made.append(f"{name}={aggregate!r} of tuples ({_columns(node.input.schema)})")
         else:
-            made.append(f"{name}={aggregate}" + (f" ({'; '.join(types)})" if types else ""))
+            made.append(f"{name}={aggregate!r}" + (f" ({'; '.join(types)})" if types else ""))
     return f"window {node.window} | keys {node.keys} ({keys}) | {' | '.join(made)}"
 
 

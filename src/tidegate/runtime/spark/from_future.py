@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 
-from tidegate.query.durations import format_duration
+from tidegate.query.event_time import format_duration
 from tidegate.query.nodes import Source
 
 AHEAD = "tidegate_ahead/"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.origins import Heartbeat
-from tidegate.query.ahead import show_moment
+from tidegate.query.event_time import show_moment
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.origins.arrivals import Arrival
 

@@ -17,7 +17,7 @@ from tidegate.files import Rejects
 from tidegate.files.malformed import Malformed
 from tidegate.operators.columns import known_times
 from tidegate.origins import Heartbeat
-from tidegate.query import ahead
+from tidegate.query.event_time import ahead_bound, ahead_error, ahead_notice, ahead_reason, show_moment
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.origins.arrivals import Arrival
 
@@ -48,7 +48,7 @@ class FutureFilter:
         if not len(times):  # a batch without rows, or without event times, which is told elsewhere
             return arrival
         latest = int(times.max())
-        limit = ahead.bound(self.source, clock, self.newest)
+        limit = ahead_bound(self.source, clock, self.newest)
         if self.source.ahead_of == "stream":
             self._check_leaps(arrival, latest)
         elif limit is not None and latest > limit:
@@ -65,15 +65,15 @@ class FutureFilter:
         rows = pc.indices_nonzero(beyond).to_numpy()
         first = times[int(rows[0])].value
         where = "a row" if place is None else place.of(int(rows[0]))
-        self._tell(f"{where} has {ahead.show_moment(first)} in '{self.source.time}'", clock)
+        self._tell(f"{where} has {show_moment(first)} in '{self.source.time}'", clock)
         self.rejects.ahead += len(rows)
         if self.rejects.path is not None:
-            shown = [ahead.show_moment(times[row].value) for row in rows.tolist()]
+            shown = [show_moment(times[row].value) for row in rows.tolist()]
             place_of = batch.schema.get_field_index(self.source.time)
             letters = batch.take(rows).set_column(place_of, self.source.time, pa.array(shown))
             for row, values in zip(rows.tolist(), letters.to_pylist(), strict=True):
                 file, number = (None, None) if place is None else (place.file, place.number(row))
-                why = ahead.reason(self.source, times[row].value, clock)
+                why = ahead_reason(self.source, times[row].value, clock)
                 self.rejects.write(Malformed(file, number, why, json.dumps(values, default=str)))
         good = pc.indices_nonzero(pc.invert(beyond)).to_numpy()
         if not len(good):
@@ -87,7 +87,7 @@ class FutureFilter:
     def _check_leaps(self, arrival: Arrival, latest: int) -> None:
         """Stop at the first tuple that lies too far after all that came before it."""
         assert isinstance(arrival.what, pa.RecordBatch)
-        limit = ahead.bound(self.source, None, self.newest)
+        limit = ahead_bound(self.source, None, self.newest)
         if limit is not None and latest <= limit:
             return
         column = arrival.what.column(self.source.time)
@@ -99,16 +99,16 @@ class FutureFilter:
         if len(leaps):
             row = int(leaps[0])
             where = "a row" if arrival.place is None else arrival.place.of(int(rows[row]))
-            what = f"{where} has {ahead.show_moment(int(times[row]))} in '{self.source.time}'"
-            raise ahead.leap(self.source, what, int(newest[row]))
+            what = f"{where} has {show_moment(int(times[row]))} in '{self.source.time}'"
+            raise ahead_error(self.source, what, int(newest[row]))
 
     def _allows(self, heartbeat: Heartbeat, clock: int) -> bool:
         """Whether a heartbeat may move the watermark; one that leaps would make every tuple late."""
-        limit = ahead.bound(self.source, clock, self.newest)
+        limit = ahead_bound(self.source, clock, self.newest)
         if limit is not None and heartbeat.time > limit:
-            what = f"a heartbeat says {ahead.show_moment(heartbeat.time)}"
+            what = f"a heartbeat says {show_moment(heartbeat.time)}"
             if self.source.ahead_of == "stream" and self.newest is not None:
-                raise ahead.leap(self.source, what, self.newest)
+                raise ahead_error(self.source, what, self.newest)
             self._tell(what, clock)
             self.rejects.ahead += 1
             return False
@@ -117,5 +117,5 @@ class FutureFilter:
 
     def _tell(self, what: str, clock: int) -> None:
         if self.rejects.notice is None:
-            self.rejects.notice = ahead.notice(self.source, what, clock)
+            self.rejects.notice = ahead_notice(self.source, what, clock)
             warnings.warn(self.rejects.notice, SetAsideWarning, stacklevel=2)

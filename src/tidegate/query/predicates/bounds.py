@@ -1,13 +1,16 @@
-"""Band conditions: a column of one tuple lies within constants of a column of the other, so sorting finds the pairs.
+"""Bounds that a predicate implies: bands that pairs lie in, and how large the whole numbers inside it can get.
+
+A band condition: a column of one tuple lies within constants of a column of the other, so sorting finds the pairs.
 
 ``abs(l.x - r.a) <= 10``, ``r.a - 10 <= l.x <= r.a + 10``, ``-5 < l.x - r.a`` and the like are read as bounds of the
-difference ``l.x - r.a``. The bounds may be a little too wide, never too narrow: whoever uses them still asks the predicate.
+difference ``l.x - r.a``. The bounds may be a little too wide, never too narrow: the predicate is still evaluated for each
+pair.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tidegate.query.predicates.tree import (
@@ -15,13 +18,15 @@ from tidegate.query.predicates.tree import (
     Arithmetic,
     Column,
     Compare,
-    Constant,
+    ConstantValue,
     Negative,
     Tree,
     can_fail,
     conjuncts,
+    parts_of,
 )
 
+INT64_MAX = 2**63 - 1
 _SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
@@ -50,7 +55,7 @@ def band_of(tree: Tree) -> Band | None:
     A predicate that may fail has no band: pairs outside it would not be tried, and their failure not be seen.
 
     >>> l, r = Column(0, "x", "int"), Column(1, "a", "int")
-    >>> str(band_of(Compare("<=", Absolute(Arithmetic("-", l, r, "int"), "int"), Constant(10, "int"))))
+    >>> str(band_of(Compare("<=", Absolute(Arithmetic("-", l, r, "int"), "int"), ConstantValue(10, "int"))))
     'l.x - r.a from -10 to 10'
     """
     if can_fail(tree):
@@ -111,7 +116,7 @@ def _linear(tree: Tree) -> _Linear | None:
     match tree:
         case Column(kind="int" | "float"):
             return _Linear({tree: 1}, 0.0, 0.0)
-        case Constant(kind="int" | "float") if not isinstance(tree.value, str | bytes):
+        case ConstantValue(kind="int" | "float") if not isinstance(tree.value, str | bytes):
             return _Linear({}, float(tree.value), abs(float(tree.value)))
         case Negative():
             of = _linear(tree.of)
@@ -139,3 +144,37 @@ def _between(sum_: _Linear | None, low: float, high: float, scale: float) -> Ite
 
 def _plain(value: float) -> str:
     return f"{value + 0.0:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:g}"
+
+
+def fits_int64(tree: Tree, sizes: Mapping[Column, int]) -> bool:
+    """Whether no whole number inside a tree can leave int64, columns being at most so far from zero.
+
+    >>> x = Column(0, "x", "int")
+    >>> product = Arithmetic("*", x, x, "int")
+    >>> fits_int64(product, {x: 10**9}), fits_int64(product, {x: 10**10})
+    (True, False)
+    """
+    return all(fits_int64(part, sizes) for part in parts_of(tree)) and (
+        tree.kind != "int" or _size(tree, sizes) <= INT64_MAX
+    )
+
+
+def _size(tree: Tree, sizes: Mapping[Column, int]) -> int:
+    """A bound of the distance from zero of a whole number."""
+    match tree:
+        case Column():
+            return sizes.get(tree, 0)
+        case ConstantValue():
+            return abs(int(tree.value))
+        case Negative() | Absolute():
+            return _size(tree.of, sizes)
+        case Arithmetic(operator="+" | "-"):
+            return _size(tree.left, sizes) + _size(tree.right, sizes)
+        case Arithmetic(operator="*"):
+            return _size(tree.left, sizes) * _size(tree.right, sizes)
+        case Arithmetic(operator="//"):
+            return _size(tree.left, sizes)
+        case Arithmetic():
+            return _size(tree.right, sizes)
+        case _:
+            return INT64_MAX + 1
