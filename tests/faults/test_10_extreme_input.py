@@ -194,12 +194,13 @@ def test_a_client_that_trickles_is_dropped_too() -> None:
 
 def test_a_client_that_does_not_read_is_dropped() -> None:
     body = {f"subquery {number}" * 100: SubqueryStatus(observation()) for number in range(2_000)}
-    server = MetricsServer(0, lambda: body, patience_seconds=0.5)
+    # The patience covers building the answer, too: 15 MB of it.
+    server = MetricsServer(0, lambda: body, patience_seconds=3.0)
     with closing(server), socket.create_connection(("127.0.0.1", server.server_port)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         deaf.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert deaf.recv(4) == b"HTTP"
-        until = time.monotonic() + 10
+        until = time.monotonic() + 20
         while server.connected and time.monotonic() < until:
             time.sleep(0.05)
         assert not server.connected
