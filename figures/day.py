@@ -10,16 +10,15 @@ import numpy as np
 
 from figures.draw import BLUE, GREY, ORANGE, PURPLE, RED, Line, Panel, Picture, save
 from figures.report import Page, Table, note, write_page
+from lab.merits import Merits, merits
+from lab.network import Run, one, simulate
 from tidegate.control.controller import Controller, Limits
 from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.rules import Rule
-from tidegate.simulate.history import Run
-from tidegate.simulate.keys import ZipfKeys
-from tidegate.simulate.loads import DAY_SECONDS, Day
-from tidegate.simulate.merits import Merits, merits
-from tidegate.simulate.network import Noise, ReconfigurationCost, Subquery, one
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.loads import DAY_SECONDS, DayLoad
+from tidegate.simulate.model import Noise, ReconfigurationCost, SubqueryModel, ZipfKeys
+from tidegate.simulate.run import SimulationSettings
 
 MOST = 1_000
 TUPLES_PER_INSTANCE = 1_000.0
@@ -40,7 +39,7 @@ class Simulated:
 
 def play(controller: Controller, *, seconds: float = DAY_SECONDS, most: int = MOST, keyed: bool = False) -> Simulated:
     """A day between a tenth and 0.7 of what all instances carry, instances 60 s late, 1 % noise in all observations."""
-    subquery = Subquery(
+    subquery = SubqueryModel(
         "subquery",
         1 / TUPLES_PER_INSTANCE,
         keys=ZipfKeys(1_000_000, 0.3) if keyed else None,
@@ -48,11 +47,11 @@ def play(controller: Controller, *, seconds: float = DAY_SECONDS, most: int = MO
         cost=ReconfigurationCost(0.1, start_seconds=LATE_SECONDS),
     )
     peak = 0.7 * most * TUPLES_PER_INSTANCE
-    network = one(subquery, Day(peak / 7, peak), noise=Noise(0.01, 0.01, 0.01, 0.01, 1.0))
+    network = one(subquery, DayLoad(peak / 7, peak), noise=Noise(0.01, 0.01, 0.01, 0.01, 1.0))
     limits = Limits(1, most)
     rule = Rule(controller, limits, cooldown_seconds=LATE_SECONDS + PERIOD_SECONDS)
     begun = time.perf_counter()
-    run = simulate(network, rule, Settings(seconds, start=max(most // 4, 1), period_seconds=PERIOD_SECONDS))
+    run = simulate(network, rule, SimulationSettings(seconds, start=max(most // 4, 1), period_seconds=PERIOD_SECONDS))
     took = time.perf_counter() - begun
     return Simulated(run, merits(run, TARGET_SECONDS, limits), took)
 

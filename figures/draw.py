@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lab.network import Run
 from tidegate.control.decision import Action
-from tidegate.simulate.history import Run, Taken
+from tidegate.simulate.run import TakenDecision
 
 GREY, BLUE, RED, GREEN, ORANGE, PURPLE = "#8c8c8c", "#1f6f8b", "#d1495b", "#2e8b57", "#e08e2b", "#7a5195"
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, GREY)
@@ -43,7 +44,7 @@ class Panel:
     label: str
     lines: Sequence[Line]
     levels: Sequence[tuple[str, float]] = ()
-    decisions: Sequence[Taken] = ()
+    decisions: Sequence[TakenDecision] = ()
     log: bool = False
     bottom: float | None = 0.0
     top: float | None = None

@@ -21,7 +21,7 @@ from figures.cores import Cores, Floats
 from figures.draw import BLUE, GREY, ORANGE, RED, Line, Panel, Picture, save
 from figures.paradigms import ExecutorCentric, Paradigm, ResourceCentric, Static
 from figures.report import NOT_GIVEN, Page, Table, note, write_page
-from tidegate.simulate.keys import ZipfKeys, shard_shares
+from tidegate.simulate.model import ZipfKeys, shard_shares
 
 OFFERED = 180_000.0
 SECONDS, WARM_SECONDS, TICK_SECONDS, DECIDE_SECONDS = 150.0, 30.0, 0.1, 1.0

@@ -11,17 +11,16 @@ import numpy as np
 
 from figures.draw import BLUE, GREY, PURPLE, RED, Line, Panel, Picture, run_panels, save
 from figures.report import Page, Table, note, write_page
+from lab.keys import UniformKeys
+from lab.merits import Stretch, settle
+from lab.network import Run, one, simulate
 from tidegate.control.balancers.consistent_hashing import ConsistentHashing
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.rules import Rule
-from tidegate.simulate.history import Run
-from tidegate.simulate.keys import UniformKeys
-from tidegate.simulate.loads import Constant, Load
-from tidegate.simulate.merits import Stretch, settle
-from tidegate.simulate.network import Noise, Subquery, one
-from tidegate.simulate.presets import GEDIK_SINE, GEDIK_STEP
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.loads import GEDIK_SINE, GEDIK_STEP, ConstantLoad, Load
+from tidegate.simulate.model import Noise, SubqueryModel
+from tidegate.simulate.run import SimulationSettings
 
 CYCLE_SECONDS = 500.0
 CHANNELS = Limits(1, 32)
@@ -53,11 +52,11 @@ class StepFigures:
 
 def adapt(load: Load, threshold: float = 0.2, *, cycles: int = 3, keyed: bool = False, seed: int = 1) -> Run:
     """SASO on the single region of appendix B: five-second periods, α = 0.5, from one channel on."""
-    subquery = Subquery(
+    subquery = SubqueryModel(
         "region", 1 / TUPLES_PER_CHANNEL, keys=UniformKeys(KEYS) if keyed else None, shards=KEYS, buffer_tuples=100.0
     )
     network = one(subquery, load, waits=False, noise=NOISE)
-    settings = Settings(cycles * CYCLE_SECONDS, period_seconds=5.0, seed=seed)
+    settings = SimulationSettings(cycles * CYCLE_SECONDS, period_seconds=5.0, seed=seed)
     return simulate(network, Rule(Saso(congestion_threshold=threshold), CHANNELS), settings)
 
 
@@ -104,9 +103,9 @@ def settled_channels(costs_ms: Sequence[float], *, seed: int = 1) -> list[Settle
     """Figures 9 to 12: for each cost of a tuple, the channels that SASO settles on when the source is as fast as it is."""
     found = []
     for cost_ms in costs_ms:
-        subquery = Subquery("region", cost_ms / 1000, crosstalk=CROSSTALK, buffer_tuples=100.0)
-        network = one(subquery, Constant(SOURCE_RATE), waits=False, noise=Noise(rates=0.01, idle_congestion=0.002))
-        run = simulate(network, Rule(Saso(), CHANNELS), Settings(300.0, seed=seed))
+        subquery = SubqueryModel("region", cost_ms / 1000, crosstalk=CROSSTALK, buffer_tuples=100.0)
+        network = one(subquery, ConstantLoad(SOURCE_RATE), waits=False, noise=Noise(rates=0.01, idle_congestion=0.002))
+        run = simulate(network, Rule(Saso(), CHANNELS), SimulationSettings(300.0, seed=seed))
         sequential = min(SOURCE_RATE, 1000 / cost_ms)
         delivered = [min(SOURCE_RATE, n * subquery.speed(n) * 1000 / cost_ms) for n in range(1, CHANNELS.most + 1)]
         best = int(np.argmax(np.round(delivered, 6)))

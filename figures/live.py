@@ -15,9 +15,8 @@ import tidegate as tg
 from figures.draw import BLUE, GREY, ORANGE, PURPLE, RED, Line, Panel
 from tidegate.control.decision import Action, Decision
 from tidegate.control.rules import Rule
-from tidegate.simulate.history import Taken
-from tidegate.simulate.keys import Floats
-from tidegate.simulate.loads import Load
+from tidegate.simulate.loads import Floats, Load
+from tidegate.simulate.run import TakenDecision
 from tidegate.telemetry.read import DecisionFilter, decisions
 
 TIME = pa.timestamp("us")
@@ -41,7 +40,7 @@ class Measured:
     utilisation: Floats
     congestion: Floats
     instances: Floats
-    decisions: tuple[Taken, ...]
+    decisions: tuple[TakenDecision, ...]
     switch_seconds: tuple[float, ...]
 
     @property
@@ -112,7 +111,7 @@ def watch(
         column("congestion"),
         column("instances_before"),
         tuple(
-            Taken(
+            TakenDecision(
                 row["time_seconds"],
                 Decision(row["subquery"], Action(row["action"]), row["instances"], row["why"]),
                 True,

@@ -18,9 +18,7 @@ from figures.report import Page, Table, note, write_page
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.rules import Rule
-from tidegate.simulate.keys import Floats
-from tidegate.simulate.loads import Load
-from tidegate.simulate.presets import GEDIK_SINE, GEDIK_STEP
+from tidegate.simulate.loads import GEDIK_SINE, GEDIK_STEP, Floats, Load
 
 FASTER = 20.0
 """How many times faster than in the paper the load changes, and SASO looks."""

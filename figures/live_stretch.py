@@ -26,8 +26,7 @@ from tidegate.control.controller import Controller, Limits
 from tidegate.control.controllers.predictive import Predictive
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.rules import Rule
-from tidegate.simulate.keys import Floats
-from tidegate.simulate.loads import Constant, Load, Step, phases
+from tidegate.simulate.loads import ConstantLoad, Floats, Load, StepLoad, phases
 
 PERIOD_SECONDS = 0.25
 SEGMENT_ROWS = 2_000
@@ -160,7 +159,7 @@ def sustained(join: Join, rate: float = 30_000.0) -> float:
     seconds = 2 * join.window_seconds
     sent: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = [], []
     for side, rows in enumerate((join.left, join.right)):
-        deque(due(_Share(Constant(rate), 0.5), seconds, rows, sent[side], seed=side + 1), maxlen=0)
+        deque(due(_Share(ConstantLoad(rate), 0.5), seconds, rows, sent[side], seed=side + 1), maxlen=0)
     at_full_speed(join, sent, 1)  # compiles the loop
     return _comparisons(rate, join.window_seconds, seconds) / at_full_speed(join, sent, 1)[1]
 
@@ -196,7 +195,7 @@ def one_reconfiguration(comparisons: float) -> Played:
     """Q4: 70 % of the highest rate of one thread, then 120 %; then 30 % of what all threads sustain."""
     alone = highest_rate(comparisons, Q4_WINDOW_SECONDS)
     every = highest_rate(cores() * comparisons, Q4_WINDOW_SECONDS)
-    load = Step(tuple((Q4_STEP_SECONDS, rate) for rate in (0.7 * alone, 1.2 * alone, 0.3 * every)), repeats=False)
+    load = StepLoad(tuple((Q4_STEP_SECONDS, rate) for rate in (0.7 * alone, 1.2 * alone, 0.3 * every)), repeats=False)
     return play(scalejoin(Q4_WINDOW_SECONDS), load, load.seconds, THRESHOLDS)
 
 

@@ -10,17 +10,17 @@ import numpy as np
 
 from figures.draw import BLUE, GREY, PURPLE, RED, Line, Panel, Picture, save
 from figures.report import Page, Table, note, write_page
+from lab.keys import NormalKeys, Shift, UniformKeys
+from lab.network import Run, one, simulate
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.decision import Action
 from tidegate.control.events import Event, Observed
 from tidegate.control.rules import Rule
-from tidegate.simulate.history import Run, Taken
-from tidegate.simulate.keys import NormalKeys, Shift, UniformKeys
-from tidegate.simulate.loads import Constant, Load, Ramp, Step
-from tidegate.simulate.network import Subquery, one
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.loads import ConstantLoad, Load, RampLoad, StepLoad
+from tidegate.simulate.model import SubqueryModel
+from tidegate.simulate.run import SimulationSettings, TakenDecision
 
 PERIOD_SECONDS = 10.0
 SHIFT_SECONDS = 200.0
@@ -34,10 +34,10 @@ DEVIATION_SHIFTS = ("uniform", *(f"μ=5,000, σ={deviation}" for deviation in (1
 TUPLES_PER_INSTANCE = 7_110.0
 """What Table I makes of a fully busy instance: 64,506/(11 · 0.81) and 100,869/(17 · 0.85), on average."""
 
-RAMP = Ramp(((0.0, 5_000.0), (1_500.0, 119_000.0), (3_000.0, 5_000.0)))
+RAMP = RampLoad(((0.0, 5_000.0), (1_500.0, 119_000.0), (3_000.0, 5_000.0)))
 """76 tuples/s more every second: a straight line on which 7 instances are 0.9 busy at about 500 s and 11 at about 900 s,
 where the text says that sizes 11 and 17 were reached."""
-JUMP = Step(((300.0, 12_000.0), (600.0, 90_000.0)), repeats=False)
+JUMP = StepLoad(((300.0, 12_000.0), (600.0, 90_000.0)), repeats=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ def balance(keys: NormalKeys, *, balancing: bool, seed: int = 1) -> Balanced:
             busy.append((event.time_seconds, float(shares.mean()), float(shares.std())))
 
     balancer = Greedy(UPPER_IMBALANCE, MINIMUM_IMPROVEMENT) if balancing else None
-    subquery = Subquery("aggregate", 1 / BALANCED_TUPLES_PER_INSTANCE, keys=keys, shards=SHARDS)
+    subquery = SubqueryModel("aggregate", 1 / BALANCED_TUPLES_PER_INSTANCE, keys=keys, shards=SHARDS)
     rule = Rule(Thresholds(balancer=balancer), Limits(BALANCED_INSTANCES, BALANCED_INSTANCES))
-    settings = Settings(SHIFT_SECONDS * len(keys.shifts), period_seconds=PERIOD_SECONDS, seed=seed)
-    run = simulate(one(subquery, Constant(BALANCED_RATE)), rule, settings, record=record)
+    settings = SimulationSettings(SHIFT_SECONDS * len(keys.shifts), period_seconds=PERIOD_SECONDS, seed=seed)
+    run = simulate(one(subquery, ConstantLoad(BALANCED_RATE)), rule, settings, record=record)
     return Balanced(run, *(np.array(column) for column in zip(*busy, strict=True)))
 
 
@@ -95,9 +95,9 @@ def provision(
     provisioning: str, load: Load, seconds: float, *, most: int = 40, period_seconds: float = PERIOD_SECONDS
 ) -> Run:
     """The stateful subquery under LUT 0.5, UUT 0.9 and TUT 0.6, from one instance on."""
-    subquery = Subquery("aggregate", 1 / TUPLES_PER_INSTANCE, keys=UniformKeys(KEYS), shards=SHARDS)
+    subquery = SubqueryModel("aggregate", 1 / TUPLES_PER_INSTANCE, keys=UniformKeys(KEYS), shards=SHARDS)
     rule = Rule(Thresholds.streamcloud(provisioning), Limits(1, most))
-    return simulate(one(subquery, load), rule, Settings(seconds, period_seconds=period_seconds))
+    return simulate(one(subquery, load), rule, SimulationSettings(seconds, period_seconds=period_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def resizings(run: Run) -> list[Resized]:
     return found
 
 
-def resized(run: Run) -> list[Taken]:
+def resized(run: Run) -> list[TakenDecision]:
     """The decisions that changed the number of instances."""
     return [each for each in run.decisions if each.accepted and each.decision.action is not Action.BALANCE]
 
@@ -140,7 +140,7 @@ def cascades(run: Run) -> list[int]:
     return rows
 
 
-def after_jump(run: Run) -> list[Taken]:
+def after_jump(run: Run) -> list[TakenDecision]:
     """The changes of size after the load of `JUMP` has jumped."""
     return [each for each in resized(run) if each.time_seconds > JUMP.levels[0][0]]
 
@@ -381,9 +381,11 @@ def _resizings(title: str, rows: Sequence[Resized]) -> Table:
 def _table_one() -> Table:
     rows = []
     for instances, rate, static, elastic in ((11, 64_506.0, 0.81, 0.80), (17, 100_869.0, 0.85, 0.84)):
-        subquery = Subquery("aggregate", 1 / TUPLES_PER_INSTANCE, keys=UniformKeys(KEYS), shards=SHARDS)
+        subquery = SubqueryModel("aggregate", 1 / TUPLES_PER_INSTANCE, keys=UniformKeys(KEYS), shards=SHARDS)
         rule = Rule(Thresholds(), Limits(instances, instances))
-        run = simulate(one(subquery, Constant(rate)), rule, Settings(300.0, period_seconds=PERIOD_SECONDS))
+        run = simulate(
+            one(subquery, ConstantLoad(rate)), rule, SimulationSettings(300.0, period_seconds=PERIOD_SECONDS)
+        )
         ours = f"{run.only.utilisation[-100:].mean():.2f}, {run.processed[-100:].mean():,.0f}"
         rows.append((instances, f"{static:.2f}, {rate:,.0f}", f"{elastic:.2f}", ours))
     return Table(

@@ -11,16 +11,15 @@ import numpy as np
 
 from figures.draw import BLUE, COLOURS, GREY, Line, Panel, Picture, save
 from figures.report import Page, Table, note, write_page
+from lab.network import Run, one, simulate
 from tidegate.control.controller import Controller, Limits
 from tidegate.control.controllers.predictive import Predictive
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
-from tidegate.simulate.history import Run
-from tidegate.simulate.loads import phases
-from tidegate.simulate.network import JoinWindow, ReconfigurationCost, Subquery, one
-from tidegate.simulate.presets import STRETCH_Q5
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.loads import STRETCH_Q5, phases
+from tidegate.simulate.model import JoinWindow, ReconfigurationCost, SubqueryModel
+from tidegate.simulate.run import SimulationSettings
 
 SECONDS, WINDOW_SECONDS, PERIOD_SECONDS = 1_200.0, 60.0, 1.0
 THREADS = Limits(1, 72)
@@ -57,13 +56,15 @@ class Figures:
 def play(controller: Controller, seed: int | None = None) -> Run:
     """Twenty minutes of phases; without a seed, those that are drawn."""
     load = STRETCH_Q5 if seed is None else phases(seed)
-    subquery = Subquery(
+    subquery = SubqueryModel(
         "join",
         service_seconds=10e-6,
         window=JoinWindow(WINDOW_SECONDS, SECONDS_PER_COMPARISON),
         cost=ReconfigurationCost(PAUSE_SECONDS),
     )
-    return simulate(one(subquery, load), Rule(controller, THREADS), Settings(SECONDS, period_seconds=PERIOD_SECONDS))
+    return simulate(
+        one(subquery, load), Rule(controller, THREADS), SimulationSettings(SECONDS, period_seconds=PERIOD_SECONDS)
+    )
 
 
 def figures(run: Run) -> Figures:

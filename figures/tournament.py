@@ -8,7 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from figures.contests import (
+from figures.draw import BLUE, GREY, ORANGE, PURPLE, RED
+from figures.report import Page, Table, note, write_page
+from lab.contests import (
     PAUSE_SECONDS,
     REPORTED,
     REPORTED_SEEDS,
@@ -19,9 +21,7 @@ from figures.contests import (
     TUNING,
     TUNING_SEEDS,
 )
-from figures.draw import BLUE, GREY, ORANGE, PURPLE, RED
-from figures.matches import ABLATIONS, ENTRANTS, OTHERS, OURS, PEERS, PUBLISHED, Result, Total, play_all
-from figures.report import Page, Table, note, write_page
+from lab.matches import ABLATIONS, ENTRANTS, OTHERS, OURS, PEERS, PUBLISHED, Result, Total, play_all
 
 ABOUT = f"""\
 Every controller drives every load, in simulation. *Late* is the share of the time in which the mean latency is above

@@ -9,15 +9,15 @@ import pytest
 from figures import day, elasticutor, gedik, paradigms, streamcloud, stretch
 from figures.__main__ import FIGURES, main
 from figures.cores import Cores
+from lab.keys import NormalKeys
+from lab.network import one, simulate
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.events import Event, Observed
 from tidegate.control.rules import Rule
-from tidegate.simulate.keys import NormalKeys, ZipfKeys, shard_shares
-from tidegate.simulate.loads import Constant
-from tidegate.simulate.network import Noise, Subquery, one
-from tidegate.simulate.presets import GEDIK_SINE, GEDIK_STEP
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.loads import GEDIK_SINE, GEDIK_STEP, ConstantLoad
+from tidegate.simulate.model import Noise, SubqueryModel, ZipfKeys, shard_shares
+from tidegate.simulate.run import SimulationSettings
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -137,8 +137,8 @@ def test_idle_congestion_is_seen_where_nothing_is_blocked_and_shows_its_mean() -
         if isinstance(event, Observed):
             seen.append(event.observation.congestion or 0.0)
 
-    network = one(Subquery("idle", 0.001), Constant(100.0), noise=Noise(idle_congestion=0.01))
-    run = simulate(network, Rule(Saso(congestion_threshold=0.5)), Settings(5_000.0), record=record)
+    network = one(SubqueryModel("idle", 0.001), ConstantLoad(100.0), noise=Noise(idle_congestion=0.01))
+    run = simulate(network, Rule(Saso(congestion_threshold=0.5)), SimulationSettings(5_000.0), record=record)
     assert run.only.congestion.max() == 0
     assert min(seen) > 0
     assert sum(seen) / len(seen) == pytest.approx(0.01, rel=0.2)

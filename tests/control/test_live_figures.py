@@ -10,12 +10,12 @@ import pyarrow as pa
 from figures import live, live_gedik, live_stretch
 from figures.draw import Picture, save
 from tidegate.control.controllers.thresholds import Thresholds
-from tidegate.simulate.loads import Constant, Step
+from tidegate.simulate.loads import ConstantLoad, StepLoad
 
 
 def test_a_load_becomes_due_by_the_clock() -> None:
     sent: list[pa.RecordBatch] = []
-    load = Step(((1.0, 300.0), (1.0, 50.0)), repeats=False)
+    load = StepLoad(((1.0, 300.0), (1.0, 50.0)), repeats=False)
     made = list(live.due(load, 2.0, lambda random, rows: {"k": pa.array(random.integers(0, 9, rows))}, sent))
     times = np.concatenate([batch["ts"].cast(pa.int64()).to_numpy() for _, batch in made])
     assert [len(times[times < 1e6]), len(times[times >= 1e6])] == [300, 50]
@@ -25,7 +25,7 @@ def test_a_load_becomes_due_by_the_clock() -> None:
 
 
 def test_a_live_run_of_saso_counts_each_tuple_once_and_is_drawn(tmp_path: Path) -> None:
-    run, exact = live_gedik.adapt(Constant(3_000.0), seconds=1.5)
+    run, exact = live_gedik.adapt(ConstantLoad(3_000.0), seconds=1.5)
     assert exact
     assert len(run.times) == len(run.offered) == len(run.instances)
     assert np.nanmax(run.offered) > 0
@@ -42,7 +42,7 @@ def test_what_a_wrong_count_is_called() -> None:
 
 
 def test_a_live_join_finds_the_pairs_that_a_fixed_number_of_threads_finds() -> None:
-    played = live_stretch.play(live_stretch.scalejoin(0.3), Constant(8_000.0), 1.0, Thresholds(balancer=None))
+    played = live_stretch.play(live_stretch.scalejoin(0.3), ConstantLoad(8_000.0), 1.0, Thresholds(balancer=None))
     assert played.same
     assert played.pairs > 0
     assert 1 <= played.run.instances.min() <= played.run.instances.max() <= live.cores()

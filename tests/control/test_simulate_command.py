@@ -15,11 +15,10 @@ from tidegate.control.controllers.registry import CONTROLLERS
 from tidegate.control.read_rules import parse_rules
 from tidegate.control.rules import Rule, Rules, default_rule
 from tidegate.errors import EnvironmentFault
-from tidegate.simulate.loads import Constant
-from tidegate.simulate.network import Subquery, one
+from tidegate.simulate.loads import NAMED, ConstantLoad
+from tidegate.simulate.model import SimulatedQuery, SubqueryModel
 from tidegate.simulate.plot import plot_run
-from tidegate.simulate.presets import LOADS
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.run import SimulationSettings, simulate
 from tidegate.telemetry.read import decisions
 
 
@@ -27,7 +26,7 @@ def test_help_lists_controllers_and_loads(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         main(["simulate", "--help"])
     told = capsys.readouterr().out
-    for name in (*CONTROLLERS, *LOADS):
+    for name in (*CONTROLLERS, *NAMED):
         assert f"\n  {name} " in told
 
 
@@ -123,9 +122,9 @@ def test_a_range_of_instances_is_checked(text: str, capsys: pytest.CaptureFixtur
 
 
 def test_a_picture_shows_load_latency_use_and_instances_on_one_axis() -> None:
-    run = simulate(one(Subquery("q", 0.01), Constant(150)), None, Settings(50))
+    run = simulate(SimulatedQuery(SubqueryModel("q", 0.01), ConstantLoad(150)), None, SimulationSettings(50))
     figure = plot_run(run, target_seconds=0.5)
-    panels = [axes for axes in figure.axes if axes.get_ylabel() != "tuples waiting"]
+    panels = figure.axes
     assert [axes.get_ylabel() for axes in panels] == ["tuples/s", "mean latency, s", "share of time", "instances"]
     assert {axes.get_xlim() for axes in panels} == {(0.0, 50.0)}
     (offered, processed) = panels[0].get_lines()
@@ -134,7 +133,7 @@ def test_a_picture_shows_load_latency_use_and_instances_on_one_axis() -> None:
 
 
 def test_without_matplotlib_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = simulate(one(Subquery("q", 0.01), Constant(50)), None, Settings(10))
+    run = simulate(SimulatedQuery(SubqueryModel("q", 0.01), ConstantLoad(50)), None, SimulationSettings(10))
     original = builtins.__import__
 
     def refuse(name: str, *rest: Any) -> Any:
@@ -144,4 +143,4 @@ def test_without_matplotlib_one_is_told_what_to_install(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(EnvironmentFault, match=r"tidegate\[plot\]"):
-        plot_run(run)
+        plot_run(run, target_seconds=0.5)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lab.keys import UniformKeys
+from lab.merits import Merits, least_instances, merits, oscillations, settle
+from lab.network import Run, one
 from tidegate.control.controller import Limits
 from tidegate.control.erlang import mean_sojourn
 from tidegate.errors import UserError
-from tidegate.simulate.history import History, Run
-from tidegate.simulate.keys import UniformKeys
-from tidegate.simulate.loads import Constant, Step
-from tidegate.simulate.merits import Merits, least_instances, merits, oscillations, settle
-from tidegate.simulate.network import Subquery, one
+from tidegate.simulate.fluid import SubqueryHistory
+from tidegate.simulate.loads import ConstantLoad, StepLoad
+from tidegate.simulate.model import SubqueryModel
+from tidegate.simulate.run import SimulationSettings
 
 TICKS = 5
 
@@ -40,7 +42,7 @@ def judged(
 ) -> Merits:
     """The merits of a history of one subquery at 10 ms a tuple."""
     ticks = len(offered)
-    made = History.empty("q", ticks)
+    made = SubqueryHistory.empty("q", ticks)
     made.offered[:] = offered
     made.admitted[:] = offered if admitted is None else admitted
     made.processed[:] = made.admitted
@@ -48,8 +50,8 @@ def judged(
     made.latency[:] = latency
     made.service_rate[:] = service_rate
     made.backlog[:] = backlog
-    network = one(Subquery("q", 0.01), Constant(1), waits=waits)
-    run = Run(network, "by hand", 0, 1.0, float(TICKS), np.arange(ticks) + 1.0, {"q": made}, ())
+    network = one(SubqueryModel("q", 0.01), ConstantLoad(1), waits=waits)
+    run = Run(network, "by hand", SimulationSettings(1_000), np.arange(ticks) + 1.0, {"q": made}, ())
     return merits(run, target, Limits(1, 50))
 
 
@@ -137,13 +139,13 @@ def test_reversals_are_counted_whatever_waited_and_whatever_a_tuple_cost() -> No
 def test_load_is_what_the_next_accepts() -> None:
     """100 a second are offered; from tick 50 on 30 are accepted, for which one instance at 100 a second is enough."""
     offered, instances = levels((100, 150)), levels((60, 2), (40, 1))
-    made = History.empty("q", 100)
+    made = SubqueryHistory.empty("q", 100)
     made.offered[:] = made.admitted[:] = made.processed[:] = offered
     made.instances[:] = made.paid[:] = instances
     made.service_rate[:] = 100.0
-    limit = Step(((50, 1_000), (50, 30)))
-    network = one(Subquery("q", 0.01, downstream_limit=limit), Constant(1))
-    run = Run(network, "by hand", 0, 1.0, float(TICKS), np.arange(100) + 1.0, {"q": made}, ())
+    limit = StepLoad(((50, 1_000), (50, 30)))
+    network = one(SubqueryModel("q", 0.01, downstream_limit=limit), ConstantLoad(1))
+    run = Run(network, "by hand", SimulationSettings(1_000), np.arange(100) + 1.0, {"q": made}, ())
     # Ten ticks of one hundred have two instances where one is needed.
     assert merits(run, 1.0, Limits(1, 50)).accuracy == pytest.approx(0.1)
 
@@ -151,19 +153,19 @@ def test_load_is_what_the_next_accepts() -> None:
 def test_the_least_instances_meet_the_target_and_one_fewer_do_not() -> None:
     limits = Limits(1, 50)
     for rate in (10.0, 480.0, 1_730.0):
-        least = least_instances(Subquery("q", 0.01), rate, 100.0, 0.012, limits)
+        least = least_instances(SubqueryModel("q", 0.01), rate, 100.0, 0.012, limits)
         assert mean_sojourn(least, rate, 100.0) <= 0.012
         assert least == 1 or mean_sojourn(least - 1, rate, 100.0) > 0.012
 
 
 def test_the_least_instances_with_keys_are_queues_of_their_own() -> None:
     """With λ = 480, μ = 100 and a target of 50 ms: 100 − 480/n ≥ 20, so n = 6."""
-    keyed = Subquery("q", 0.01, keys=UniformKeys())
+    keyed = SubqueryModel("q", 0.01, keys=UniformKeys())
     assert least_instances(keyed, 480.0, 100.0, 0.05, Limits(1, 50)) == 6
 
 
 def test_what_cannot_be_met_needs_the_most() -> None:
-    assert least_instances(Subquery("q", 0.01), 480.0, 100.0, 0.001, Limits(1, 50)) == 50
+    assert least_instances(SubqueryModel("q", 0.01), 480.0, 100.0, 0.001, Limits(1, 50)) == 50
 
 
 def test_accuracy_is_the_relative_distance_from_the_least() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lab.exact_queues import Server, batch_mean, departures, sojourns
+from lab.keys import UniformKeys
+from lab.network import one, simulate
 from tidegate.control.erlang import mean_sojourn
 from tidegate.errors import UserError
-from tidegate.simulate.exact import Server, batch_mean, departures, sojourns
-from tidegate.simulate.keys import UniformKeys
-from tidegate.simulate.loads import Constant
-from tidegate.simulate.network import Subquery, one
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.loads import ConstantLoad
+from tidegate.simulate.model import SubqueryModel
+from tidegate.simulate.run import SimulationSettings
 
 # Student's t with 29 degrees of freedom leaves 0.1 % outside 3.66 standard errors; the seeds are fixed.
 ERRORS = 3.66
@@ -53,14 +54,14 @@ def test_a_chain_is_a_jackson_network() -> None:
 
 @pytest.mark.parametrize(("instances", "rate"), [(1, 60.0), (4, 300.0), (12, 1_100.0)])
 def test_the_fluid_has_the_latency_of_the_played_queue(instances: int, rate: float) -> None:
-    run = simulate(one(Subquery("q", 0.01), Constant(rate)), None, Settings(20, instances))
+    run = simulate(one(SubqueryModel("q", 0.01), ConstantLoad(rate)), None, SimulationSettings(20, instances))
     (spent,) = sojourns([Server(instances, 100.0)], rate, 150_000, seed=3)
     assert batch_mean(spent).covers(float(run.only.latency[-1]), ERRORS)
 
 
 def test_with_keys_each_instance_is_a_queue_of_its_own() -> None:
-    subquery = Subquery("q", 0.01, keys=UniformKeys(8), shards=8)
-    run = simulate(one(subquery, Constant(240.0)), None, Settings(20, 4))
+    subquery = SubqueryModel("q", 0.01, keys=UniformKeys(8), shards=8)
+    run = simulate(one(subquery, ConstantLoad(240.0)), None, SimulationSettings(20, 4))
     shares = run.only.busiest[-1], run.only.utilisation[-1]
     assert shares[0] > shares[1] == pytest.approx(0.6), "eight keys do not fall evenly on eight shards"
     assert run.only.latency[-1] > mean_sojourn(1, 60.0, 100.0) > mean_sojourn(4, 240.0, 100.0)

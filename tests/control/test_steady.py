@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.merits import merits
+from lab.network import Run, one, simulate
 from tests.effort import examples
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.steady import Steady, SteadyRun
@@ -20,12 +22,9 @@ from tidegate.control.decision import Action, Decision
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
-from tidegate.simulate.history import Run
-from tidegate.simulate.keys import ZipfKeys
-from tidegate.simulate.loads import Constant, Load, Ramp, Step
-from tidegate.simulate.merits import merits
-from tidegate.simulate.network import Noise, ReconfigurationCost, Subquery, one
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.loads import ConstantLoad, Load, RampLoad, StepLoad
+from tidegate.simulate.model import Noise, ReconfigurationCost, SubqueryModel, ZipfKeys
+from tidegate.simulate.run import SimulationSettings
 
 RATE = 500.0
 WIDE = Limits(1, 64)
@@ -222,15 +221,15 @@ def test_a_limit_is_forgotten_once_more_gets_through() -> None:
 
 
 def driven(load: Load, seed: int, *, limits: Limits = WIDE, seconds: float = 600.0, **more: Any) -> Run:
-    network = one(Subquery("q", 1 / RATE, cost=COST, **more), load, noise=NOISE)
-    return simulate(network, Rule(Steady(), limits), Settings(seconds, seed=seed))
+    network = one(SubqueryModel("q", 1 / RATE, cost=COST, **more), load, noise=NOISE)
+    return simulate(network, Rule(Steady(), limits), SimulationSettings(seconds, seed=seed))
 
 
 @settings(max_examples=examples(10), deadline=None)
 @given(level=st.floats(300.0, 15_000.0), seed=st.integers(0, 10_000), most=st.integers(1, 48))
 def test_a_constant_load_settles_without_oscillation_and_within_limits(level: float, seed: int, most: int) -> None:
     limits = Limits(1, most)
-    run = driven(Constant(level), seed, limits=limits)
+    run = driven(ConstantLoad(level), seed, limits=limits)
     found = merits(run, 0.5, limits)
     assert found.oscillations == 0
     assert run.only.paid.min() >= 1
@@ -241,10 +240,10 @@ def test_a_constant_load_settles_without_oscillation_and_within_limits(level: fl
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_ramp_is_met_earlier_with_a_forecast(seed: int) -> None:
     """Three instances a minute, each of which takes ten seconds to come."""
-    network = one(Subquery("q", 1 / RATE, cost=COST), Ramp(((60, 5_000), (660, 20_000))), noise=NOISE)
+    network = one(SubqueryModel("q", 1 / RATE, cost=COST), RampLoad(((60, 5_000), (660, 20_000))), noise=NOISE)
 
     def late(controller: Steady) -> float:
-        run = simulate(network, Rule(controller, WIDE), Settings(660.0, start=12, seed=seed))
+        run = simulate(network, Rule(controller, WIDE), SimulationSettings(660.0, start=12, seed=seed))
         return merits(run, 0.5, WIDE).late_time
 
     assert late(Steady()) < late(Steady(horizon_seconds=0.0))
@@ -253,16 +252,16 @@ def test_a_ramp_is_met_earlier_with_a_forecast(seed: int) -> None:
 @settings(max_examples=examples(5), deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_the_same_observations_lead_to_the_same_decisions(seed: int) -> None:
-    load = Step(((100, 2_000), (100, 6_000)))
+    load = StepLoad(((100, 2_000), (100, 6_000)))
     assert driven(load, seed, seconds=300.0).decisions == driven(load, seed, seconds=300.0).decisions
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_neither_one_key_nor_a_stall_downstream_makes_it_cascade(seed: int) -> None:
     """The hot key has a fifth of 4,500 a second, and an instance takes 500; a stall lets 2,000 of 6,000 pass."""
-    hot = driven(Constant(4_500.0), seed, keys=ZipfKeys(exponent=1.2))
+    hot = driven(ConstantLoad(4_500.0), seed, keys=ZipfKeys(exponent=1.2))
     assert hot.only.paid.max() <= 10
-    stall = Step(((200, 20_000), (400, 2_000)))
-    stalled = driven(Constant(6_000.0), seed, downstream_limit=stall)
+    stall = StepLoad(((200, 20_000), (400, 2_000)))
+    stalled = driven(ConstantLoad(6_000.0), seed, downstream_limit=stall)
     assert stalled.only.paid.max() <= 26
     assert stalled.only.instances[300:].max() <= 6

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from figures.contests import REPORTED, REPORTED_SEEDS, TUNING, TUNING_SEEDS, Contest
-from figures.matches import ENTRANTS, OURS, PUBLISHED, Result, Total, fitted, play
 from figures.tournament import claims, save_picture, summary, write_csv
+from lab.contests import REPORTED, REPORTED_SEEDS, TUNING, TUNING_SEEDS, Contest
+from lab.matches import ENTRANTS, OURS, PUBLISHED, Result, Total, fitted, play
+from lab.network import one
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.ds2 import Ds2
 from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
-from tidegate.simulate.loads import Constant
-from tidegate.simulate.network import Subquery, one
+from tidegate.simulate.loads import ConstantLoad
+from tidegate.simulate.model import SubqueryModel
 
 PLAYED = {contest.name: contest for contest in REPORTED}
 
@@ -54,12 +55,12 @@ def test_the_recommended_controller_never_oscillates_and_ds2_does(results: list[
 
 def test_all_who_get_to_the_end_have_done_the_same_work() -> None:
     """A load of 100/s for 50 s is 3/s from then on, for the quiet time; and a tuple that waits at the end is shown."""
-    contest = Contest("short", one(Subquery("q", 0.002), Constant(100.0)), 50.0)
+    contest = Contest("short", one(SubqueryModel("q", 0.002), ConstantLoad(100.0)), 50.0)
     (source,) = contest.ending.sources
     assert source.load.rate(np.array([0.0, 49.5, 50.5, 949.5])).tolist() == [100.0, 100.0, 3.0, 3.0]
     assert contest.whole_seconds == 950
     assert play(OURS, ENTRANTS[OURS], contest, 1).drained
-    slow = replace(contest, network=one(Subquery("q", 5.0), Constant(100.0)), limits=Limits(1, 1))
+    slow = replace(contest, network=one(SubqueryModel("q", 5.0), ConstantLoad(100.0)), limits=Limits(1, 1))
     assert not play(OURS, ENTRANTS[OURS], slow, 1).drained
 
 

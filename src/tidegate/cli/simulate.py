@@ -14,19 +14,18 @@ from tidegate.cli.run import positive
 from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
 from tidegate.errors import UserError
 from tidegate.progress import ProgressLine
-from tidegate.simulate.presets import MEANINGS
+from tidegate.simulate.loads import NAMED
 
 if TYPE_CHECKING:
     from tidegate.control.controller import Controller, Limits
     from tidegate.control.events import Event
     from tidegate.control.rules import Rule
-    from tidegate.simulate.loads import Load
-    from tidegate.simulate.merits import Merits
-    from tidegate.simulate.network import Network
+    from tidegate.simulate.model import SimulatedQuery
+    from tidegate.simulate.run import RunSummary
 
 DESCRIPTION = """\
-Simulate a subquery under a load, with a controller that decides every few seconds how many instances it has; say how
-well that went, and draw it. The same command gives the same run.
+Simulate a subquery under a load, with a controller that decides every few seconds how many instances it has; print how
+it went, and draw it. The same command gives the same run.
 """
 EXAMPLES = """\
 examples:
@@ -40,7 +39,7 @@ NONE = "none"
 
 def add_to(commands: Any) -> None:
     """Add the command to the command line."""
-    loads = "\n".join(f"  {name:<17} {meaning}" for name, meaning in MEANINGS.items())
+    loads = "\n".join(f"  {name:<17} {meaning}" for name, (_, meaning) in NAMED.items())
     meanings = {name: _meaning(kind) for name, kind in CONTROLLERS.items()} | {NONE: "Leaves the instances as they are"}
     controllers = "\n".join(f"  {name:<17} {meaning}" for name, meaning in meanings.items())
     made = commands.add_parser(
@@ -108,9 +107,8 @@ def command(chosen: argparse.Namespace) -> None:
     from tidegate.control.loop import unrecorded
     from tidegate.control.rules import Rules
     from tidegate.control.rules_text import rules_text
-    from tidegate.simulate.merits import merits
     from tidegate.simulate.plot import check_plot_path, save_plot
-    from tidegate.simulate.run import Settings, simulate
+    from tidegate.simulate.run import SimulationSettings, simulate
 
     if chosen.controller == NONE and (chosen.print_rules or chosen.rules or chosen.shadow or chosen.ledger):
         raise UserError(
@@ -123,7 +121,7 @@ def command(chosen: argparse.Namespace) -> None:
         return
     if chosen.plot:
         check_plot_path(chosen.plot)
-    settings = Settings(chosen.seconds, chosen.start, period_seconds=chosen.period, seed=chosen.seed)
+    settings = SimulationSettings(chosen.seconds, chosen.start, period_seconds=chosen.period, seed=chosen.seed)
     steered = None if chosen.controller == NONE else rule
     line = ProgressLine()
     with ExitStack() as opened:
@@ -134,26 +132,19 @@ def command(chosen: argparse.Namespace) -> None:
             label = f"simulate {rule.controller.name} under {chosen.load}, seed {chosen.seed}"
             record = opened.enter_context(Ledger.open(chosen.ledger, label))
         progress = None if chosen.quiet else line
-        run = simulate(_network(chosen), steered, settings, record=record, progress=progress)
+        run = simulate(_query(chosen), steered, settings, record=record, progress=progress)
     if not chosen.quiet:
         line.close()
-    print(show_merits(merits(run, chosen.target_ms / 1000, rule.limits), chosen.target_ms))
+    print(show_summary(run.summary(chosen.target_ms / 1000), chosen.target_ms))
     if chosen.plot:
-        save_plot(
-            run, chosen.plot, target_seconds=chosen.target_ms / 1000, title=f"{run.controller} under {chosen.load}"
-        )
+        save_plot(run, chosen.plot, chosen.target_ms / 1000)
         print(f"drawn: {chosen.plot}", file=sys.stderr)
 
 
-def show_merits(found: Merits, target_ms: float) -> str:
+def show_summary(found: RunSummary, target_ms: float) -> str:
     """The figures of a run, a line each."""
-    settling = "no stretch of constant load" if found.settling_seconds is None else f"{found.settling_seconds:,.1f} s"
     lines = {
-        "settling time": settling + (f", {found.unsettled} not settled" if found.unsettled else ""),
-        "overshoot": f"{found.overshoot:.1%}",
-        "oscillations": f"{found.oscillations:,}",
-        "distance from the least needed": f"{found.accuracy:.1%}",
-        "changes": f"{found.changes:,}",
+        "changes": f"{found.changes:,}, {found.reversals:,} of them back",
         "instance-seconds": f"{found.instance_seconds:,.0f}",
         f"time above {target_ms:g} ms": f"{found.late_time:.2%}",
         f"tuples above {target_ms:g} ms": f"{found.late_tuples:.2%}",
@@ -186,14 +177,14 @@ def above_zero(text: str) -> float:
     return number
 
 
-def _network(chosen: argparse.Namespace) -> Network:
-    from tidegate.simulate.keys import ZipfKeys
-    from tidegate.simulate.network import JoinWindow, Noise, ReconfigurationCost, Subquery, one
+def _query(chosen: argparse.Namespace) -> SimulatedQuery:
+    from tidegate.simulate.loads import SumOfLoads, load_named
+    from tidegate.simulate.model import JoinWindow, Noise, ReconfigurationCost, SimulatedQuery, SubqueryModel, ZipfKeys
 
     window = None
     if chosen.window_seconds is not None:
         window = JoinWindow(chosen.window_seconds, chosen.comparison_ns * 1e-9)
-    subquery = Subquery(
+    subquery = SubqueryModel(
         chosen.subquery,
         chosen.service_ms / 1000,
         keys=None if chosen.zipf is None else ZipfKeys(exponent=chosen.zipf, seed=chosen.seed),
@@ -202,16 +193,8 @@ def _network(chosen: argparse.Namespace) -> Network:
         cost=ReconfigurationCost(chosen.pause, start_seconds=chosen.late),
     )
     noise = Noise(chosen.noise, chosen.noise, chosen.noise, chosen.noise)
-    return one(subquery, _load(chosen), waits=not chosen.slowing, noise=noise)
-
-
-def _load(chosen: argparse.Namespace) -> Load:
-    from tidegate.simulate.loads import Total
-    from tidegate.simulate.presets import LOADS, load_named
-    from tidegate.simulate.trace import read_trace
-
-    is_file = chosen.load not in LOADS and "." in chosen.load
-    return Total((read_trace(chosen.load) if is_file else load_named(chosen.load),), chosen.times)
+    load = SumOfLoads((load_named(chosen.load),), chosen.times)
+    return SimulatedQuery(subquery, load, waits=not chosen.slowing, noise=noise)
 
 
 def _rule(chosen: argparse.Namespace) -> Rule:

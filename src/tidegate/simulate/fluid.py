@@ -1,197 +1,324 @@
-"""The fluid simulation: tuples as a fluid that flows through a network of subqueries, tick by tick.
+"""The fluid simulation of one subquery: its instances, what waits in front of each, and the changes under way.
 
-In each tick the subqueries are asked from the last to the first how much they can take in, so that a full buffer slows
-down whoever feeds it, back to the sources; then tuples move from the first to the last, through all of them in one tick
-where nothing holds them up. Nothing is lost on the way: what arrived was completed, waits, or was never made by a source
-that slows down. Randomness is in the arrivals alone, and only if the network's noise asks for it.
+Tuples are a fluid that flows tick by tick. Nothing is lost: what arrived was completed, waits, or was not produced by a
+source that slows down. Randomness is in the arrivals alone, and only if the noise asks for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tidegate.errors import UserError
-from tidegate.simulate.flow import EPSILON, Flow
-from tidegate.simulate.history import History
-from tidegate.simulate.keys import Floats
-from tidegate.simulate.network import JoinWindow, Network
+from tidegate.control.balancers.balance import Ints
+from tidegate.control.erlang import mean_sojourn
+from tidegate.simulate.loads import Floats, rates_of
+from tidegate.simulate.model import JoinWindow, SubqueryModel, remapped, shard_shares
+
+BUSIEST = 0.99
+"""Utilisation up to which a stationary queue is assumed; beyond it, what waits is in the backlog.
+
+A busier queue takes many minutes to become as long as its stationary mean. At a load that equals the capacity the backlog
+shows what waits only if arrivals are uneven (`Noise.arrivals`)."""
+
+EPSILON = 1e-9
 
 
-class Fluid:
-    """A network at work. Call `tick` once for each tick; histories fill up row by row."""
+@dataclass(frozen=True, slots=True)
+class SubqueryHistory:
+    """One subquery, a row per tick; rates in tuples per second, averaged over the tick.
+
+    offered
+        what would arrive if every subquery upstream kept up; `admitted` what was taken in, `processed` completed.
+    backlog
+        tuples that wait, here and in the source in front of it, at the end of the tick.
+    latency
+        mean seconds from arrival to completion for a tuple that arrives at the end of the tick.
+    instances, paid
+        how many work; how many are paid for, those still starting among them.
+    utilisation
+        busy share, averaged over instances; `busiest` is the highest of them.
+    congestion
+        share of the tick in which those that send to it stood blocked.
+    service_rate
+        tuples per second of one instance, were it alone and always busy.
+    """
+
+    subquery: str
+    offered: Floats
+    admitted: Floats
+    processed: Floats
+    backlog: Floats
+    latency: Floats
+    instances: Floats
+    paid: Floats
+    utilisation: Floats
+    busiest: Floats
+    congestion: Floats
+    service_rate: Floats
+
+    @classmethod
+    def empty(cls, subquery: str, ticks: int) -> SubqueryHistory:
+        """Room for so many ticks."""
+        return cls(subquery, *(np.zeros(ticks) for _ in range(len(fields(cls)) - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedChange:
+    """A change on its way: when it comes into force, to how many instances, and with which mapping, if one was given."""
+
+    at_seconds: float
+    instances: int
+    mapping: tuple[int, ...] | None
+
+
+def reordered(
+    ordered: Sequence[OrderedChange],
+    working: int,
+    instances: int,
+    mapping: tuple[int, ...] | None,
+    now: float,
+    wait: float,
+) -> tuple[OrderedChange, ...]:
+    """The changes on their way once `instances` are wanted of a subquery with `working` ones; times do not fall.
+
+    What was ordered before comes when it was due. More are ordered on top of it, and take `wait` seconds of their own;
+    of too many the youngest are called off; fewer than there are leave at once.
+
+    >>> under_way = (OrderedChange(10.0, 4, None), OrderedChange(15.0, 7, None))
+    >>> [(each.at_seconds, each.instances) for each in reordered(under_way, 2, 9, None, 8.0, 10.0)]
+    [(10.0, 4), (15.0, 7), (18.0, 9)]
+    >>> [(each.at_seconds, each.instances) for each in reordered(under_way, 2, 5, None, 8.0, 10.0)]
+    [(10.0, 4), (15.0, 5)]
+    """
+    if instances <= working:
+        return (OrderedChange(now, instances, mapping),)
+    kept = [each for each in ordered if working < each.instances < instances]
+    later = [each.at_seconds for each in ordered if each.instances >= instances]
+    return (*kept, OrderedChange(later[0] if later else now + wait, instances, mapping))
+
+
+class SubqueryFlow:
+    """The state of one subquery, moved on tick by tick: `begin`, then `room`, then `advance`.
+
+    A *lane* is a queue with its servers: with keys, one per instance, holding the shards mapped to it; without, a single
+    one with all instances behind it. All lanes have the same capacity. While nothing waits, a tick costs O(lanes), else
+    O(shards). `demand` and, where it has a source, `entering` are tuples per tick.
+    """
 
     def __init__(
-        self, network: Network, instances: Mapping[str, int], *, ticks: int, tick_seconds: float, seed: int
+        self,
+        model: SubqueryModel,
+        instances: int,
+        tick_seconds: float,
+        demand: Floats,
+        entering: Floats | None = None,
+        *,
+        waits: bool = True,
     ) -> None:
-        self.network, self.tick_seconds, self.ticks = network, tick_seconds, ticks
-        self.flows: dict[str, Flow] = {}
-        for subquery in network.order:
-            if instances[subquery.name] < 1:
-                raise UserError(f"subquery '{subquery.name}': must start with 1 instance or more")
-            self.flows[subquery.name] = Flow(subquery, instances[subquery.name])
-        self.history = {name: History.empty(name, ticks) for name in self.flows}
-        self.queues = {source.into: 0.0 for source in network.sources}
-        self.busy_seconds: dict[str, Floats] = {name: np.zeros(flow.instances) for name, flow in self.flows.items()}
-        self._waits = {source.into: source.waits for source in network.sources}
-        self._outputs = {name: [feed for feed in network.feeds if feed.upstream == name] for name in self.flows}
-        self._senders = {
-            name: [feed.upstream for feed in network.feeds if feed.downstream == name]
-            + ([None] if name in self.queues else [])
-            for name in self.flows
-        }
-        self._wanted: dict[tuple[str | None, str], float] = {}
-        middles = (np.arange(ticks) + 0.5) * tick_seconds
-        self._entering = self._arrivals(middles, seed)
-        self._limits = {
-            name: flow.subquery.downstream_limit.rate(middles) * tick_seconds
-            for name, flow in self.flows.items()
-            if flow.subquery.downstream_limit is not None
-        }
-        self._fill = {
-            name: WindowFill(flow.subquery.window, ticks, tick_seconds)
-            for name, flow in self.flows.items()
-            if flow.subquery.window is not None
-        }
+        self.model, self.instances, self.tick_seconds = model, instances, tick_seconds
+        self.keyed = model.keys is not None
+        shards = model.shards if self.keyed else 1
+        self.mapping: Ints = np.arange(shards, dtype=np.int64) % (instances if self.keyed else 1)
+        self.shares: Floats = np.full(shards, 1.0 / shards)
+        self.waiting: Floats = np.zeros(shards)
+        self.ordered: tuple[OrderedChange, ...] = ()
+        self.entering, self.queued, self._waits = entering, 0.0, waits
+        self.held, self.wanted, self.backlog = 0.0, 0.0, 0.0
+        self.history = SubqueryHistory.empty(model.name, len(demand))
+        self.history.offered[:] = demand / tick_seconds
+        self.busy_seconds: Floats = np.zeros(instances)
+        self.pause_until = -math.inf
+        self._era: int | None = None
+        self._largest = 1.0
+        self._lane_served: Floats = self.waiting
+        middles = (np.arange(len(demand)) + 0.5) * tick_seconds
+        limit = model.downstream_limit
+        self._limits = None if limit is None else rates_of(limit, middles) * tick_seconds
+        self._fill = None if model.window is None else WindowFill(model.window, len(demand), tick_seconds)
+        self._regroup()
 
-    def tick(self, index: int) -> None:
-        """Let one tick pass."""
-        now, seconds = index * self.tick_seconds, self.tick_seconds
-        rates: dict[str, float] = {}
-        capacities: dict[str, float] = {}
-        outlets: dict[str, float] = {}
-        rooms: dict[str, float] = {}
-        for name, flow in self.flows.items():
-            flow.begin(now)
-            rates[name] = flow.lane_rate
-            capacities[name] = rates[name] * seconds * flow.open_share(now, seconds)
-        for name in reversed(self.flows):
-            flow = self.flows[name]
-            outlets[name] = self._outlet(name, rooms, index)
-            rooms[name] = flow.room(capacities[name] * _drain(outlets[name], flow.wanted))
-        arriving = dict.fromkeys(self.flows, 0.0)
-        blocked: dict[str, list[float]] = {name: [] for name in self.flows}
-        for name, flow in self.flows.items():
-            arrived, created = arriving[name], arriving[name]
-            if name in self.queues:
-                admitted, made = self._admit(name, rooms[name], index, blocked[name])
-                arrived, created = arrived + admitted, created + made
-            processed = flow.serve(arrived, capacities[name], outlets[name])
-            for feed in self._outputs[name]:
-                selectivity = feed.selectivity or 0.0
-                arriving[feed.downstream] += processed * selectivity
-                self._wanted[name, feed.downstream] = flow.wanted * selectivity
-                holds_up = (
-                    self._room_for(name, feed.downstream, rooms) / selectivity <= outlets[name] if selectivity else 0
-                )
-                blocked[feed.downstream].append(1.0 - _drain(processed, flow.wanted) if holds_up else 0.0)
-            if name in self._fill:
-                flow.held = self._fill[name].move(index, created, processed)
-            busy = flow.busy(rates[name] * seconds)
-            self._record(name, index, arrived, processed, busy, blocked[name], _drain(outlets[name], flow.wanted))
+    @property
+    def seconds_per_tuple(self) -> float:
+        """An instance's time for a tuple at present: window joins cost more the more is held."""
+        window, alone = self.model.window, self.model.service_seconds
+        if window is not None:
+            alone += window.seconds_per_comparison * 0.5 * self.held
+        return alone / self.model.speed(self.instances)
 
-    def _arrivals(self, middles: Floats, seed: int) -> dict[str, Floats]:
-        random = np.random.default_rng((seed, 1))
-        dispersion = self.network.noise.arrivals
-        made = {}
-        for source in self.network.sources:
-            mean = source.load.rate(middles) * self.tick_seconds
-            if dispersion > 0:
-                mean = np.maximum(mean + random.normal(size=len(mean)) * np.sqrt(dispersion * mean), 0.0)
-            made[source.into] = mean
-        self._demand = {name: np.zeros(len(middles)) for name in self.flows}
-        for name in self.flows:
-            self._demand[name] += made.get(name, 0.0)
-            for feed in self._outputs[name]:
-                self._demand[feed.downstream] += self._demand[name] * (feed.selectivity or 0.0)
-        return made
+    @property
+    def lane_rate(self) -> float:
+        """Tuples per second that a lane completes when it is never idle."""
+        return (1 if self.keyed else self.instances) / self.seconds_per_tuple
 
-    def _outlet(self, name: str, rooms: Mapping[str, float], index: int) -> float:
-        """Tuples that a subquery may complete in the tick before what comes after it is full."""
-        outlet = float(self._limits[name][index]) if name in self._limits else math.inf
-        for feed in self._outputs[name]:
-            if feed.selectivity:
-                outlet = min(outlet, self._room_for(name, feed.downstream, rooms) / feed.selectivity)
-        return outlet
+    @property
+    def full_rate(self) -> float:
+        """Tuples per second at which the busiest lane is never idle: the most the subquery can keep up with."""
+        return self.lane_rate / self._largest
 
-    def _room_for(self, sender: str | None, receiver: str, rooms: Mapping[str, float]) -> float:
-        """A sender's part of the room at a receiver: by what each sender wanted to send in the last tick."""
-        senders = self._senders[receiver]
-        if len(senders) == 1:
-            return rooms[receiver]
-        total = sum(self._wanted.get((each, receiver), 0.0) for each in senders)
-        part = self._wanted.get((sender, receiver), 0.0) / total if total > 0 else 1 / len(senders)
-        return rooms[receiver] * part
+    @property
+    def watermark_lag(self) -> float:
+        """Seconds until the longest lane and the source's queue are empty."""
+        lag = float(self._lane_waiting.max()) / self.lane_rate if self.backlog else 0.0
+        return lag + self.queued / self.full_rate
 
-    def _admit(self, name: str, room: float, index: int, blocked: list[float]) -> tuple[float, float]:
-        """Tuples taken in from a source, and tuples it made: all it offers if it can wait, else what it could send."""
-        offered = float(self._entering[name][index])
-        queued = self.queues[name]
+    def begin(self, index: int) -> None:
+        """Take up the key distribution and the changes that hold from this tick on."""
+        now, keys = index * self.tick_seconds, self.model.keys
+        if keys is not None and (era := keys.era(now)) != self._era:
+            self._era = era
+            self.shares = shard_shares(keys, self.model.shards, era)
+            self._regroup()
+        while self.ordered and self.ordered[0].at_seconds <= now + EPSILON:
+            change, *rest = self.ordered
+            self.ordered = tuple(rest)
+            if self.keyed:
+                given = change.mapping
+                self.mapping = remapped(self.mapping, change.instances) if given is None else np.array(given, np.int64)
+            self.pause_until = max(self.pause_until, now + self.model.cost.pause_seconds)
+            self.instances = change.instances
+            self._regroup()
+        paused = max(min(self.pause_until, now + self.tick_seconds) - now, 0.0)
+        self._open_capacity = self.lane_rate * self.tick_seconds
+        self._capacity = self._open_capacity * (1.0 - paused / self.tick_seconds)
+
+    def outlet(self, index: int) -> float:
+        """Tuples that may be completed in the tick before what comes after the subquery is full."""
+        return math.inf if self._limits is None else float(self._limits[index])
+
+    def room(self, outlet: float) -> float:
+        """Tuples that can be taken in during the tick before a buffer is full."""
+        served = self._capacity * passed_share(outlet, self.wanted)
+        buffer = self.model.buffer_tuples * (1 if self.keyed else self.instances)
+        if self.backlog == 0.0:
+            return (buffer + served) / self._largest
+        free = np.maximum(buffer + served - self._lane_waiting, 0.0)
+        with np.errstate(divide="ignore"):
+            return float(np.min(np.where(self._lane_shares > 0, free / self._lane_shares, np.inf)))
+
+    def source_wants(self, index: int) -> float:
+        """Tuples that the source would send in the tick."""
+        return 0.0 if self.entering is None else self.queued + float(self.entering[index])
+
+    def advance(
+        self, index: int, room: float, outlet: float, arriving: float = 0.0, blocked: Sequence[float] = ()
+    ) -> float:
+        """Let the tick pass: take in `arriving` tuples and the source's, as there is room; returns those completed.
+
+        `blocked` is, for each sender but the source, the share of the tick in which it was held up.
+        """
+        admitted, produced, held_up = self._admit(index, room)
+        processed = self._serve(arriving + admitted, outlet)
+        if self._fill is not None:
+            self.held = self._fill.move(index, arriving + produced, processed)
+        drain, rate = passed_share(outlet, self.wanted), (arriving + admitted) / self.tick_seconds
+        busy = self._lane_served / self._open_capacity
+        busy = busy if self.keyed else np.full(self.instances, busy[0])
+        if len(self.busy_seconds) != len(busy):
+            self.busy_seconds = np.pad(self.busy_seconds, (0, len(busy)))[: len(busy)]
+        self.busy_seconds = self.busy_seconds + busy * self.tick_seconds
+        queue_seconds = self.queued / (self.full_rate * max(drain, EPSILON)) if self.queued else 0.0
+        shares = [*blocked, *held_up]
+        row = self.history
+        row.admitted[index], row.processed[index] = rate, processed / self.tick_seconds
+        row.backlog[index] = self.backlog + self.queued
+        row.latency[index] = self._delay(rate, drain, (index + 1) * self.tick_seconds) + queue_seconds
+        row.instances[index] = self.instances
+        row.paid[index] = max(self.instances, self.ordered[-1].instances if self.ordered else 0)
+        row.utilisation[index], row.busiest[index] = busy.mean(), busy.max()
+        row.congestion[index] = sum(shares) / len(shares) if shares else 0.0
+        row.service_rate[index] = self.model.speed(self.instances) ** -1 / self.seconds_per_tuple
+        return processed
+
+    def _admit(self, index: int, room: float) -> tuple[float, float, tuple[float, ...]]:
+        """Tuples taken in from the source, those it produced, and the share of the tick in which it was blocked."""
+        if self.entering is None:
+            return 0.0, 0.0, ()
+        offered, queued = float(self.entering[index]), self.queued
         wanted = queued + offered
-        self._wanted[None, name] = wanted
-        room = self._room_for(None, name, {name: room})
         admitted = min(wanted, room)
         left = wanted - admitted
-        if not self._waits[name]:
-            blocked.append(left / wanted if wanted > 0 else 0.0)
-            return admitted, admitted
-        self.queues[name] = left = left if left > EPSILON * wanted else 0.0
+        share = left / wanted if wanted > 0 else 0.0
+        if not self._waits:
+            return admitted, admitted, (share,)
+        self.queued = left = left if left > EPSILON * wanted else 0.0
         if queued > 0:
             # The queue lasted the whole tick, or until it was drained by what the room left over.
-            blocked.append(1.0 if left > 0 else min(queued / max(room - offered, queued), 1.0))
-        else:
-            blocked.append(left / wanted if wanted > 0 else 0.0)
-        return wanted - left, offered
+            share = 1.0 if left > 0 else min(queued / max(room - offered, queued), 1.0)
+        return wanted - left, offered, (share,)
 
-    def _record(
-        self,
-        name: str,
-        index: int,
-        arrived: float,
-        processed: float,
-        busy: Floats,
-        blocked: list[float],
-        drain: float,
-    ) -> None:
-        flow, history, seconds = self.flows[name], self.history[name], self.tick_seconds
-        queued = self.queues.get(name, 0.0)
-        kept = self.busy_seconds[name]
-        if len(kept) != len(busy):
-            kept = np.pad(kept, (0, max(len(busy) - len(kept), 0)))[: len(busy)]
-        self.busy_seconds[name] = kept + busy * seconds
-        history.offered[index] = self._demand[name][index] / seconds
-        history.admitted[index] = arrived / seconds
-        history.processed[index] = processed / seconds
-        history.backlog[index] = flow.backlog + queued
-        delay = flow.delay(arrived / seconds, drain, (index + 1) * seconds)
-        history.latency[index] = delay + (queued / (flow.full_rate * max(drain, EPSILON)) if queued else 0.0)
-        history.instances[index] = flow.instances
-        history.paid[index] = flow.paid
-        history.utilisation[index] = busy.mean()
-        history.busiest[index] = busy.max()
-        history.congestion[index] = sum(blocked) / len(blocked) if blocked else 0.0
-        history.service_rate[index] = flow.subquery.speed(flow.instances) ** -1 / flow.seconds_per_tuple
+    def _serve(self, arrived: float, outlet: float) -> float:
+        """Complete what each lane's capacity and the common outlet allow; returns it."""
+        capacity = self._capacity
+        if self.backlog == 0.0 and arrived * self._largest <= capacity and arrived <= outlet:
+            self._lane_served = arrived * self._lane_shares
+            self.wanted = arrived
+            return arrived
+        work = self.waiting + arrived * self.shares
+        lanes = self._by_lane(work)
+        served = np.minimum(lanes, capacity)
+        total = self.wanted = float(served.sum())
+        if total > outlet:
+            served *= outlet / total
+            total = outlet
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = np.where(lanes > 0, 1.0 - served / lanes, 0.0)
+        self.waiting = work * left[self.mapping]
+        self._lane_served = served
+        if float(self.waiting.sum()) <= EPSILON * max(arrived, 1.0):
+            total += float(self.waiting.sum())
+            self.waiting = np.zeros_like(self.waiting)
+        self._lane_waiting = self._by_lane(self.waiting)
+        self.backlog = float(self.waiting.sum())
+        return total
+
+    def _delay(self, arrival_rate: float, drain: float, now: float) -> float:
+        """Mean time from arrival at the subquery to completion, for a tuple that comes at the end of the tick.
+
+        What stands in front of it in its lane at the rate the lane works (`drain`, its share of full speed), what is left
+        of a pause, and the mean of a stationary M/M/k queue at the present arrival rate (M/M/1 per lane, with keys).
+        """
+        rate = self.lane_rate
+        if self.keyed:
+            busy = np.minimum(arrival_rate * self._lane_shares / rate, BUSIEST)
+            stationary = float(np.dot(self._lane_shares, 1.0 / (1.0 - busy))) / rate
+        else:
+            stationary = mean_sojourn(self.instances, min(arrival_rate, BUSIEST * rate), 1.0 / self.seconds_per_tuple)
+        waiting = float(np.dot(self._lane_shares, self._lane_waiting)) if self.backlog else 0.0
+        return stationary + waiting / (rate * max(drain, EPSILON)) + max(self.pause_until - now, 0.0)
+
+    def _regroup(self) -> None:
+        """Gather shards by lane anew, after the mapping or the shares have changed."""
+        self._lane_shares = self._by_lane(self.shares)
+        self._lane_waiting = self._by_lane(self.waiting)
+        self._largest = float(self._lane_shares.max())
+        self._lane_served = np.zeros(len(self._lane_shares))
+
+    def _by_lane(self, shards: Floats) -> Floats:
+        lanes = self.instances if self.keyed else 1
+        summed: Floats = np.bincount(self.mapping, weights=shards, minlength=lanes).astype(np.float64, copy=False)
+        return summed
 
 
 class WindowFill:
-    """What a join's windows hold: tuples that were made within the window before the one that is being processed."""
+    """What a join's windows hold: tuples produced within the window before the one that is being processed."""
 
     def __init__(self, window: JoinWindow, ticks: int, tick_seconds: float) -> None:
         self._ticks_held = window.window_seconds / tick_seconds
-        self._made = np.zeros(ticks + 1)
+        self._produced = np.zeros(ticks + 1)
         self._processed = 0.0
 
-    def move(self, index: int, made: float, processed: float) -> float:
-        """Let a tick pass in which so many tuples were made and processed; returns how many are held at its end.
+    def move(self, index: int, produced: float, processed: float) -> float:
+        """Let a tick pass in which so many tuples were produced and processed; returns how many are held at its end.
 
-        The tuples come in order of event time, so the one processed last is the n-th made, n being all processed.
+        The tuples come in order of event time, so the one processed last is the n-th produced, n being all processed.
         """
-        self._made[index + 1] = self._made[index] + made
+        self._produced[index + 1] = self._produced[index] + produced
         self._processed += processed
-        known = self._made[: index + 2]
-        # Of several ticks in which nothing was made, the last: an empty window is an old one.
+        known = self._produced[: index + 2]
+        # Of several ticks in which nothing was produced, the last: an empty window is an old one.
         tick = min(int(np.searchsorted(known, self._processed, side="right")) - 1, index + 1)
         within = 0.0
         if tick <= index and known[tick + 1] > known[tick]:
@@ -203,6 +330,6 @@ class WindowFill:
         return float(self._processed - (known[before] + (start - before) * (known[before + 1] - known[before])))
 
 
-def _drain(outlet: float, wanted: float) -> float:
+def passed_share(outlet: float, wanted: float) -> float:
     """The share of what is wanted that an outlet lets through."""
     return 1.0 if outlet >= wanted or wanted <= 0 else outlet / wanted

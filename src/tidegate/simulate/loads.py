@@ -1,16 +1,17 @@
-"""Loads: how many tuples per second are offered, as a function of time."""
+"""Loads: tuples per second offered as a function of time, the named ones of the papers, and those read from a file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tidegate.errors import UserError
-from tidegate.simulate.keys import Floats
+from tidegate.errors import DataError, UserError, choices
 
+Floats = NDArray[np.floating[Any]]
 DAY_SECONDS = 86_400.0
 
 
@@ -20,36 +21,36 @@ class Load(Protocol):
     def rate(self, times: Floats) -> Floats: ...
 
 
+def rates_of(load: Load, times: Floats) -> Floats:
+    """The rates of a load, refused where they are no rates."""
+    rates = load.rate(times)
+    if not (np.isfinite(rates).all() and (rates >= 0).all()):
+        raise UserError(
+            f"{type(load).__name__}: the rate must be 0 or more and finite at all times, not {rates.min():g}"
+        )
+    return rates
+
+
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantLoad:
     """The same rate at all times."""
 
     level: float
-
-    def __post_init__(self) -> None:
-        _not_negative("constant load", level=self.level)
 
     def rate(self, times: Floats) -> Floats:
         return np.full(len(times), self.level)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Levels of constant rate, each `(seconds, rate)`, one after the other; from the top again, or the last for ever.
+class StepLoad:
+    """Levels of constant rate, each `(seconds, rate)`, in turn; from the top again, or the last one for ever.
 
-    >>> Step(((250.0, 5_000.0), (100.0, 10_000.0))).rate(np.array([0.0, 249.0, 250.0, 350.0])).tolist()
+    >>> StepLoad(((250.0, 5_000.0), (100.0, 10_000.0))).rate(np.array([0.0, 249.0, 250.0, 350.0])).tolist()
     [5000.0, 5000.0, 10000.0, 5000.0]
     """
 
     levels: tuple[tuple[float, float], ...]
     repeats: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.levels:
-            raise UserError("step load: no levels; give pairs of seconds and rate")
-        for seconds, rate in self.levels:
-            _positive("step load", seconds=seconds)
-            _not_negative("step load", rate=rate)
 
     @property
     def seconds(self) -> float:
@@ -64,38 +65,22 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Sine:
-    """A sine wave around `mean`, which it leaves upwards at time 0."""
+class SineLoad:
+    """A sine wave around `mean`, rising at time 0."""
 
     mean: float
     amplitude: float
     period_seconds: float
-
-    def __post_init__(self) -> None:
-        _not_negative("sine load", amplitude=self.amplitude)
-        _positive("sine load", period_seconds=self.period_seconds)
-        if self.mean < self.amplitude:
-            raise UserError(
-                f"sine load: amplitude ({self.amplitude:g}) is larger than mean ({self.mean:g}), "
-                "so the rate would be negative; make amplitude ≤ mean"
-            )
 
     def rate(self, times: Floats) -> Floats:
         return np.asarray(self.mean + self.amplitude * np.sin(2 * np.pi * times / self.period_seconds))
 
 
 @dataclass(frozen=True, slots=True)
-class Ramp:
+class RampLoad:
     """Straight lines through points `(seconds, rate)`; constant before the first and after the last."""
 
     points: tuple[tuple[float, float], ...]
-
-    def __post_init__(self) -> None:
-        times = [seconds for seconds, _ in self.points]
-        if len(times) < 2 or any(after <= before for before, after in pairwise(times)):
-            raise UserError(f"ramp load: points at {times} s; give two or more, in rising order of time")
-        for _, rate in self.points:
-            _not_negative("ramp load", rate=rate)
 
     def rate(self, times: Floats) -> Floats:
         seconds, rates = zip(*self.points, strict=True)
@@ -103,25 +88,13 @@ class Ramp:
 
 
 @dataclass(frozen=True, slots=True)
-class Spikes:
-    """A base rate with rectangular spikes up to `peak`, every `every_seconds`, each `lasting_seconds` long.
-
-    The first spike comes after a whole interval.
-    """
+class SpikeLoad:
+    """A base rate with rectangular spikes up to `peak` every `every_seconds`; the first after a whole interval."""
 
     base: float
     peak: float
     every_seconds: float
     lasting_seconds: float
-
-    def __post_init__(self) -> None:
-        _not_negative("spikes", base=self.base, peak=self.peak)
-        _positive("spikes", every_seconds=self.every_seconds, lasting_seconds=self.lasting_seconds)
-        if self.lasting_seconds >= self.every_seconds:
-            raise UserError(
-                f"spikes: lasting_seconds ({self.lasting_seconds:g}) must be less than every_seconds "
-                f"({self.every_seconds:g}), or there is nothing between spikes"
-            )
 
     def rate(self, times: Floats) -> Floats:
         spiking = (times >= self.every_seconds) & (np.mod(times, self.every_seconds) < self.lasting_seconds)
@@ -130,19 +103,13 @@ class Spikes:
 
 @dataclass(frozen=True, slots=True)
 class FlashCrowd:
-    """A crowd that comes within `rise_seconds` from `at_seconds` on, and loses interest by half in `half_life_seconds`."""
+    """A peak that is reached `rise_seconds` after `at_seconds` and halves every `half_life_seconds` from then on."""
 
     base: float
     peak: float
     at_seconds: float
     rise_seconds: float
     half_life_seconds: float
-
-    def __post_init__(self) -> None:
-        _not_negative("flash crowd", base=self.base, at_seconds=self.at_seconds)
-        _positive("flash crowd", rise_seconds=self.rise_seconds, half_life_seconds=self.half_life_seconds)
-        if self.peak < self.base:
-            raise UserError(f"flash crowd: peak ({self.peak:g}) is below base ({self.base:g}); make peak ≥ base")
 
     def rate(self, times: Floats) -> Floats:
         since = times - self.at_seconds
@@ -152,19 +119,11 @@ class FlashCrowd:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
-    """A day of people: lowest before dawn, a first peak before noon, the highest in the evening; repeats daily.
-
-    `low` and `high` are the least and the greatest rate of the day. Time 0 is midnight.
-    """
+class DayLoad:
+    """A day of people, from midnight on: `low` before dawn, a peak before noon, `high` in the evening; repeats daily."""
 
     low: float
     high: float
-
-    def __post_init__(self) -> None:
-        _not_negative("day", low=self.low)
-        if self.high < self.low:
-            raise UserError(f"day: high ({self.high:g}) is below low ({self.low:g}); make high ≥ low")
 
     def rate(self, times: Floats) -> Floats:
         shape, every_minute = _diurnal(times), _diurnal(np.arange(0.0, DAY_SECONDS, 60.0))
@@ -173,21 +132,19 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TraceLoad:
     """A replayed load: from each of the rising `times` on, the rate beside it; 0 before the first."""
 
     times: tuple[float, ...]
     rates: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.times or len(self.times) != len(self.rates):
+        if not 0 < len(self.times) == len(self.rates):
             raise UserError(
                 f"trace: {len(self.times)} times and {len(self.rates)} rates; give as many of each, at least 1"
             )
-        if bool((np.diff(self.times) <= 0).any()):
-            raise UserError("trace: times must rise; sort the trace and remove repeated times")
-        if min(self.rates) < 0 or not np.isfinite(self.rates).all():
-            raise UserError(f"trace: rates must be finite and 0 or more; the least is {min(self.rates):g}")
+        if not (np.diff(self.times) > 0).all():
+            raise UserError("trace: times must rise; sort them and remove repeated ones")
 
     def rate(self, times: Floats) -> Floats:
         places = np.searchsorted(np.array(self.times), times, side="right")
@@ -195,39 +152,23 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
-    """Several loads at once, each multiplied by `factor`."""
+class SumOfLoads:
+    """Several loads at once, multiplied by `factor`."""
 
     parts: tuple[Load, ...]
     factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.parts:
-            raise UserError("total load: no parts; give one or more loads")
-        _not_negative("total load", factor=self.factor)
 
     def rate(self, times: Floats) -> Floats:
         return self.factor * np.asarray(np.sum([part.rate(times) for part in self.parts], axis=0))
 
 
-def phases(
-    seed: int,
-    *,
-    total_seconds: float = 1200.0,
-    phase_seconds: tuple[float, float] = (100.0, 300.0),
-    rates: tuple[float, float] = (500.0, 8_000.0),
-) -> Step:
-    """Phases of random length and random constant rate, joined by abrupt changes; by default those of STRETCH §8.5, Q5."""
-    shortest, longest = phase_seconds
-    if not 0 < shortest <= longest or not 0 <= rates[0] <= rates[1]:
-        raise UserError(
-            f"phases: phase_seconds {phase_seconds} and rates {rates} must each be (least, most), not negative"
-        )
+def phases(seed: int, *, total_seconds: float = 1200.0) -> StepLoad:
+    """Phases of 100 to 300 s at a constant rate of 500 to 8,000 tuples/s, both random: those of STRETCH §8.5, Q5."""
     random = np.random.default_rng(seed)
     levels: list[tuple[float, float]] = []
     while sum(seconds for seconds, _ in levels) < total_seconds:
-        levels.append((float(np.rint(random.uniform(shortest, longest))), float(np.rint(random.uniform(*rates)))))
-    return Step(tuple(levels))
+        levels.append((float(np.rint(random.uniform(100.0, 300.0))), float(np.rint(random.uniform(500.0, 8_000.0)))))
+    return StepLoad(tuple(levels))
 
 
 def _diurnal(times: Floats) -> Floats:
@@ -235,13 +176,75 @@ def _diurnal(times: Floats) -> Floats:
     return np.asarray(-np.cos(turn - 0.9) + 0.45 * np.sin(2 * turn + 2.6))
 
 
-def _positive(subject: str, **values: float) -> None:
-    for name, value in values.items():
-        if not (value > 0 and np.isfinite(value)):
-            raise UserError(f"{subject}: {name} ({value:g}) must be more than 0 and finite")
+GEDIK_SINE = SineLoad(mean=5_000, amplitude=2_500, period_seconds=500)
+GEDIK_STEP = StepLoad(((250, 5_000), (100, 10_000), (150, 2_000)))
+STREAMCLOUD_RAMP = RampLoad(((0, 5_000), (500, 64_506), (900, 100_869), (1_500, 155_000), (3_000, 5_000)))
+"""Through the rates of StreamCloud's table I at the times its text gives for 11 and for 17 instances, on to what 27
+instances hold, and down again."""
+
+STRETCH_Q5 = phases(seed=5)
+ELASTICUTOR = ConstantLoad(200_000)
+"""Elasticutor's micro-benchmark at 1 ms a tuple: 200 of its 256 cores busy."""
+
+NAMED: dict[str, tuple[Load, str]] = {
+    "constant": (ConstantLoad(5_000), "5,000 tuples/s"),
+    "day": (DayLoad(low=1_000, high=12_000), "1,000 to 12,000 tuples/s in the course of a day"),
+    "day-with-crowd": (
+        SumOfLoads((DayLoad(low=1_000, high=9_000), FlashCrowd(0, 6_000, 40_000, 60, 900))),
+        "a day, with a flash crowd of 6,000 tuples/s at 11 o'clock",
+    ),
+    "elasticutor": (ELASTICUTOR, "200,000 tuples/s (Elasticutor §5.1, at 1 ms a tuple)"),
+    "flash-crowd": (
+        FlashCrowd(base=1_500, peak=12_000, at_seconds=300, rise_seconds=30, half_life_seconds=120),
+        "1,500 tuples/s, within 30 s up to 12,000, halving every 2 minutes",
+    ),
+    "gedik-sine": (GEDIK_SINE, "5,000 ± 2,500 tuples/s, period 500 s (Gedik, appendix B.2)"),
+    "gedik-step": (GEDIK_STEP, "5,000 for 250 s, 10,000 for 100 s, 2,000 for 150 s (Gedik, appendix B.2)"),
+    "ramp": (
+        RampLoad(((0, 500), (600, 12_000), (900, 12_000), (1_500, 500))),
+        "500 to 12,000 tuples/s in 10 minutes, and back",
+    ),
+    "spikes": (
+        SpikeLoad(base=3_000, peak=9_000, every_seconds=180, lasting_seconds=20),
+        "3,000 tuples/s, every 3 minutes 9,000 for 20 s",
+    ),
+    "streamcloud-ramp": (STREAMCLOUD_RAMP, "5,000 to 155,000 tuples/s and back (StreamCloud, figure 21 and table I)"),
+    "stretch-q5": (STRETCH_Q5, "phases of 100 to 300 s at 500 to 8,000 tuples/s (STRETCH §8.5)"),
+}
+"""The named loads, each with what it is."""
 
 
-def _not_negative(subject: str, **values: float) -> None:
-    for name, value in values.items():
-        if not (value >= 0 and np.isfinite(value)):
-            raise UserError(f"{subject}: {name} ({value:g}) must be 0 or more and finite")
+def load_named(name: str) -> Load:
+    """The load of that name, or the one in the .csv or .parquet file of that name."""
+    if name in NAMED:
+        return NAMED[name][0]
+    if "." not in name:
+        raise UserError(f"load '{name}' is not known; choose one of {choices(NAMED)}, or give a .csv or .parquet file")
+    return read_trace(name)
+
+
+def read_trace(path: str | Path) -> TraceLoad:
+    """The load in a .csv or .parquet file with the columns 'seconds' and 'rate', in any order of rows and columns.
+
+    From each time on, the rate beside it holds until the next time. Times count from the first one, so that seconds
+    since the epoch may be given.
+    """
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    file = Path(path)
+    readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}
+    if file.suffix not in readers or not file.is_file():
+        raise UserError(f"trace {file}: no such file; give a .csv or .parquet file with columns 'seconds' and 'rate'")
+    numbers = pa.schema([("seconds", pa.float64(), False), ("rate", pa.float64(), False)])
+    try:
+        table = readers[file.suffix](file).select(numbers.names).cast(numbers).sort_by("seconds")
+        times, rates = table["seconds"].to_numpy(), table["rate"].to_numpy()
+        trace = TraceLoad(tuple((times - times[:1]).tolist()), tuple(rates.tolist()))
+        rates_of(trace, times - times[0])
+    except (UserError, ValueError, KeyError, NotImplementedError, OSError) as error:
+        raise DataError(
+            f"trace {file}: must have numbers in the columns 'seconds' and 'rate' (tuples per second), at least one row "
+            f"and none missing: {error}"
+        ) from error
+    return trace

@@ -1,49 +1,29 @@
-"""Runs a simulation: shows each period to a control loop per subquery, and carries out what the loops decide."""
+"""Runs a simulation: each period goes to a control loop per subquery, whose decisions are carried out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from tidegate.control.controller import Limits, Outcome
+from tidegate.control.decision import Decision
 from tidegate.control.demand import with_demand
 from tidegate.control.events import Acted, Event, Refused
 from tidegate.control.loop import unrecorded
-from tidegate.control.rules import Rule, Rules
+from tidegate.control.observation import Observation
+from tidegate.control.rules import Rule
 from tidegate.errors import UserError
-from tidegate.simulate.flow import reordered
-from tidegate.simulate.fluid import Fluid
-from tidegate.simulate.history import Run, Taken
-from tidegate.simulate.network import Network
-from tidegate.simulate.observe import Observer, without
+from tidegate.simulate.fluid import SubqueryFlow, SubqueryHistory, reordered
+from tidegate.simulate.loads import Floats, Load, rates_of
+from tidegate.simulate.model import Noise, SimulatedQuery
+from tidegate.simulate.observe import NoisyObserver
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationProgress:
-    """How far a simulation has come."""
-
-    seconds: float
-    total_seconds: float
-    offered: float
-    processed: float
-    backlog: float
-    instances: int
-    changes: int
-
-    def __str__(self) -> str:
-        share = f"{self.seconds / self.total_seconds:4.0%}"
-        parts = [
-            f"{share} · {self.seconds:,.0f} of {self.total_seconds:,.0f} s",
-            f"{self.offered:,.0f} tuples/s offered",
-        ]
-        parts += [f"{self.processed:,.0f} processed", f"{self.backlog:,.0f} waiting"]
-        return " · ".join([*parts, f"{self.instances:,} instances", f"{self.changes:,} changes"])
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
+class SimulationSettings:
     """How a simulation is run: for how long, in which steps, from which seed.
 
     Every subquery has `start` instances at first, or as near to that as its limits allow; None is the least they allow.
@@ -85,109 +65,197 @@ class Settings:
             return self.start or 1
         return limits.least if self.start is None else limits.clamp(self.start)
 
+    def arrivals(self, load: Load, noise: Noise, random: np.random.Generator) -> Floats:
+        """The tuples of a load in each tick."""
+        mean = rates_of(load, (np.arange(self.ticks) + 0.5) * self.tick_seconds) * self.tick_seconds
+        if noise.arrivals == 0:
+            return mean
+        return np.asarray(np.maximum(mean + random.normal(size=len(mean)) * np.sqrt(noise.arrivals * mean), 0.0))
 
-class World:
-    """The simulated network as an actuator: changes come into force at the beginning of a tick, late ones later."""
 
-    def __init__(self, fluid: Fluid) -> None:
-        self._fluid = fluid
-        self.now = 0.0
+@dataclass(frozen=True, slots=True)
+class SimulationProgress:
+    """How far a simulation has come."""
+
+    seconds: float
+    total_seconds: float
+    offered: float
+    processed: float
+    backlog: float
+    instances: int
+    changes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds / self.total_seconds:4.0%} · {self.seconds:,.0f} of {self.total_seconds:,.0f} s · "
+            f"{self.offered:,.0f} tuples/s offered · {self.processed:,.0f} processed · {self.backlog:,.0f} waiting · "
+            f"{self.instances:,} instances · {self.changes:,} changes"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TakenDecision:
+    """A decision to change something, when it was taken, and whether it was carried out."""
+
+    time_seconds: float
+    decision: Decision
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """How a run went against a target for its mean latency.
+
+    changes, reversals
+        how often the number of instances changed, and how often in the opposite direction of the change before.
+    instance_seconds
+        what is paid: instances times seconds, from when they were ordered.
+    late_time, late_tuples
+        share of the time, and of the tuples completed, with a mean latency above the target.
+    refused
+        share of the offered tuples that sources did not produce because they were slowed down.
+    """
+
+    changes: int
+    reversals: int
+    instance_seconds: float
+    late_time: float
+    late_tuples: float
+    refused: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """A finished simulation of one subquery. `times` are the ends of the ticks."""
+
+    query: SimulatedQuery
+    controller: str
+    settings: SimulationSettings
+    times: Floats
+    history: SubqueryHistory
+    decisions: tuple[TakenDecision, ...]
+
+    def summary(self, target_seconds: float) -> RunSummary:
+        """The figures of the run."""
+        row = self.history
+        late, steps = row.latency > target_seconds, np.diff(row.instances)
+        moves = steps[steps != 0].tolist()
+        refused = 0.0 if self.query.waits else 1.0 - float(row.admitted.sum()) / max(float(row.offered.sum()), 1e-9)
+        return RunSummary(
+            changes=len(moves),
+            reversals=sum(before * after < 0 for before, after in pairwise(moves)),
+            instance_seconds=float(row.paid.sum()) * self.settings.tick_seconds,
+            late_time=float(late.mean()),
+            late_tuples=float(row.processed[late].sum()) / max(float(row.processed.sum()), 1e-9),
+            refused=max(refused, 0.0),
+        )
+
+
+class Simulator:
+    """One subquery under control, and the actuator that carries out what its loop decides.
+
+    The same arguments give the same run. A control step costs what the observation does, O(shards), and the controller;
+    a tick costs O(instances) while nothing waits, O(shards) otherwise.
+    """
+
+    def __init__(self, query: SimulatedQuery, rule: Rule | None, settings: SimulationSettings) -> None:
+        self.settings, self.now_seconds = settings, 0.0
+        self._observer = NoisyObserver(query.noise, settings.seed)
+        entering = settings.arrivals(query.load, query.noise, np.random.default_rng((settings.seed, 1)))
+        start = settings.start_within(rule.limits if rule is not None else None)
+        subquery, tick_seconds = query.subquery, settings.tick_seconds
+        self.flows = {subquery.name: SubqueryFlow(subquery, start, tick_seconds, entering, entering, waits=query.waits)}
+
+    def tick(self, index: int) -> None:
+        """Let one tick pass."""
+        for flow in self.flows.values():
+            flow.begin(index)
+            outlet = flow.outlet(index)
+            flow.advance(index, flow.room(outlet), outlet)
+
+    def with_demand(self, observations: Sequence[Observation]) -> Sequence[Observation]:
+        """The observations of one period with the demand of each subquery."""
+        return with_demand(observations, ())
+
+    def run(
+        self,
+        rules: Mapping[str, Rule],
+        record: Callable[[Event], None] = unrecorded,
+        progress: Callable[[SimulationProgress], None] | None = None,
+    ) -> tuple[TakenDecision, ...]:
+        """Let all ticks pass, with a loop for each subquery that has a rule; returns the changes decided."""
+        taken: list[TakenDecision] = []
+
+        def note(event: Event) -> None:
+            if isinstance(event, Acted | Refused):
+                taken.append(TakenDecision(event.time_seconds, event.decision, isinstance(event, Acted)))
+            record(event)
+
+        loops = {name: rule.loop(self, note) for name, rule in rules.items()}
+        ticks = self.settings.ticks_per_period
+        for index in range(self.settings.ticks):
+            self.tick(index)
+            if (index + 1) % ticks:
+                continue
+            self.now_seconds = (index + 1) * self.settings.tick_seconds
+            if loops:
+                seen = [self._observer.observe(flow, index, ticks) for flow in self.flows.values()]
+                for observation in self.with_demand(seen):
+                    loops[observation.subquery].step(observation)
+            if progress is not None:
+                progress(self._progress(index, len(taken)))
+        return tuple(taken)
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
-        """Say how many instances there shall be, with which mapping once all are there.
+        """Order a number of instances, with a mapping that holds once all are there, from the next tick on or later.
 
-        Those on order come when they are due, each lot with a pause of its own, whatever is said after (`reordered`).
+        Those ordered before come when they are due, each lot with a pause of its own (`reordered`).
         """
-        flow = self._fluid.flows.get(subquery)
-        if flow is None:
-            return Outcome(False, f"there is no subquery '{subquery}'")
-        if instances < 1:
-            return Outcome(False, f"subquery '{subquery}' cannot have {instances} instances")
-        wrong = _wrong_mapping(mapping, len(flow.mapping), instances) if flow.keyed else ""
-        if wrong:
-            return Outcome(False, wrong)
-        if instances == flow.instances and (
-            mapping is None or not flow.keyed or tuple(flow.mapping.tolist()) == mapping
+        flow = self.flows[subquery]
+        if not flow.keyed:
+            mapping = None
+        if mapping is not None and not (
+            len(mapping) == len(flow.mapping) and min(mapping) >= 0 and max(mapping) < instances
         ):
+            return Outcome(
+                False, f"the mapping must name an instance from 0 to {instances - 1} for all {len(flow.mapping)} shards"
+            )
+        if instances == flow.instances and (mapping is None or tuple(flow.mapping.tolist()) == mapping):
             note = "what is on order is called off" if flow.ordered else "nothing to change"
             flow.ordered = ()
-            return Outcome(True, note, 0.0, 0)
+            return Outcome(True, note, 0.0)
         last = flow.ordered[-1] if flow.ordered else None
         same = last is not None and (last.instances, last.mapping) == (instances, mapping)
-        wait = flow.subquery.cost.start_seconds
-        flow.ordered = reordered(flow.ordered, flow.instances, instances, mapping, self.now, wait)
-        pause, moved_bytes = flow.cost(instances, mapping)
-        in_force = flow.ordered[-1].at_seconds - self.now + pause
-        return Outcome(True, "already under way" if same else "", in_force, moved_bytes)
+        cost = flow.model.cost
+        flow.ordered = reordered(flow.ordered, flow.instances, instances, mapping, self.now_seconds, cost.start_seconds)
+        in_force = flow.ordered[-1].at_seconds - self.now_seconds + cost.pause_seconds
+        return Outcome(True, "already under way" if same else "", in_force)
+
+    def _progress(self, index: int, changes: int) -> SimulationProgress:
+        flows = self.flows.values()
+        histories = [flow.history for flow in flows if flow.entering is not None]
+        return SimulationProgress(
+            self.now_seconds,
+            self.settings.seconds,
+            float(sum(each.offered[index] for each in histories)),
+            float(sum(each.processed[index] for each in histories)),
+            float(sum(flow.history.backlog[index] for flow in flows)),
+            sum(flow.instances for flow in flows),
+            changes,
+        )
 
 
 def simulate(
-    network: Network,
-    rules: Rules | Rule | None,
-    settings: Settings,
+    query: SimulatedQuery,
+    rule: Rule | None,
+    settings: SimulationSettings,
     *,
     record: Callable[[Event], None] = unrecorded,
     progress: Callable[[SimulationProgress], None] | None = None,
-) -> Run:
-    """Simulate a network under control, from time 0, and return what happened.
-
-    A single rule holds for every subquery; without rules, all keep the instances they start with. The same arguments
-    give the same run. A control step costs what the observation does, O(shards), and the controller; a tick costs
-    O(instances) while nothing waits, O(shards) otherwise.
-    """
-    each = Rules(rules) if isinstance(rules, Rule) else rules
-    names = [subquery.name for subquery in network.order]
-    if each is not None:
-        each.check(names)
-    start = {name: settings.start_within(each.of(name).limits if each is not None else None) for name in names}
-    fluid = Fluid(network, start, ticks=settings.ticks, tick_seconds=settings.tick_seconds, seed=settings.seed)
-    world, observer = World(fluid), Observer(fluid, settings.seed)
-    taken: list[Taken] = []
-
-    def note(event: Event) -> None:
-        if isinstance(event, Acted | Refused):
-            taken.append(Taken(event.time_seconds, event.decision, isinstance(event, Acted)))
-        record(event)
-
-    loops = {name: each.of(name).loop(world, note) for name in names} if each is not None else {}
-    for index in range(settings.ticks):
-        fluid.tick(index)
-        if (index + 1) % settings.ticks_per_period:
-            continue
-        world.now = (index + 1) * settings.tick_seconds
-        if loops:
-            observed = with_demand(observer.observe(index, settings.ticks_per_period), network.all_feeds)
-            for observation in without(observed, network.withheld):
-                loops[observation.subquery].step(observation)
-        if progress is not None:
-            progress(_progress(fluid, index, settings.seconds, len(taken)))
-    return Run(
-        network,
-        ", ".join(sorted({each.of(name).controller.name for name in names})) if each is not None else "none",
-        settings.seed,
-        settings.tick_seconds,
-        settings.period_seconds,
-        (np.arange(settings.ticks) + 1) * settings.tick_seconds,
-        fluid.history,
-        tuple(taken),
-        {name: flow.moved_bytes for name, flow in fluid.flows.items()},
-    )
-
-
-def _wrong_mapping(mapping: tuple[int, ...] | None, shards: int, instances: int) -> str:
-    if mapping is None or (len(mapping) == shards and min(mapping) >= 0 and max(mapping) < instances):
-        return ""
-    return f"the mapping must name, for each of {shards} shards, an instance from 0 to {instances - 1}"
-
-
-def _progress(fluid: Fluid, index: int, total_seconds: float, changes: int) -> SimulationProgress:
-    first = [fluid.history[source.into] for source in fluid.network.sources]
-    return SimulationProgress(
-        (index + 1) * fluid.tick_seconds,
-        total_seconds,
-        float(sum(each.offered[index] for each in first)),
-        float(sum(each.processed[index] for each in first)),
-        float(sum(each.backlog[index] for each in fluid.history.values())),
-        sum(flow.instances for flow in fluid.flows.values()),
-        changes,
-    )
+) -> SimulatedRun:
+    """Simulate a subquery under control from time 0; without a rule it keeps the instances it starts with."""
+    simulator = Simulator(query, rule, settings)
+    taken = simulator.run({} if rule is None else {query.subquery.name: rule}, record, progress)
+    (flow,) = simulator.flows.values()
+    times = (np.arange(settings.ticks) + 1) * settings.tick_seconds
+    return SimulatedRun(query, "none" if rule is None else rule.controller.name, settings, times, flow.history, taken)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.errors import UserError
-from tidegate.simulate.keys import Floats
+from tidegate.simulate.loads import Floats
 
 
 @dataclass(frozen=True, slots=True)

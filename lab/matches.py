@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from figures.contests import TARGET_SECONDS, Contest
+from lab.contests import TARGET_SECONDS, Contest
+from lab.merits import merits, needed_instances, passing
+from lab.network import simulate
 from tidegate.control.controller import Controller
 from tidegate.control.controllers.ds2 import Ds2
 from tidegate.control.controllers.predictive import Predictive
@@ -17,8 +19,7 @@ from tidegate.control.controllers.saso import Saso
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.rules import Rule
-from tidegate.simulate.merits import merits, needed_instances, passing
-from tidegate.simulate.run import Settings, simulate
+from tidegate.simulate.run import SimulationSettings
 
 OURS = "steady"
 PUBLISHED = "ds2"
@@ -99,7 +100,7 @@ def fitted(controller: Controller, contest: Contest) -> Controller:
 
 def play(entrant: str, controller: Controller, contest: Contest, seed: int) -> Result:
     """Play one match."""
-    settings = Settings(
+    settings = SimulationSettings(
         contest.whole_seconds,
         start=contest.start,
         period_seconds=contest.period_seconds,

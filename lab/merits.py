@@ -12,12 +12,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.network import Run
 from tidegate.control.controller import Limits
 from tidegate.control.erlang import mean_sojourn
 from tidegate.errors import UserError
-from tidegate.simulate.history import History, Run
-from tidegate.simulate.keys import Floats
-from tidegate.simulate.network import Subquery
+from tidegate.simulate.fluid import SubqueryHistory
+from tidegate.simulate.loads import Floats
+from tidegate.simulate.model import SubqueryModel
 
 TOLERANCE = 0.05
 """Relative difference of load from which on it has changed."""
@@ -173,7 +174,9 @@ def oscillations(
     return count
 
 
-def needed_instances(subquery: Subquery, history: History, target_seconds: float, limits: Limits, ticks: int) -> Floats:
+def needed_instances(
+    subquery: SubqueryModel, history: SubqueryHistory, target_seconds: float, limits: Limits, ticks: int
+) -> Floats:
     """For each period, the least number of instances that meets the target at its load and its cost of a tuple."""
     pairs = np.stack([_by_period(history.offered, ticks), _by_period(history.service_rate, ticks)], axis=1)
     distinct, places = np.unique(pairs, axis=0, return_inverse=True)
@@ -188,7 +191,7 @@ def needed_instances(subquery: Subquery, history: History, target_seconds: float
 
 
 def least_instances(
-    subquery: Subquery, arrival_rate: float, service_rate: float, target_seconds: float, limits: Limits
+    subquery: SubqueryModel, arrival_rate: float, service_rate: float, target_seconds: float, limits: Limits
 ) -> int:
     """The least number whose mean latency is within the target: M/M/k, or M/M/1 on an even share each with keys.
 
@@ -200,7 +203,7 @@ def least_instances(
     return instances
 
 
-def _latency(subquery: Subquery, instances: int, arrival_rate: float, service_rate: float) -> float:
+def _latency(subquery: SubqueryModel, instances: int, arrival_rate: float, service_rate: float) -> float:
     each = service_rate * subquery.speed(instances)
     if subquery.keys is None:
         return mean_sojourn(instances, arrival_rate, each)
@@ -223,7 +226,7 @@ def _constant(load: Floats) -> list[tuple[int, int]]:
     return found
 
 
-def passing(subquery: Subquery, run: Run) -> History:
+def passing(subquery: SubqueryModel, run: Run) -> SubqueryHistory:
     """The history of a subquery with no more offered than what follows it accepts the results of."""
     history, limit = run[subquery.name], subquery.downstream_limit
     if limit is None:

@@ -7,20 +7,30 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lab.network import Network, Source, one
 from tidegate.control.controller import Limits
 from tidegate.control.demand import Feed
-from tidegate.simulate.keys import Floats, KeyDistribution, ZipfKeys
-from tidegate.simulate.loads import Constant, Day, FlashCrowd, Load, Ramp, Sine, Spikes, Step, Total, Trace, phases
-from tidegate.simulate.network import (
-    JoinWindow,
-    Network,
-    Noise,
-    ReconfigurationCost,
-    Source,
-    Subquery,
-    one,
+from tidegate.simulate.loads import (
+    ELASTICUTOR,
+    GEDIK_SINE,
+    GEDIK_STEP,
+    STREAMCLOUD_RAMP,
+    STRETCH_Q5,
+    ConstantLoad,
+    DayLoad,
+    FlashCrowd,
+    Floats,
+    Load,
+    RampLoad,
+    SineLoad,
+    SpikeLoad,
+    StepLoad,
+    SumOfLoads,
+    TraceLoad,
+    load_named,
+    phases,
 )
-from tidegate.simulate.presets import ELASTICUTOR, GEDIK_SINE, GEDIK_STEP, LOADS, STREAMCLOUD_RAMP, STRETCH_Q5
+from tidegate.simulate.model import JoinWindow, KeyDistribution, Noise, ReconfigurationCost, SubqueryModel, ZipfKeys
 
 TARGET_SECONDS = 0.5
 SERVICE_SECONDS = 0.002
@@ -72,8 +82,8 @@ class Contest:
         return replace(self.network, sources=tuple(sources))
 
 
-def _subquery(**more: object) -> Subquery:
-    return replace(Subquery("subquery", SERVICE_SECONDS, cost=COST), **more)  # type: ignore[arg-type]
+def _subquery(**more: object) -> SubqueryModel:
+    return replace(SubqueryModel("subquery", SERVICE_SECONDS, cost=COST), **more)  # type: ignore[arg-type]
 
 
 def _on(load: Load, *, noise: Noise = NOISE, waits: bool = True, **more: object) -> Network:
@@ -84,13 +94,13 @@ def _on(load: Load, *, noise: Noise = NOISE, waits: bool = True, **more: object)
 def _two(load: Load) -> Network:
     """A cheap subquery that feeds 0.4 of its tuples to a dear one."""
     subqueries = (
-        Subquery("parse", 0.001, cost=COST),
-        Subquery("score", 0.004, cost=COST),
+        SubqueryModel("parse", 0.001, cost=COST),
+        SubqueryModel("score", 0.004, cost=COST),
     )
     return Network(subqueries, (Source("parse", load),), (Feed("parse", "score", 0.4),), noise=NOISE)
 
 
-def bursts(seed: int, *, seconds: float = 1_800.0, every_seconds: float = 20.0, mean: float = 5_000.0) -> Trace:
+def bursts(seed: int, *, seconds: float = 1_800.0, every_seconds: float = 20.0, mean: float = 5_000.0) -> TraceLoad:
     """A trace as of a busy service: a slowly wandering mean with bursts, a value every so often."""
     random = np.random.default_rng(seed)
     count = int(seconds / every_seconds)
@@ -99,33 +109,33 @@ def bursts(seed: int, *, seconds: float = 1_800.0, every_seconds: float = 20.0, 
         wander = 0.95 * wander + 0.12 * random.normal()
         burst = random.uniform(1.3, 2.0) if random.random() < 0.04 else 1.0
         values.append(float(np.rint(mean * np.exp(wander) * burst)))
-    return Trace(tuple(float(time) for time in np.arange(count) * every_seconds), tuple(values))
+    return TraceLoad(tuple(float(time) for time in np.arange(count) * every_seconds), tuple(values))
 
 
 def _zipf(exponent: float, shuffles_per_minute: float = 0.0, seed: int = 103) -> KeyDistribution:
     return ZipfKeys(exponent=exponent, shuffles_per_minute=shuffles_per_minute, seed=seed)
 
 
-STALL = Step(((300, 20_000), (300, 4_000), (600, 20_000)), repeats=False)
+STALL = StepLoad(((300, 20_000), (300, 4_000), (600, 20_000)), repeats=False)
 JOIN = JoinWindow(window_seconds=60.0, seconds_per_comparison=1e-8)
 
-EIGHT_TENTHS = Total((ELASTICUTOR,), 0.8)
+EIGHT_TENTHS = SumOfLoads((ELASTICUTOR,), 0.8)
 """Elasticutor's micro-benchmark; at its full load and 1 ms a tuple, its most frequent key alone fills an instance."""
 
 MANY = Limits(1, 256)
 
 REPORTED: Sequence[Contest] = (
-    Contest("constant", _on(LOADS["constant"]), 1_000),
-    Contest("noisy", _on(Step(((400, 5_000), (400, 8_000))), noise=LOUD), 1_600),
+    Contest("constant", _on(load_named("constant")), 1_000),
+    Contest("noisy", _on(StepLoad(((400, 5_000), (400, 8_000))), noise=LOUD), 1_600),
     Contest("gedik-step", _on(GEDIK_STEP), 1_500),
     Contest("gedik-step, slowing", _on(GEDIK_STEP, waits=False), 1_500),
     Contest("gedik-sine", _on(GEDIK_SINE), 1_500),
     Contest("gedik-sine, two subqueries", _two(GEDIK_SINE), 1_500),
-    Contest("ramp", _on(LOADS["ramp"]), 1_800),
+    Contest("ramp", _on(load_named("ramp")), 1_800),
     Contest("streamcloud-ramp", _on(STREAMCLOUD_RAMP, service_seconds=27 / 155_000), 3_300),
-    Contest("spikes", _on(LOADS["spikes"]), 1_800),
-    Contest("flash-crowd", _on(LOADS["flash-crowd"]), 1_200),
-    Contest("day", _on(LOADS["day"]), 86_400, period_seconds=30.0, tick_seconds=5.0),
+    Contest("spikes", _on(load_named("spikes")), 1_800),
+    Contest("flash-crowd", _on(load_named("flash-crowd")), 1_200),
+    Contest("day", _on(load_named("day")), 86_400, period_seconds=30.0, tick_seconds=5.0),
     Contest("trace", _on(bursts(107)), 1_800),
     Contest("stretch-q5", _on(STRETCH_Q5), 1_200),
     Contest("stretch-q5, window join", _on(STRETCH_Q5, service_seconds=0.0005, window=JOIN), 1_200),
@@ -137,33 +147,33 @@ REPORTED: Sequence[Contest] = (
         start=176,
     ),
     Contest("skewed keys", _on(GEDIK_SINE, keys=_zipf(0.8, 0.25)), 1_500),
-    Contest("one hot key", _on(Step(((300, 2_000), (600, 4_500), (300, 2_000))), keys=_zipf(1.2)), 1_200),
-    Contest("downstream stall", _on(Constant(8_000), downstream_limit=STALL), 1_200),
+    Contest("one hot key", _on(StepLoad(((300, 2_000), (600, 4_500), (300, 2_000))), keys=_zipf(1.2)), 1_200),
+    Contest("downstream stall", _on(ConstantLoad(8_000), downstream_limit=STALL), 1_200),
     Contest("late executors", _on(phases(111, total_seconds=1_800), cost=LATE), 1_800),
-    Contest("contention", _on(Step(((400, 4_000), (400, 7_000))), serial_share=0.02), 1_600),
+    Contest("contention", _on(StepLoad(((400, 4_000), (400, 7_000))), serial_share=0.02), 1_600),
 )
 """What the tables show; the papers' own loads are among them."""
 
 TUNING: Sequence[Contest] = (
-    Contest("constant 3,300", _on(Constant(3_300)), 800),
+    Contest("constant 3,300", _on(ConstantLoad(3_300)), 800),
     Contest("noisy phases", _on(phases(21), noise=LOUD), 1_200),
     Contest("phases 22", _on(phases(22)), 1_200),
     Contest("phases 23, slowing", _on(phases(23), waits=False), 1_200),
-    Contest("short sine", _on(Sine(6_000, 4_000, 240)), 960),
-    Contest("long sine, two subqueries", _two(Sine(6_000, 3_000, 900)), 1_800),
-    Contest("steep ramp", _on(Ramp(((0, 1_000), (200, 1_000), (400, 15_000), (700, 15_000), (800, 1_000)))), 1_200),
-    Contest("large ramp", _on(Ramp(((0, 30_000), (600, 100_000), (1_200, 30_000))), service_seconds=0.0003), 1_400),
-    Contest("rare spikes", _on(Spikes(2_000, 12_000, 300, 40)), 1_500),
+    Contest("short sine", _on(SineLoad(6_000, 4_000, 240)), 960),
+    Contest("long sine, two subqueries", _two(SineLoad(6_000, 3_000, 900)), 1_800),
+    Contest("steep ramp", _on(RampLoad(((0, 1_000), (200, 1_000), (400, 15_000), (700, 15_000), (800, 1_000)))), 1_200),
+    Contest("large ramp", _on(RampLoad(((0, 30_000), (600, 100_000), (1_200, 30_000))), service_seconds=0.0003), 1_400),
+    Contest("rare spikes", _on(SpikeLoad(2_000, 12_000, 300, 40)), 1_500),
     Contest("slow crowd", _on(FlashCrowd(2_000, 9_000, 200, 90, 200)), 1_200),
-    Contest("half a day", _on(Day(500, 8_000)), 43_200, period_seconds=30.0, tick_seconds=5.0),
+    Contest("half a day", _on(DayLoad(500, 8_000)), 43_200, period_seconds=30.0, tick_seconds=5.0),
     Contest("trace 31", _on(bursts(31)), 1_800),
     Contest("join phases", _on(phases(24), service_seconds=0.0005, window=JOIN), 1_200),
     Contest("mild skew", _on(phases(25), keys=_zipf(0.6, 0.5, 9)), 1_200),
-    Contest("hot key", _on(Step(((200, 1_500), (500, 6_000))), keys=_zipf(1.1, 0.0, 8)), 1_400),
-    Contest("stall", _on(Sine(7_000, 1_000, 300), downstream_limit=Step(((200, 9_000), (200, 3_000)))), 1_200),
+    Contest("hot key", _on(StepLoad(((200, 1_500), (500, 6_000))), keys=_zipf(1.1, 0.0, 8)), 1_400),
+    Contest("stall", _on(SineLoad(7_000, 1_000, 300), downstream_limit=StepLoad(((200, 9_000), (200, 3_000)))), 1_200),
     Contest("late phases", _on(phases(26), cost=LATE), 1_200),
     Contest(
-        "two crowds", _on(Total((FlashCrowd(1_000, 5_000, 100, 20, 60), FlashCrowd(0, 6_000, 500, 40, 90)))), 1_000
+        "two crowds", _on(SumOfLoads((FlashCrowd(1_000, 5_000, 100, 20, 60), FlashCrowd(0, 6_000, 500, 40, 90)))), 1_000
     ),
 )
 """What Steady's settings and rules were chosen on; other loads, and other seeds, than those reported."""

@@ -1,0 +1,205 @@
+"""What is simulated: a subquery with its costs and keys, the load offered to it, and the errors of measurement."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tidegate.control.balancers.balance import Ints
+from tidegate.control.balancers.consistent_hashing import GOLDEN, mixed
+from tidegate.errors import UserError
+from tidegate.simulate.loads import Floats, Load
+
+
+def _check(
+    subject: str, *, above_0: dict[str, float] | None = None, at_least_0: dict[str, float] | None = None
+) -> None:
+    for name, value in (above_0 or {}).items():
+        if not 0 < value < math.inf:
+            raise UserError(f"{subject}: {name} must be more than 0 and finite; got {value}")
+    for name, value in (at_least_0 or {}).items():
+        if not value >= 0:
+            raise UserError(f"{subject}: {name} must be 0 or more; got {value}")
+
+
+class KeyDistribution(Protocol):
+    """The share of tuples that each key gets; it stays the same as long as `era` returns the same number."""
+
+    @property
+    def keys(self) -> int: ...
+
+    def era(self, seconds: float) -> int: ...
+
+    def shares(self, era: int) -> Floats:
+        """For each key its share; they add up to 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ZipfKeys:
+    """The k-th most frequent key has a share ∝ k^−exponent; which key is k-th changes ω times a minute.
+
+    The defaults are those of Elasticutor §5.1, whose ω is `shuffles_per_minute`. An exponent of 0 is uniform.
+    """
+
+    keys: int = 10_000
+    exponent: float = 0.5
+    shuffles_per_minute: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        shuffles = {"exponent": self.exponent, "shuffles_per_minute": self.shuffles_per_minute}
+        _check("zipf keys", above_0={"keys": self.keys}, at_least_0=shuffles)
+
+    def era(self, seconds: float) -> int:
+        # A little is added so that a shuffle on the edge of a tick is not put off by rounding.
+        return int(seconds * self.shuffles_per_minute / 60.0 + 1e-9)
+
+    def shares(self, era: int) -> Floats:
+        ranked = np.arange(1, self.keys + 1, dtype=np.float64) ** -self.exponent
+        return np.random.default_rng((self.seed, era)).permutation(ranked / ranked.sum())
+
+
+def shard_of_keys(keys: int, shards: int) -> Ints:
+    """The shard of each key 0 … keys − 1: a mixing hash, then modulo."""
+    return (mixed(np.arange(keys, dtype=np.uint64) + GOLDEN) % np.uint64(shards)).astype(np.int64)
+
+
+def shard_shares(distribution: KeyDistribution, shards: int, era: int) -> Floats:
+    """For each shard, the share of tuples that its keys get."""
+    places = shard_of_keys(distribution.keys, shards)
+    return np.bincount(places, weights=distribution.shares(era), minlength=shards).astype(np.float64)
+
+
+def remapped(mapping: Ints, instances: int) -> Ints:
+    """A mapping to another number of instances, with counts of shards as even as can be and as few moved as that needs.
+
+    An instance keeps its first shards up to its new count; the rest fill those that are short, in order.
+    """
+    shards = len(mapping)
+    wanted = np.full(instances, shards // instances)
+    wanted[: shards % instances] += 1
+    order = np.argsort(mapping, kind="stable")
+    counts = np.bincount(mapping, minlength=max(instances, int(mapping.max(initial=0)) + 1))
+    rank = np.empty(shards, dtype=np.int64)
+    rank[order] = np.arange(shards) - np.repeat(np.cumsum(counts) - counts, counts)
+    allowed = np.zeros(len(counts), dtype=np.int64)
+    allowed[:instances] = wanted
+    moving = rank >= allowed[mapping]
+    after = mapping.copy()
+    after[moving] = np.repeat(np.arange(instances), wanted - np.minimum(counts[:instances], wanted))
+    return after
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigurationCost:
+    """What a change of instances costs: a pause of the subquery, and the time until new instances are there.
+
+    Until new instances are there the old ones go on; the change and its pause come then. Removal needs no such wait.
+    """
+
+    pause_seconds: float = 0.0
+    start_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        seconds = {"pause_seconds": self.pause_seconds, "start_seconds": self.start_seconds}
+        _check("reconfiguration cost", at_least_0=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindow:
+    """A window join: each tuple, half of them from each input, is compared with what is held of the other input.
+
+    The windows hold what arrived in the last `window_seconds` of event time, so after a change of rate they take that
+    long to fill or drain.
+    """
+
+    window_seconds: float
+    seconds_per_comparison: float
+
+    def __post_init__(self) -> None:
+        comparison = {"seconds_per_comparison": self.seconds_per_comparison}
+        _check("join window", above_0={"window_seconds": self.window_seconds}, at_least_0=comparison)
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryModel:
+    """A subquery and what it costs.
+
+    service_seconds
+        one instance's time for a tuple, on average, when it is the only instance.
+    keys, shards
+        how tuples spread over keys and these over shards, which are mapped to instances; without `keys` any instance
+        takes any tuple from one queue.
+    serial_share, crosstalk
+        each of n instances works at 1/(1 + serial_share·(n − 1) + crosstalk·n·(n − 1)) of its speed: Gunther's universal
+        scalability law.
+    buffer_tuples
+        what fits in front of each instance before senders have to wait. With keys, one full buffer stops all.
+    downstream_limit
+        tuples per second of its input whose results the next subquery accepts: congestion that instances do not cure.
+    """
+
+    name: str
+    service_seconds: float
+    keys: KeyDistribution | None = None
+    shards: int = 256
+    serial_share: float = 0.0
+    crosstalk: float = 0.0
+    buffer_tuples: float = 500.0
+    window: JoinWindow | None = None
+    cost: ReconfigurationCost = ReconfigurationCost()
+    downstream_limit: Load | None = None
+
+    def __post_init__(self) -> None:
+        above_0 = {name: getattr(self, name) for name in ("service_seconds", "shards", "buffer_tuples")}
+        contention = {"serial_share": self.serial_share, "crosstalk": self.crosstalk}
+        _check(f"subquery '{self.name}'", above_0=above_0, at_least_0=contention)
+
+    def speed(self, instances: int) -> float:
+        """What one of so many instances is worth, as a share of one that is alone."""
+        others = instances - 1
+        return 1.0 / (1.0 + self.serial_share * others + self.crosstalk * instances * others)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How far what is observed is off: relative standard deviations, 0 on average; and how uneven arrivals are.
+
+    `arrivals` is the variance of a tick's arrivals over their mean: 0 is as even as can be, 1 is Poisson. With even
+    arrivals a subquery whose capacity equals its load never falls behind; with uneven ones it does, as queues do.
+    `idle_congestion` is the mean share of the time in which sources appear blocked although there is room, drawn anew
+    each period from an exponential distribution: transport buffers that fill for a moment.
+    """
+
+    rates: float = 0.0
+    busy: float = 0.0
+    congestion: float = 0.0
+    latency: float = 0.0
+    arrivals: float = 0.0
+    idle_congestion: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check("noise", at_least_0={name: getattr(self, name) for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedQuery:
+    """One subquery under a load.
+
+    If its source `waits`, what cannot be taken in waits in the source, as in a log or a queue, and nothing is lost.
+    Otherwise the source slows down and does not produce what it cannot send: Gedik's available and handled load.
+    """
+
+    subquery: SubqueryModel
+    load: Load
+    waits: bool = True
+    noise: Noise = Noise()
+
+    @property
+    def subqueries(self) -> tuple[SubqueryModel, ...]:
+        """All subqueries, upstream first."""
+        return (self.subquery,)
