@@ -29,7 +29,7 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
-from tidegate.query.gather import gather
+from tidegate.query.builder import gather
 from tidegate.query.keys import each, keys
 from tidegate.query.tuple_form import updated
 from tidegate.results import RunResult

@@ -21,8 +21,7 @@ from tidegate.files import Files
 from tidegate.origins import check_unread
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query.advice import advised
-from tidegate.query.names import unique_names
-from tidegate.query.nodes import is_stateful, sources, walk
+from tidegate.query.nodes import is_stateful, sources, unique_names, walk
 from tidegate.results import RunResult, format_of, local_folder, require_empty, require_writable
 from tidegate.stream import Stream
 

@@ -15,8 +15,7 @@ from tidegate.compile.compiler import compile_query
 from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.files import Files, Malformed, Rejects, read_table
 from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
-from tidegate.query.names import unique_names
-from tidegate.query.nodes import Source, sources
+from tidegate.query.nodes import Source, sources, unique_names
 from tidegate.reference import Answer, events_of, interpret
 from tidegate.results import RunResult, require_empty, require_writable, write_results
 from tidegate.screen import in_order, show_count, show_rows

@@ -15,7 +15,7 @@ from tidegate.origins import items_of
 from tidegate.query.advice import advised
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.event_time import Duration
-from tidegate.query.names import DefaultName
+from tidegate.query.nodes import DefaultName
 from tidegate.query.schema import as_schema
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.property.cases import SCHEMA, TIME, WINDOWS, tables
-from tidegate.query.order import canonical
+from tidegate.query.schema import canonical
 
 # The same tuples under other names, in another order of columns, for inputs after the first.
 OTHER = pa.schema(

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.compile.compiler import compile_query
-from tidegate.query.nodes import Node, Source, sources
-from tidegate.query.rewrite import rewrite
+from tidegate.query.nodes import Node, Source, rewrite, sources
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.origins import Heartbeat, Marked
 from tidegate.runtime.local.outputs import ToFunction

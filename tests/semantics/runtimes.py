@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import tidegate as tg
 from tests.property.local_runs import run_in_step
 from tests.property.spark_driver import Batch, Driver
-from tidegate.query.nodes import Node, Source, sources
-from tidegate.query.rewrite import rewrite
+from tidegate.query.nodes import Node, Source, rewrite, sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.spark import control

@@ -21,8 +21,7 @@ from tidegate.compile.push_through_union import push_through_union
 from tidegate.compile.read_used_columns import read_used_columns
 from tidegate.compile.refuse_unsupported import refuse_unsupported
 from tidegate.compile.split_at_stateful import split_at_stateful
-from tidegate.query.names import unique_names
-from tidegate.query.nodes import Node
+from tidegate.query.nodes import Node, unique_names
 
 REWRITES: tuple[Callable[[Node], Node], ...] = (
     push_through_union,

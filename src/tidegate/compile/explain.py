@@ -9,8 +9,7 @@ from tidegate.compile.show_query import show_query
 from tidegate.compile.show_table import show_table
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
-from tidegate.query.names import unique_names
-from tidegate.query.nodes import Join, Node
+from tidegate.query.nodes import Join, Node, unique_names
 from tidegate.query.windows import MANY_WINDOWS
 
 _INDENT = "  "

@@ -5,8 +5,7 @@ from __future__ import annotations
 import narwhals as nw
 
 from tidegate.query.expressions import cannot_fail, columns_made, columns_passed, columns_read, names_its_columns
-from tidegate.query.nodes import Filter, Node, Select, WithColumns
-from tidegate.query.rewrite import rewrite
+from tidegate.query.nodes import Filter, Node, Select, WithColumns, rewrite
 
 
 def fold_stateless(query: Node) -> Node:

@@ -11,8 +11,7 @@ from tidegate.compile.plan import Plan
 from tidegate.compile.prune_columns import read_by
 from tidegate.query import expressions
 from tidegate.query.keys import Columns, Each, Words
-from tidegate.query.nodes import Node, WindowAggregate, WithColumns
-from tidegate.query.rewrite import rewrite
+from tidegate.query.nodes import Node, WindowAggregate, WithColumns, rewrite
 
 
 def key_by_words(plan: Plan) -> Plan:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.query.nodes import Filter, MapBatches, Node, Select, Union, WithColumns, is_stateful
-from tidegate.query.rewrite import rewrite, with_inputs
+from tidegate.query.nodes import Filter, MapBatches, Node, Select, Union, WithColumns, is_stateful, rewrite, with_inputs
 
 
 def push_through_union(query: Node) -> Node:

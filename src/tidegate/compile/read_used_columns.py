@@ -21,9 +21,9 @@ from tidegate.query.nodes import (
     Union,
     WindowAggregate,
     WithColumns,
+    rewrite,
     walk,
 )
-from tidegate.query.rewrite import rewrite
 
 
 def read_used_columns(plan: Plan) -> Plan:

@@ -20,8 +20,7 @@ from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.order import canonical
-from tidegate.query.schema import contiguous
+from tidegate.query.schema import canonical, contiguous
 
 Array = np.ndarray[Any, Any]
 FOREVER = 0

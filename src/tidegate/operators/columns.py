@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.query.order import canonical
+from tidegate.query.schema import canonical
 
 Array = np.ndarray[Any, Any]
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, QueryError
 from tidegate.query.advice import Advises, advised
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
-from tidegate.query.names import step_name
-from tidegate.query.nodes import KeyedApply, refuse_refined
+from tidegate.query.nodes import KeyedApply, refuse_refined, step_name
 from tidegate.query.records import Misfit, Record
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples

@@ -13,11 +13,10 @@ from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
-from tidegate.query.apply import Applies, Unbounded
+from tidegate.query.apply import Applies, GatheredWindows, Unbounded
 from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.joins import SUFFIXES, On, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
-from tidegate.query.names import check_names, step_name
 from tidegate.query.nodes import (
     Filter,
     MapBatches,
@@ -28,7 +27,9 @@ from tidegate.query.nodes import (
     WindowAggregate,
     WithColumns,
     apply_stateless,
+    check_names,
     refuse_refined,
+    step_name,
 )
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
 from tidegate.query.windows import Window
@@ -289,6 +290,44 @@ class Windowed(Applies[B]):
             stream.time,
         )
         return stream._then(node)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered(Advises, Generic[B]):
+    """Several streams, each with its own columns, that share keys; see `gather`."""
+
+    parts: tuple[Keyed[B], ...]
+
+    @advised(positional="how far a window advances is said with every=...")
+    def window(self, size: Duration, *, every: Duration | None = None, name: str | None = None) -> GatheredWindows[B]:
+        """Cut event time into windows, as `Keyed.window` does."""
+        return GatheredWindows(self.parts, window_of(self.parts[0].stream._step("window", name), size, every, 0))
+
+    def unbounded(self) -> Unbounded[B]:
+        """Give each key one window that never ends."""
+        return Unbounded(self.parts)
+
+
+def gather(*keyed: Keyed[B]) -> Gathered[B]:
+    """Bring streams of different columns together under common keys, for `apply` with one state per input.
+
+    >>> import pyarrow as pa, tidegate as tg
+    >>> asked = tg.stream({"ts": pa.timestamp("us"), "user": pa.string()}, time="ts", name="asked")
+    >>> bought = tg.stream({"ts": pa.timestamp("us"), "by": pa.string(), "price": pa.int64()}, time="ts", name="bought")
+    >>> both = tg.gather(asked.key_by("user"), bought.key_by("by")).window("1 hour")
+    """
+    if not keyed or not all(isinstance(part, Keyed) for part in keyed):
+        raise QueryError(
+            f"gather: takes streams with keys, as in tg.gather(a.key_by('x'), b.key_by('y')); got {keyed!r}"
+        )
+    first = keyed[0].key_schema
+    for part in keyed[1:]:
+        if part.key_schema.types != first.types:
+            raise QueryError(
+                f"gather: all streams need keys of the same types; ({show_columns(part.key_schema)}) is not "
+                f"({show_columns(first)})"
+            )
+    return Gathered(keyed)
 
 
 def source(

@@ -1,13 +1,15 @@
 """The operators of a query as frozen values: a query is data, and nothing runs.
 
-Every node knows its inputs, the schema of the tuples it makes and the column that holds their event time. A node that
-exists is valid: what can be checked is checked where it is made.
+Every node knows its inputs, the schema of the tuples it emits and the column that holds their event time. A node that
+exists is valid: what can be checked is checked where it is built. A name that a user gave is kept, and default names are
+told apart by a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
@@ -26,6 +28,13 @@ from tidegate.query.windows import Window
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
+
+_KINDS = {
+    "WithColumns": "with_columns",
+    "WindowAggregate": "aggregate",
+    "KeyedApply": "apply",
+    "MapBatches": "map_batches",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +62,23 @@ class Source:
         return ()
 
 
+class _OneInput:
+    """A node that reads one stream."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def input(self) -> Node: ...
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class WithColumns:
+class WithColumns(_OneInput):
     """Adds or replaces columns by element-wise expressions."""
 
     name: str
@@ -63,13 +87,9 @@ class WithColumns:
     schema: pa.Schema
     time: str
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Select:
+class Select(_OneInput):
     """Keeps only the columns that element-wise expressions make."""
 
     name: str
@@ -78,13 +98,9 @@ class Select:
     schema: pa.Schema
     time: str
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filter:
+class Filter(_OneInput):
     """Keeps the tuples for which an element-wise predicate is true."""
 
     name: str
@@ -93,13 +109,9 @@ class Filter:
     schema: pa.Schema
     time: str
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MapBatches:
+class MapBatches(_OneInput):
     """Turns batches into batches by a user's function that looks at one row at a time."""
 
     name: str
@@ -107,10 +119,6 @@ class MapBatches:
     function: Callable[[pa.RecordBatch], Any]
     schema: pa.Schema
     time: str
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +132,7 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowAggregate:
+class WindowAggregate(_OneInput):
     """Aggregates tuples per key and window; the results of a window carry its end − 1 µs."""
 
     name: str
@@ -135,10 +143,6 @@ class WindowAggregate:
     aggregates: tuple[tuple[str, Aggregate], ...]
     schema: pa.Schema
     time: str
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,3 +266,100 @@ def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:
             raise QueryError(f"step '{node.name}': the batch function left out the declared columns {missing}")
         made.append(conform(result, node.schema))
     return pa.concat_tables(made)
+
+
+def rewrite(query: Node, rule: Callable[[Node], Node]) -> Node:
+    """Apply a rule to every node, inputs first; a rule returns the node it got where it has nothing to change.
+
+    A node that several others read is rewritten once and stays shared, and sources are never copied: a runtime tells
+    streams apart by the identity of their source.
+    """
+    done: dict[int, Node] = {}
+    for node in walk(query):
+        done[id(node)] = rule(with_inputs(node, tuple(done[id(upstream)] for upstream in node.inputs)))
+    return done[id(query)]
+
+
+def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """A node that reads other inputs of the same schemas; the same node if they are the ones it has."""
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    match node:
+        case Source():
+            return node
+        case Union() | KeyedApply():
+            return replace(node, inputs=inputs)
+        case Join():
+            return replace(node, left=inputs[0], right=inputs[1])
+        case _:
+            return replace(node, input=inputs[0])
+
+
+class DefaultName(str):
+    """A name that no user gave, so it may be changed to tell nodes of one query apart."""
+
+    __slots__ = ()
+
+
+def step_name(kind: str, name: str | None, *inputs: Node) -> str:
+    """The name given to a step, or its kind and how many nodes lie before it."""
+    default = DefaultName(f"{kind}_{len({id(node) for upstream in inputs for node in walk(upstream)})}")
+    if name is not None and not isinstance(name, str):
+        raise QueryError(f"step '{default}': name is text; got {name!r}")
+    return name or default
+
+
+def check_names(query: Node) -> None:
+    """Refuse two different nodes whose names were given and are the same; one that is read twice is one."""
+    given: dict[str, Node] = {}
+    for node in walk(query):
+        if not isinstance(node.name, DefaultName):
+            other = given.setdefault(node.name, node)
+            if other is not node:
+                raise QueryError(
+                    f"{_kind(other)} and {_kind(node, other)} are both called '{node.name}', and one query tells its "
+                    "streams and steps apart by their names; give one of them another, name='...'"
+                )
+
+
+def unique_names(query: Node) -> Node:
+    """The same query in which every node has a name of its own.
+
+    What every runtime, `explain` and the reference begin with, so all of them say the same. It depends on the query alone,
+    inputs before what reads them, and a query that has been through stays as it is.
+
+    ::
+
+        before   table, table, aggregate_3       after   table, table-2, aggregate_3
+
+    >>> import pyarrow as pa
+    >>> from tidegate.query.builder import Builder, source
+    >>> a, b = (Builder(source(DefaultName("table"), {"ts": pa.timestamp("us")}, time="ts")) for _ in range(2))
+    >>> [str(node.name) for node in walk(unique_names(a.union(b).node))]
+    ['table', 'table-2', 'union_1']
+    """
+    check_names(query)
+    taken = {str(node.name) for node in walk(query) if not isinstance(node.name, DefaultName)}
+    done: dict[int, Node] = {}
+    for node in walk(query):
+        same = with_inputs(node, tuple(done[id(upstream)] for upstream in node.inputs))
+        if isinstance(node.name, DefaultName):
+            name = next(name for name in _candidates(node.name) if name not in taken)
+            taken.add(name)
+            same = same if name == node.name else replace(same, name=name)
+        done[id(node)] = same
+    return done[id(query)]
+
+
+def _candidates(name: str) -> Iterator[DefaultName]:
+    yield DefaultName(name)
+    yield from (DefaultName(f"{name}-{number}") for number in count(2))
+
+
+def _kind(node: Node, other: Node | None = None) -> str:
+    """What a node is, for a message that has named the other one."""
+    called = type(node).__name__
+    noun = "stream" if called == "Source" else _KINDS.get(called, called.lower())
+    if other is not None and type(other) is type(node):
+        return f"another {noun}"
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

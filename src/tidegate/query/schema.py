@@ -1,7 +1,8 @@
-"""The types a stream may carry, and the checks that name a step and the valid choices."""
+"""The types a stream may carry, their canonical order, and the checks that name a step and the valid choices."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
@@ -188,3 +189,28 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         return pa.table(columns, schema=schema)
     cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.table(cast, schema=schema)
+
+
+def canonical(value: Any) -> tuple[Any, ...]:
+    """A key that sorts and compares Python values in canonical order.
+
+    Null is first, NaN last, −0.0 equal to 0.0; strings go by bytes, lists and structs by their parts.
+
+    >>> sorted([float("nan"), 1.0, None, -0.0], key=canonical)
+    [None, -0.0, 1.0, nan]
+    """
+    match value:
+        case None:
+            return (0,)
+        case float() if math.isnan(value):
+            return (2,)
+        case float():
+            return (1, value + 0.0)
+        case str():
+            return (1, value.encode())
+        case list() | tuple():
+            return (1, tuple(canonical(part) for part in value))
+        case dict():
+            return (1, tuple(canonical(part) for part in value.values()))
+        case _:
+            return (1, value)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, InternalError
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
-from tidegate.query.order import canonical
+from tidegate.query.schema import canonical
 
 Tuple = dict[str, Any]
 

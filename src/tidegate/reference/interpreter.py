@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, InternalError, QueryError, choices
 from tidegate.query.event_time import check_times
-from tidegate.query.names import unique_names
 from tidegate.query.nodes import (
     Join,
     KeyedApply,
@@ -25,6 +24,7 @@ from tidegate.query.nodes import (
     WindowAggregate,
     apply_stateless,
     is_stateful,
+    unique_names,
     walk,
 )
 from tidegate.query.schema import fitting

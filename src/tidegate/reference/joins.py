@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from tidegate.query import expressions
 from tidegate.query.nodes import Join
-from tidegate.query.order import canonical
 from tidegate.query.predicates.predicate import plain_values
+from tidegate.query.schema import canonical
 from tidegate.reference.aggregates import Tuple
 from tidegate.reference.rows import python_row
 from tidegate.watermark import START, Watermark

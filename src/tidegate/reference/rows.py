@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, InternalError
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import Node
-from tidegate.query.order import canonical
+from tidegate.query.schema import canonical
 from tidegate.reference.aggregates import Tuple
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from tidegate.query.names import unique_names
-from tidegate.query.nodes import Node, sources
+from tidegate.query.nodes import Node, sources, unique_names
 from tidegate.query.schema import fitting
 from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.interpreter import Advance, Event, Rows

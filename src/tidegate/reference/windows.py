@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.query.nodes import WindowAggregate
-from tidegate.query.order import canonical
+from tidegate.query.schema import canonical
 from tidegate.reference.aggregates import Tuple, value_of
 from tidegate.reference.rows import keys_of, python_row, table_of
 from tidegate.watermark import START, Watermark

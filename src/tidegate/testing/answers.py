@@ -11,8 +11,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError, SetAsideWarning, choices
 from tidegate.files import Files, Rejects, read_table
 from tidegate.query.event_time import in_microseconds
-from tidegate.query.names import unique_names
-from tidegate.query.nodes import sources
+from tidegate.query.nodes import sources, unique_names
 from tidegate.reference import Answer, Event, events_of, interpret
 from tidegate.stream import Stream
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from tidegate.errors import InternalError, QueryError
-from tidegate.query.order import canonical
+from tidegate.query.schema import canonical
 from tidegate.reference import Answer
 
 Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]

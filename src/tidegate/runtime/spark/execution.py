@@ -21,8 +21,7 @@ from tidegate.compile.plan import Plan
 from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.java import require_java
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node, Source, is_stateful, sources, walk
-from tidegate.query.rewrite import rewrite
+from tidegate.query.nodes import Node, Source, is_stateful, rewrite, sources, walk
 from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.control import unknown_files
 from tidegate.runtime.spark.dataframe import to_dataframe
