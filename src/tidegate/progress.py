@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TextIO
 
@@ -64,45 +63,48 @@ class Progress:
         return " · ".join(parts)
 
 
-@dataclass(slots=True)
 class ProgressLine:
     """Shows progress on a stream: one line rewritten in place on a terminal, else a line every few seconds."""
 
-    out: TextIO = field(default_factory=lambda: sys.stderr)
-    clock: Callable[[], float] = time.monotonic
-    _shown_at: float | None = None
-    _waiting: object = None
+    def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=out or sys.stderr, markup=False, highlight=False, soft_wrap=True)
+        self._clock = clock
+        self._waiting: object = None
+        self._shown_at: float | None = None
+        self._live: Live | None = None
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            # Results go to standard output, whatever happens here.
+            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def __call__(self, progress: object) -> None:
-        """Show what is so far, such as a batch, as the line it prints as: now or when its turn comes."""
-        if self.out.isatty():
-            self.out.write("\r\x1b[K" + str(progress)[: shutil.get_terminal_size().columns - 1])
-            self.out.flush()
-            self._shown_at = self.clock()
+        """Show the progress, such as a batch, as the line it prints as: now or when its turn comes."""
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.start()
+            self._live.update(Text(str(progress), no_wrap=True, overflow="ellipsis"), refresh=True)
             return
         self._waiting = progress
-        if self._shown_at is None or self.clock() - self._shown_at >= SECONDS_BETWEEN_LINES:
+        if self._shown_at is None or self._clock() - self._shown_at >= SECONDS_BETWEEN_LINES:
             self._print()
 
     def say(self, text: str) -> None:
         """Print a remark on a line of its own."""
-        if self.out.isatty() and self._shown_at is not None:
-            self.out.write("\r\x1b[K")
-        self.out.write(f"{text}\n")
-        self.out.flush()
+        self._console.print(text)
 
     def close(self) -> None:
-        """Show the last batch if it was held back, and leave the line."""
-        if self.out.isatty() and self._shown_at is not None:
-            self.out.write("\n")
+        """Show the last progress if it was held back, and leave the line."""
+        if self._live is not None:
+            self._live.stop()
         elif self._waiting is not None:
             self._print()
-        self.out.flush()
 
     def _print(self) -> None:
-        self.out.write(f"{self._waiting}\n")
-        self.out.flush()
-        self._shown_at, self._waiting = self.clock(), None
+        self._console.print(str(self._waiting))
+        self._shown_at, self._waiting = self._clock(), None
 
 
 def show_latency(progress: Progress) -> str:

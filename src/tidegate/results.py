@@ -1,4 +1,4 @@
-"""Result folders: parts of one format, readable by anything that reads parquet or JSON lines."""
+"""Results of a run: folders of parts, readable by anything that reads parquet or JSON lines, and rows as text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,8 +19,13 @@ import pyarrow.parquet as pq
 from tidegate.errors import CheckpointError, DataError, EnvironmentFault, InternalError, QueryError, UserError, choices
 from tidegate.files import Files, read_table
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
 SUFFIXES = {"parquet": ".parquet", "jsonl": ".json"}
 SPARK_LOG = "_spark_metadata"
+WIDEST = 40
 
 
 def format_of(to: Path, asked: str | None) -> str:
@@ -221,6 +227,89 @@ def logged_names(to: Path) -> frozenset[str] | None:
             for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
                 names.add(json.loads(line)["path"].rsplit("/", 1)[-1])
     return frozenset(names)
+
+
+def rows_table(table: pa.Table) -> Table:
+    """Rows under the names of their columns, for `rich`; numbers end together, long values are cut."""
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        right = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        columns.append((name, "right" if right else "left", [_cell(value) for value in _values(column)]))
+    return text_table(*columns)
+
+
+def text_table(*columns: tuple[str, str, list[str]]) -> Table:
+    """A table without lines, for `rich`, from the name, the side ('left' or 'right') and the cells of each column."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    for name, side, _ in columns:
+        table.add_column(Text(name), justify="right" if side == "right" else "left", no_wrap=True)
+    for row in zip(*(cells for *_, cells in columns), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def plain(shown: RenderableType, width: int = 10_000) -> str:
+    """What `rich` renders, as plain text of at most this width, without colours and without blanks at the ends of lines."""
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=width, color_system=None, highlight=False, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def show_rows(table: pa.Table) -> str:
+    """Rows in aligned columns under their names.
+
+    >>> print(show_rows(pa.table({"who": ["ann", "bo"], "n": [7, 12]})))
+    who   n
+    ann   7
+    bo   12
+    """
+    return plain(rows_table(table))
+
+
+def show_count(total: int, shown: int) -> str:
+    """The line below a table: how many rows there are."""
+    rows = f"{total:,} row{'' if total == 1 else 's'}"
+    return f"({rows}, {shown:,} shown)" if shown < total else f"({rows})"
+
+
+def in_order(table: pa.Table, time: str) -> pa.Table:
+    """Rows by event time, then by their other columns where these can be compared."""
+    others = [
+        field.name
+        for field in table.schema
+        if field.name != time and not (pa.types.is_list(field.type) or pa.types.is_struct(field.type))
+    ]
+    return table.sort_by([(name, "ascending") for name in (time, *others)])
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Values as Python has them; bytes in text that are not UTF-8 are escaped."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        if not pa.types.is_string(column.type):
+            return ["(not UTF-8)"] * len(column)
+        raw = column.cast(pa.binary()).to_pylist()
+        return [None if value is None else value.decode("utf-8", "backslashreplace") for value in raw]
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case float():
+            text = f"{value:,.6g}"
+        case datetime():
+            text = f"{value:%Y-%m-%d %H:%M:%S}" + (f".{value.microsecond:06}" if value.microsecond else "")
+        case _:
+            text = str(value)
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
 
 
 def _python_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -17,8 +17,7 @@ from tidegate.files import Files, Malformed, Rejects, read_table
 from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
 from tidegate.query.nodes import Source, sources, unique_names
 from tidegate.reference import Answer, events_of, interpret
-from tidegate.results import RunResult, require_empty, require_writable, write_results
-from tidegate.screen import in_order, show_count, show_rows
+from tidegate.results import RunResult, in_order, require_empty, require_writable, show_count, show_rows, write_results
 from tidegate.stream import Stream
 
 

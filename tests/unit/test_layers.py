@@ -29,7 +29,6 @@ ALLOWED: dict[str, set[str]] = {
     "java": {"errors"},
     "progress": set(),
     "results": {"errors", "files"},
-    "screen": set(),
     "elastic": {"errors", "control", "telemetry"},
     "runtime.local": {
         "control",
@@ -41,7 +40,6 @@ ALLOWED: dict[str, set[str]] = {
         "origins",
         "progress",
         "results",
-        "screen",
         "watermark",
     },
     "runtime.spark": {
@@ -55,7 +53,6 @@ ALLOWED: dict[str, set[str]] = {
         "java",
         "progress",
         "results",
-        "screen",
         "watermark",
     },
 }

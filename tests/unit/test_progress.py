@@ -44,8 +44,10 @@ def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
     line(replace(PROGRESS, batch=8))
     line.say("by the way")
     line.close()
+    # Each update erases the line, and so does the remark, below which the line is written again.
     assert out.getvalue().count("\n") == 2
-    assert out.getvalue().count("\r\x1b[K") == 3
+    assert out.getvalue().count("\r\x1b[2K") == 3
+    assert "by the way\n" in out.getvalue()
 
 
 def test_a_file_gets_a_line_now_and_then_and_the_last_one() -> None:

@@ -46,8 +46,8 @@ def command(chosen: argparse.Namespace) -> None:
     from tidegate.compile.show_query import show_query
     from tidegate.demo.calls import END, calls
     from tidegate.demo.heavy_customers import heavy_customers
+    from tidegate.results import show_rows
     from tidegate.run import run
-    from tidegate.screen import show_rows
 
     root = Path(chosen.to)
     files = max(1, min(MOST_FILES, chosen.rows // ROWS_PER_FILE))

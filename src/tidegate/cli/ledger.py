@@ -96,7 +96,7 @@ def show_choices(everything: pa.Table) -> str:
 
 def show_decisions(table: pa.Table, most: int) -> str:
     """The last decisions of a table in aligned columns, and how many there are."""
-    from tidegate.screen import show_count, show_rows
+    from tidegate.results import show_count, show_rows
 
     last = table.slice(max(0, table.num_rows - most))
     names = [

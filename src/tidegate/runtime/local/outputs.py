@@ -11,8 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.results import PartWriter
-from tidegate.screen import show_count, show_rows
+from tidegate.results import PartWriter, show_count, show_rows
 
 
 class Output(Protocol):

@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.errors import CheckpointError
-from tidegate.results import logged_names, remove_unlisted, visible_entries
+from tidegate.results import in_order, logged_names, remove_unlisted, show_count, show_rows, visible_entries
 from tidegate.runtime.spark.checkpoint import Checkpoint
-from tidegate.screen import in_order, show_count, show_rows
 
 
 class Sink(Protocol):
