@@ -18,8 +18,7 @@ from benchmarks.options import Options
 from benchmarks.report import write_json
 from benchmarks.sweep import SPAN_SECONDS, sweep_pool
 from benchmarks.workloads import WINDOWED
-from tidegate.query.column_form import Contributions
-from tidegate.query.tuple_form import Updated
+from tidegate.query.forms import Contributions, Updated
 
 INSTANCES = (1, 2, 4, 8)
 

@@ -30,8 +30,8 @@ from tidegate.query.aggregates import (
     top_k,
 )
 from tidegate.query.builder import gather
+from tidegate.query.forms import updated
 from tidegate.query.keys import each, keys
-from tidegate.query.tuple_form import updated
 from tidegate.results import RunResult
 from tidegate.run import end_input, run, set_instances, start
 from tidegate.stream import Stream, stream

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.query.tuple_form import Updated
+from tidegate.query.forms import Updated
 from tidegate.runtime.local.core_choice import CoreChoice
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.job import LocalJob

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.query.column_form import ColumnForm, Contributions
+from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Tuple, TupleForm
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.records import Misfit, Record, record_of, shape_of
-from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm
+from tidegate.query.user_functions import Misfit, Record, record_of, shape_of
 from tidegate.testing import answer
 
 TIME = pa.timestamp("us", tz="UTC")

@@ -32,7 +32,7 @@ def test_the_windows_of_a_slice_are_those_of_each_of_its_times(window: Window, t
     slice_id = window.slice_of(time)
     assert window.slice_start(slice_id) <= time
     assert list(range(window.first_window(slice_id), window.last_window(slice_id) + 1)) == members(window, time)
-    assert window.last_end(slice_id) == window.end(members(window, time)[-1])
+    assert window.end(window.last_window(slice_id)) == window.end(members(window, time)[-1])
 
 
 @given(windows, st.integers(-20, 20))

@@ -9,6 +9,7 @@ from tidegate.compile.place_join import place_join
 from tidegate.compile.plan import Place, Plan, Stage
 from tidegate.errors import InternalError
 from tidegate.query.expressions import columns_made
+from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Words
 from tidegate.query.nodes import (
     Filter,
@@ -26,7 +27,6 @@ from tidegate.query.nodes import (
     is_stateful,
     walk,
 )
-from tidegate.query.tuple_form import TupleForm
 
 # Why a step joins the kernel of the stateful step it feeds.
 _BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"

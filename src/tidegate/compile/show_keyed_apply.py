@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.tuple_form import TupleForm
 
 
 def show_keyed_apply(node: KeyedApply) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidegate.operators.grouping import group, key_codes
 from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
-from tidegate.query.column_form import ColumnForm, Contributions, Slots
+from tidegate.query.forms import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical, contiguous
 

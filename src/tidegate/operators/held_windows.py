@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from tidegate.operators.columns import as_numpy
 from tidegate.operators.grouping import key_codes, key_hashes
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import contiguous
-from tidegate.query.tuple_form import TupleForm
 
 Array = np.ndarray[Any, Any]
 NUMBER, LAST, ALIVE = "number", "last", "alive"

@@ -24,8 +24,8 @@ from tidegate.operators.tuple_pieces import times_of, tuple_piece, without_late
 from tidegate.operators.tuple_windows import TupleWindows
 from tidegate.operators.window_log import WindowLog
 from tidegate.operators.windowed_aggregate import SHARDS
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.tuple_form import TupleForm
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import NO_GROUP, Chunk

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from tidegate.operators.held_windows import Held
 from tidegate.operators.settling import Settled
+from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.records import Record
 from tidegate.query.schema import canonical
-from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
+from tidegate.query.user_functions import Record
 from tidegate.watermark import END, Watermark
 
 Array = np.ndarray[Any, Any]

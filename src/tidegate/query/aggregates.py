@@ -7,7 +7,7 @@ any instance. Null inputs are left out by all but `count`, `first`, `last` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query.advice import advised
 from tidegate.query.schema import arrow_type, as_schema, column_type, contiguous, is_integer, is_number, is_scalar
-from tidegate.query.users_code import users_code
+from tidegate.query.user_functions import returned_array, user_context
 
 
 class Aggregate:
@@ -168,7 +168,7 @@ class Monoid(Aggregate):
         for column in self.reads:
             column_type(schema, column, step)
         try:
-            lifted = self.lifted({column: schema.field(column).type for column in self.reads})
+            lifted = self.lift_rows(schema.empty_table())
             self.merged(lifted, lifted)
             self.finished(lifted)
         except QueryError:
@@ -177,31 +177,26 @@ class Monoid(Aggregate):
             raise QueryError(f"step '{step}': monoid '{self.name}' fails on no rows: {error}") from error
         return self.result
 
-    def lifted(self, types: Mapping[str, pa.DataType]) -> pa.Table:
-        """The states of no rows: what the check at build time runs on."""
-        return self.lift_rows(pa.table({name: pa.array([], kind) for name, kind in types.items()}))
-
     def lift_rows(self, rows: pa.Table) -> pa.Table:
         """One state per row."""
-        columns = {name: contiguous(rows.column(name)) for name in self.reads}
-        with users_code():
-            made = self.lift(**columns)
-        return self._table(made, "lift")
+        columns = _arrays(rows, self.reads)
+        with user_context():
+            states = self.lift(**columns)
+        return self._table(states, "lift")
 
     def merged(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """The merge of each state on the left with the one beside it on the right."""
-        one = {name: contiguous(left.column(name)) for name in self.state.names}
-        other = {name: contiguous(right.column(name)) for name in self.state.names}
-        with users_code():
-            made = self.merge(one, other)
-        return self._table(made, "merge")
+        one, other = _arrays(left, self.state.names), _arrays(right, self.state.names)
+        with user_context():
+            states = self.merge(one, other)
+        return self._table(states, "merge")
 
     def finished(self, states: pa.Table) -> pa.Array:
         """One result per state."""
-        columns = {name: contiguous(states.column(name)) for name in self.state.names}
-        with users_code():
-            made = self.finish(**columns)
-        return _array(made, self.result, f"monoid '{self.name}': finish")
+        columns = _arrays(states, self.state.names)
+        with user_context():
+            results = self.finish(**columns)
+        return _array(results, self.result, f"monoid '{self.name}': finish")
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(self.reads)})"
@@ -336,9 +331,12 @@ def _ordered(schema: pa.Schema, column: str, step: str, function: str) -> pa.Dat
     return kind
 
 
+def _arrays(table: pa.Table, names: Iterable[str]) -> dict[str, pa.Array]:
+    return {name: contiguous(table.column(name)) for name in names}
+
+
 def _array(values: Any, kind: pa.DataType, subject: str) -> pa.Array:
-    made = contiguous(values) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     try:
-        return made if made.type == kind else made.cast(kind)
-    except pa.ArrowException as error:
-        raise QueryError(f"{subject} must give {kind}, and gave {made.type}") from error
+        return returned_array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise QueryError(f"{subject} must give {kind}: {error}") from error

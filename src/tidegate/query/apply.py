@@ -10,11 +10,20 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError
 from tidegate.query.advice import Advises, advised
-from tidegate.query.column_form import ColumnForm, Contributions, Slots
+from tidegate.query.forms import (
+    ColumnForm,
+    Contributions,
+    KeyedWindow,
+    Slots,
+    Tuple,
+    TupleForm,
+    Updated,
+    empty_state,
+    stored_tuples,
+)
 from tidegate.query.nodes import KeyedApply, refuse_refined, step_name
-from tidegate.query.records import Misfit, Record
 from tidegate.query.schema import as_schema, normal_schema
-from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
+from tidegate.query.user_functions import Misfit, Record
 from tidegate.query.windows import Window
 
 if TYPE_CHECKING:

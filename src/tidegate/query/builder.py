@@ -236,7 +236,7 @@ class Keyed(Advises, Generic[B]):
         With ``lateness``, a window stays open to late tuples that long after the watermark passed its end, and each
         refinement is emitted with a higher ``revision``.
         """
-        return Windowed(self, window_of(self.stream._step("window", name), size, every, lateness))
+        return Windowed(self, Window.parse(self.stream._step("window", name), size, every, lateness))
 
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
@@ -301,7 +301,7 @@ class Gathered(Advises, Generic[B]):
     @advised(positional="how far a window advances is said with every=...")
     def window(self, size: Duration, *, every: Duration | None = None, name: str | None = None) -> GatheredWindows[B]:
         """Cut event time into windows, as `Keyed.window` does."""
-        return GatheredWindows(self.parts, window_of(self.parts[0].stream._step("window", name), size, every, 0))
+        return GatheredWindows(self.parts, Window.parse(self.parts[0].stream._step("window", name), size, every))
 
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends."""
@@ -360,15 +360,6 @@ def source(
     if ahead_of == "stream" and ahead is None:
         raise QueryError(f"stream '{name}': ahead_of='stream' goes with ahead=..., how far after its newest tuple")
     return Source(name, columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
-
-
-def window_of(step: str, size: Duration, every: Duration | None, lateness: Duration) -> Window:
-    """A checked window."""
-    size_us = parse_duration(size, f"step '{step}': size")
-    every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
-    window = Window(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
-    window.check(step)
-    return window
 
 
 def _describe(stream: Builder) -> str:

@@ -88,10 +88,7 @@ def _extent(
         if distance < 0:
             raise QueryError(f"step '{step}': within must not be negative; got {within!r}")
         return distance, None
-    size = parse_duration(window, f"step '{step}': window")
-    shape = Window(size, parse_duration(every, f"step '{step}': every") if every is not None else size)
-    shape.check(step)
-    return None, shape
+    return None, Window.parse(step, window, every)
 
 
 def _keys(step: str, on: On | None, left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.query.schema import as_schema, check_unique, column_type, contiguous, is_scalar
-from tidegate.query.users_code import users_code
+from tidegate.query.user_functions import user_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class KeyFunction:
 
     def key_lists(self, batch: pa.RecordBatch) -> pa.ListArray:
         """One list of keys per row: of values for one key column, of structs for several."""
-        with users_code():
+        with user_context():
             made = self.function(batch)
         made = contiguous(made)
         if not isinstance(made, pa.ListArray) or len(made) != batch.num_rows:

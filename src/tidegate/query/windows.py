@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import QueryError, warn_slow
-from tidegate.query.event_time import LONGEST_US, format_duration
+from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
 from tidegate.watermark import Watermark
 
 MANY_WINDOWS = 10_000
@@ -31,6 +31,15 @@ class Window:
     size: int
     every: int
     lateness: int = 0
+
+    @classmethod
+    def parse(cls, step: str, size: Duration, every: Duration | None, lateness: Duration = 0) -> Window:
+        """A checked window of a step; back to back unless ``every`` says how far it advances."""
+        size_us = parse_duration(size, f"step '{step}': window size")
+        every_us = parse_duration(every, f"step '{step}': every") if every is not None else size_us
+        window = cls(size_us, every_us, parse_duration(lateness, f"step '{step}': lateness"))
+        window.check(step)
+        return window
 
     def check(self, step: str) -> None:
         """Refuse shapes that lose tuples or never end; warn of those that make very many windows."""
@@ -97,10 +106,6 @@ class Window:
     def end(self, window: int) -> int:
         """The first microsecond after a window."""
         return window * self.every + self.size
-
-    def last_end(self, slice_id: int) -> int:
-        """The end of the last window that covers a slice: past it the slice is of no use."""
-        return self.end(self.last_window(slice_id))
 
     def first_open(self, watermark: Watermark) -> int:
         """The first window that has not expired at a watermark."""

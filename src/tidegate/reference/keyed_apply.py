@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.query.column_form import ColumnForm, Contributions, Slots
+from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Slots, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical
-from tidegate.query.tuple_form import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.reference.aggregates import canonical_tuple
 from tidegate.reference.rows import keys_of, table_of
 from tidegate.watermark import START, Watermark, has_ended

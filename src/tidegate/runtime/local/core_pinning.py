@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from tidegate.query.users_code import put_around
+from tidegate.query.user_functions import set_user_context
 from tidegate.runtime.local.core_choice import CoreChoice
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class CorePinning:
 
     def _move(self, together: bool) -> None:
         self._here.together = together
-        put_around(self.outside)
+        set_user_context(self.outside)
         if sys.platform == "linux":
             try:
                 os.sched_setaffinity(0, self.one if together else self._all)

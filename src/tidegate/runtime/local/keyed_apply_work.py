@@ -18,9 +18,9 @@ from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.shard_sequencer import ShardSequencer
 from tidegate.operators.tuple_windows import TupleWindows
 from tidegate.operators.windowed_aggregate import SHARDS
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.tuple_form import TupleForm
-from tidegate.query.users_code import users_code
+from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.work import Work
@@ -136,7 +136,7 @@ class KeyedApplyWork(Work):
         if not came:
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
         # Functions on tuples are called too often to put something around each call.
-        with users_code() if self.by_tuple else nullcontext():
+        with user_context() if self.by_tuple else nullcontext():
             yield from self.state.windows.process(step.settled, step.prepared, owned, has_ended(segment.watermark))
         self.sequencer.done(step.settled.turn, owned)
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
-from tidegate.query.tuple_form import TupleForm
 
 
 def fingerprint(node: Stateful, cells: int) -> str:

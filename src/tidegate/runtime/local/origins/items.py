@@ -11,7 +11,7 @@ from tidegate.errors import DataError
 from tidegate.files import Place
 from tidegate.origins import Heartbeat
 from tidegate.query.schema import fitting
-from tidegate.query.users_code import users_code
+from tidegate.query.user_functions import user_context
 
 # A batch of so many rows is worth a segment of its own; copying it to join others would cost more than it saves.
 LARGE = 4_096
@@ -34,10 +34,10 @@ class Items:
         """The items; an error of theirs says which stream it comes from."""
         count = 0
         try:
-            with users_code():
+            with user_context():
                 given = iter(items)
             while True:
-                with users_code():
+                with user_context():
                     item = next(given, _NOTHING)
                 if item is _NOTHING:
                     return

@@ -1,7 +1,12 @@
-"""The tuple form of O+: the functions of STRETCH (§4, table 1) on one tuple at a time.
+"""The two forms of `apply`: the functions of STRETCH (§4, table 1) on one tuple at a time, or on whole columns.
 
-``update(window, tuple)`` is f_U, ``output(window)`` f_O and ``slide(window)`` f_S. The window they get stands for the I
-window instances of one key, one per input, so it has one state per input.
+``update`` is f_U, ``output`` f_O and ``slide`` f_S. In the tuple form the window they get stands for the I window instances
+of one key, one per input, so it has one state per input.
+
+In the column form a tuple *contributes* once to each window of each of its keys. ``update`` gets a run of contributions in
+canonical order, and with it the windows they go to: each has a slot, and its state is a row of columns. How contributions
+are cut into runs is not defined, and one slot may occur several times in one: a function must give what it would give if it
+were called for one contribution after the other. The reference does exactly that.
 """
 
 from __future__ import annotations
@@ -11,11 +16,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.query.event_time import in_microseconds
-from tidegate.query.records import Misfit, Record, Shape, record_of
+from tidegate.query.schema import contiguous
+from tidegate.query.user_functions import Misfit, Record, ValueShape, record_of, returned_array, user_context
 
 STORED = "tuples"
 """The one field of the state that holds whole tuples: what is kept unless a state is declared."""
@@ -29,7 +36,7 @@ class Tuple(Record):
 
     __slots__ = ("input", "time")
 
-    def __init__(self, values: Mapping[str, Any], shape: Shape, size: int, time: int, input_index: int) -> None:
+    def __init__(self, values: Mapping[str, Any], shape: ValueShape, size: int, time: int, input_index: int) -> None:
         super().__init__(values, shape, size)
         self.time = time
         self.input = input_index
@@ -83,8 +90,8 @@ def updated(*states: Any, rows: Any = (), of: Any = None, retire: Any = False) -
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What came of one call: states to keep, checked rows to hand out, and whether the key is to be forgotten."""
+class TupleResult:
+    """The result of one call: states to keep, checked rows to emit, and whether the key is retired."""
 
     states: tuple[Record, ...]
     rows: list[Record]
@@ -107,12 +114,12 @@ class TupleForm:
     times: tuple[str, ...]
 
     @cached_property
-    def shapes(self) -> tuple[Shape, ...]:
+    def shapes(self) -> tuple[ValueShape, ...]:
         """The shape of each state."""
         return tuple(map(record_of, self.states))
 
     @cached_property
-    def row_shape(self) -> Shape:
+    def row_shape(self) -> ValueShape:
         """The shape of results."""
         return record_of(self.returns)
 
@@ -120,27 +127,27 @@ class TupleForm:
         """Whether all states are the empty ones."""
         return all(state == empty for state, empty in zip(states, self.initial, strict=True))
 
-    def updates(self, step: str, window: KeyedWindow, arriving: Tuple) -> Step:
+    def updates(self, step: str, window: KeyedWindow, arriving: Tuple) -> TupleResult:
         """Call ``update``; by default the tuple is stored in the state of its input."""
         if self.update is None:
-            return Step(self._stored(window.states, arriving), [])
+            return TupleResult(self._stored(window.states, arriving), [])
         call = (step, "update", arriving)
         try:
             made = self.update(window, arriving)
         except Exception as error:
             _failed(call, error)
         if made is None:
-            return Step(window.states, [])
+            return TupleResult(window.states, [])
         if not isinstance(made, Updated):
             _refuse(call, f"{made!r}; return tg.updated(state, rows=[...]) or None")
         if not isinstance(made.retire, bool):
             _refuse(call, f"retire={made.retire!r}, which is neither True nor False")
         if made.retire and window.end is not None:
             _refuse(call, "retire=True, and only the keys of an unbounded window can be retired")
-        return Step(self._states(call, made, window), self._rows(call, made.rows), made.retire)
+        return TupleResult(self._states(call, made, window), self._rows(call, made.rows), made.retire)
 
     def outputs(self, step: str, window: KeyedWindow) -> list[Record]:
-        """Call ``output``; by default nothing is handed out."""
+        """Call ``output``; by default nothing is emitted."""
         if self.output is None:
             return []
         call = (step, "output", window)
@@ -253,3 +260,161 @@ def _failed(call: Call, error: Exception) -> NoReturn:
 def _refuse(call: Call, what: str, cause: Exception | None = None) -> NoReturn:
     step, function, _ = call
     raise DataError(f"step '{step}': {function} returned, for {_about(call)}, {what}") from cause
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Windows side by side: their keys, bounds (null if unbounded) and states; row i of each belongs to slot i."""
+
+    keys: pa.Table
+    starts: pa.Array
+    ends: pa.Array
+    states: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """A stretch of contributions of one input, in canonical order.
+
+    Contribution i is tuple ``rows[i]`` of ``tuples`` for slot ``slots[i]`` of ``windows``. A tuple is not copied for
+    its keys and windows; `column` spreads a column over the contributions if that is what you need.
+    """
+
+    tuples: pa.Table
+    input: int
+    rows: pa.Array
+    slots: pa.Array
+    windows: Slots
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> pa.Array:
+        """A column of the tuples with one value per contribution."""
+        taken = self.tuples.column(name).take(self.rows)
+        return contiguous(taken)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnResult:
+    """The result of one call: the states of all slots, rows with the contribution or slot of each, and what retires."""
+
+    states: pa.Table
+    rows: pa.Table
+    of: pa.Array
+    retired: np.ndarray[Any, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnForm:
+    """The three functions, the columns of a window's state, what they hold before the first tuple, and those of results.
+
+    ``ordered`` says that ``update`` needs the contributions of all inputs in one order.
+    """
+
+    update: Callable[[Contributions], Updated]
+    output: Callable[[Slots], Any] | None
+    slide: Callable[[Slots], Updated] | None
+    state: pa.Schema
+    initial: pa.Table
+    returns: pa.Schema
+    ordered: bool = True
+
+    def updates(self, step: str, batch: Contributions, unbounded: bool) -> ColumnResult:
+        """Call ``update``."""
+        made = _call(step, "update", self.update, batch)
+        if not isinstance(made, Updated):
+            _reject(step, "update", f"{type(made).__name__}; return tg.updated(states, rows=..., of=...)")
+        retired = None
+        if made.retire is not False:
+            if not unbounded:
+                _reject(step, "update", "retire=..., and only the keys of an unbounded window can be retired")
+            told = self._array(step, "update", "retire", made.retire, pa.bool_(), len(batch.windows))
+            retired = np.asarray(told.fill_null(False).to_numpy(zero_copy_only=False))
+        rows, of = self._rows(step, "update", made, len(batch))
+        return ColumnResult(self._states(step, "update", made, batch.windows), rows, of, retired)
+
+    def outputs(self, step: str, expired: Slots) -> ColumnResult:
+        """Call ``output``; by default nothing is emitted."""
+        if self.output is None:
+            return ColumnResult(expired.states, self.returns.empty_table(), pa.array([], pa.int64()))
+        made = _call(step, "output", self.output, expired)
+        if not isinstance(made, Updated):
+            made = Updated((), made, np.arange(len(expired)))
+        if made.states:
+            _reject(step, "output", "states; a window that has expired has no next state")
+        rows, of = self._rows(step, "output", made, len(expired))
+        return ColumnResult(expired.states, rows, of)
+
+    def slides(self, step: str, advanced: Slots) -> pa.Table:
+        """Call ``slide`` for windows that have advanced."""
+        if self.slide is None:
+            return advanced.states
+        made = _call(step, "slide", self.slide, advanced)
+        if not isinstance(made, Updated) or not _is_nothing(made.rows):
+            _reject(step, "slide", f"{type(made).__name__}; return tg.updated(states), without rows")
+        return self._states(step, "slide", made, advanced)
+
+    def _states(self, step: str, function: str, made: Updated, windows: Slots) -> pa.Table:
+        if not made.states:
+            return windows.states
+        if len(made.states) != 1:
+            _reject(step, function, f"{len(made.states)} states; the columns of the state are one mapping")
+        return self._table(step, function, "state", made.states[0], self.state, len(windows))
+
+    def _rows(self, step: str, function: str, made: Updated, most: int) -> tuple[pa.Table, pa.Array]:
+        if _is_nothing(made.rows):
+            return self.returns.empty_table(), pa.array([], pa.int64())
+        if made.of is None:
+            _reject(step, function, "rows without of=..., the index of what made each of them")
+        of = self._array(step, function, "of", made.of, pa.int64(), None)
+        where = np.asarray(of.fill_null(-1) if of.null_count else of)
+        if len(where) and (where.min() < 0 or where.max() >= most):
+            _reject(step, function, f"of=... with the index {where.min()} or {where.max()}; there are 0 to {most - 1}")
+        return self._table(step, function, "rows", made.rows, self.returns, len(of)), of
+
+    def _table(self, step: str, function: str, what: str, given: Any, schema: pa.Schema, length: int) -> pa.Table:
+        is_arrow = isinstance(given, pa.Table | pa.RecordBatch)
+        columns = dict(zip(given.schema.names, given.columns, strict=True)) if is_arrow else given
+        if not isinstance(columns, Mapping) or set(columns) != set(schema.names):
+            got = list(columns) if isinstance(columns, Mapping) else type(columns).__name__
+            _reject(step, function, f"{what} {got}; the declared columns are {schema.names}")
+        made = [self._array(step, function, f"{what} '{f.name}'", columns[f.name], f.type, length) for f in schema]
+        return pa.table(made, schema=schema) if made else _no_columns(length)
+
+    def _array(
+        self, step: str, function: str, what: str, given: Any, kind: pa.DataType, length: int | None
+    ) -> pa.Array:
+        try:
+            made = returned_array(given, kind)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            _reject(step, function, f"{what} that is not {kind}: {error}", error)
+        if length is not None and len(made) != length:
+            _reject(step, function, f"{what} with {len(made)} values; there must be {length}")
+        return made
+
+
+def _is_nothing(rows: Any) -> bool:
+    return rows is None or (isinstance(rows, tuple | list | Mapping) and not rows)
+
+
+def _no_columns(length: int) -> pa.Table:
+    """A table without columns that still has rows: what a form without state keeps."""
+    return pa.table({"_": pa.nulls(length)}).select([])
+
+
+def _call(step: str, name: str, function: Callable[[Any], Any], argument: Contributions | Slots) -> Any:
+    try:
+        with user_context():
+            return function(argument)
+    except Exception as error:
+        raise DataError(
+            f"step '{step}': {name} failed on {len(argument)} rows: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _reject(step: str, function: str, what: str, cause: Exception | None = None) -> NoReturn:
+    raise DataError(f"step '{step}': {function} returned {what}") from cause

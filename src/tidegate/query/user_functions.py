@@ -1,15 +1,17 @@
-"""Values of declared types as Python sees them: checked once, read-only from then on.
+"""Users' functions: the context they are called in, and the values they return, checked against declared types.
 
-The tuple form of O+ works on Python values, and its state and results have declared Arrow types. A `Shape` is such a
-type as a check: it takes what a function returned and gives the value that is kept, or says which part does not fit.
-Structs become `Record`s and lists become `Items`; both know their shape, so a part that was checked before is not
-checked again.
+The tuple form of `apply` works on Python values, and its state and results have declared Arrow types. A `ValueShape` is such
+a type as a check: it takes what a function returned and gives the value that is kept, or says which part does not fit.
+Structs become `Record`s and lists become `RecordList`s, both read-only; they know their shape, so a part that was checked
+before is not checked again.
 """
 
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
@@ -19,9 +21,35 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.query.event_time import EPOCH
+from tidegate.query.schema import contiguous
 
 _MICROSECOND = timedelta(microseconds=1)
 _FIXED_BYTES = 8
+
+Context = Callable[[], AbstractContextManager[None]]
+
+
+class _PerThread(threading.local):
+    context: Context = nullcontext
+
+
+_per_thread = _PerThread()
+
+
+def user_context() -> AbstractContextManager[None]:
+    """The context in which the calling thread calls a user's function; empty unless `set_user_context` set one."""
+    return _per_thread.context()
+
+
+def set_user_context(context: Context) -> None:
+    """Let the calling thread call users' functions in a context, from now on."""
+    _per_thread.context = context
+
+
+def returned_array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Values that a user's function returned, as one array of a type; raises what Arrow raises if they do not fit."""
+    array = contiguous(values) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    return array if array.type == kind else array.cast(kind)
 
 
 class Misfit(Exception):
@@ -41,7 +69,7 @@ class Record(dict[str, Any]):
 
     __slots__ = ("shape", "size")
 
-    def __init__(self, values: Mapping[str, Any], shape: Shape, size: int) -> None:
+    def __init__(self, values: Mapping[str, Any], shape: ValueShape, size: int) -> None:
         super().__init__(values)
         self.shape = shape
         self.size = size
@@ -56,10 +84,10 @@ class Record(dict[str, Any]):
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 
 
-class Items(tuple[Any, ...]):
+class RecordList(tuple[Any, ...]):
     """A list: a tuple of values. ``[*items, value]`` makes a longer list."""
 
-    shape: Shape
+    shape: ValueShape
     size: int
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,7 +98,7 @@ Check = Callable[[Any], tuple[Any, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class ValueShape:
     """A type as a check: ``take`` gives the value to keep and about how many bytes it holds, or raises `Misfit`."""
 
     kind: pa.DataType
@@ -83,7 +111,7 @@ class Shape:
         return shape_of, (self.kind,)
 
 
-def record_of(schema: pa.Schema) -> Shape:
+def record_of(schema: pa.Schema) -> ValueShape:
     """The shape of the rows of a schema."""
     return shape_of(pa.struct(list(schema)))
 
@@ -93,13 +121,13 @@ def _taken(kind: pa.DataType, value: Any) -> Any:
 
 
 @cache
-def shape_of(kind: pa.DataType) -> Shape:
+def shape_of(kind: pa.DataType) -> ValueShape:
     """The shape of a type; the same one for the same type."""
     if pa.types.is_struct(kind):
         return _struct(kind)
     if pa.types.is_list(kind):
         return _list(kind)
-    return Shape(kind, _scalar(kind))
+    return ValueShape(kind, _scalar(kind))
 
 
 def _scalar(kind: pa.DataType) -> Check:
@@ -159,7 +187,7 @@ def _moment(value: Any, kind: pa.DataType) -> datetime:
     return value
 
 
-def _struct(kind: pa.DataType) -> Shape:
+def _struct(kind: pa.DataType) -> ValueShape:
     parts = {field.name: shape_of(field.type) for field in kind}
 
     def check(value: Any) -> tuple[Any, int]:
@@ -185,15 +213,15 @@ def _struct(kind: pa.DataType) -> Shape:
             total += size
         return Record(taken, shape, total), total
 
-    shape = Shape(kind, check)
+    shape = ValueShape(kind, check)
     return shape
 
 
-def _list(kind: pa.DataType) -> Shape:
+def _list(kind: pa.DataType) -> ValueShape:
     part = shape_of(kind.value_type)
 
     def check(value: Any) -> tuple[Any, int]:
-        if isinstance(value, Items) and value.shape is shape:
+        if isinstance(value, RecordList) and value.shape is shape:
             return value, value.size
         if not isinstance(value, list | tuple):
             raise Misfit("", value, kind)
@@ -205,9 +233,9 @@ def _list(kind: pa.DataType) -> Shape:
                 raise misfit.below(f"[{position}]") from None
             taken.append(kept)
             total += size
-        items = Items(taken)
+        items = RecordList(taken)
         items.shape, items.size = shape, total
         return items, total
 
-    shape = Shape(kind, check)
+    shape = ValueShape(kind, check)
     return shape
