@@ -20,7 +20,7 @@ from benchmarks.options import Options
 from benchmarks.report import write_json
 from tidegate.operators.joins.loop_source import LoopShape, loop_source
 from tidegate.operators.joins.try_pairs import BLOCK, BUFFER
-from tidegate.operators.kernels.pairs import compiled
+from tidegate.operators.kernels import compiled
 from tidegate.query.nodes import Join, walk
 from tidegate.query.predicates.tree import Column
 

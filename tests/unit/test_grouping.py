@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.operators.grouping import distinct, key_codes
-from tidegate.operators.kernels.loops import dense_ranks
+from tidegate.operators.kernels import dense_ranks
+from tidegate.operators.keys import distinct, key_codes
 
 
 @given(st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**62 - 1))))

@@ -11,14 +11,12 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.operators.delta import Delta
+from tidegate.operators.exchange import Delta, Routing, tuple_piece
 from tidegate.operators.instances import Instances
 from tidegate.operators.joins import join_cell
 from tidegate.operators.joins.join_cell import JoinCell, JoinLogic
 from tidegate.operators.joins.kept_join import KeptJoin, KeptJoins
 from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
-from tidegate.operators.router import Routing
-from tidegate.operators.tuple_pieces import tuple_piece
 from tidegate.query.nodes import Join
 from tidegate.state.chunk_store import ChunkStore
 from tidegate.state.directory import Directory

@@ -12,10 +12,8 @@ from pyspark import cloudpickle
 
 import tidegate as tg
 from tidegate.errors import DataError
-from tidegate.operators.delta import Delta
-from tidegate.operators.grouping import key_hashes
-from tidegate.operators.router import RouteByKeys, cells_of
-from tidegate.operators.tuple_pieces import PRIMARY, without_late
+from tidegate.operators.exchange import PRIMARY, Delta, RouteByKeys, cells_of, without_late
+from tidegate.operators.keys import key_hashes
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import KeyedApply
 from tidegate.runtime.spark.delta_rows import COLUMNS, Intake, decode_delta

@@ -8,8 +8,10 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
-from tidegate.operators.shared_windows import FAN_IN, LOOK_EVERY, SharedWindows
-from tidegate.operators.windowed_aggregate import SHARDS, Panes
+from tidegate.operators.instances import SHARDS
+from tidegate.operators.shared_windows import FAN_IN, MERGE_EVERY, SharedWindows
+from tidegate.operators.window_state import WindowState
+from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -19,7 +21,7 @@ def shared(size: int, every: int, **options: int) -> SharedWindows:
     stream = tg.stream({"ts": TIME, "k": pa.int64()}, time="ts")
     node = stream.key_by("k").window(f"{size}us", every=f"{every}us").aggregate(n=tg.count()).node
     assert isinstance(node, WindowAggregate)
-    state = SharedWindows(Panes(node), **options)
+    state = SharedWindows(WindowState(Panes(node)), **options)
     state.attach(0, -1, -1_000)
     return state
 
@@ -31,7 +33,7 @@ def pass_segment(state: SharedWindows, number: int, time: int, before: int, afte
     made = list(state.expired(number, before, after, None))
     state.acknowledge(0, number, after)
     state.compact()
-    return pa.concat_tables([state.panes.node.schema.empty_table(), *made])
+    return pa.concat_tables([state.windows.panes.node.schema.empty_table(), *made])
 
 
 def test_a_slice_is_merged_once_no_more_is_due_for_it_if_several_windows_read_it() -> None:
@@ -41,10 +43,10 @@ def test_a_slice_is_merged_once_no_more_is_due_for_it_if_several_windows_read_it
     for number in range(4):
         pass_segment(state, number, 0, 0, 0)
     assert [run.settled for run in state._runs] == [False] * 4
-    for number in range(4, 4 + LOOK_EVERY):
+    for number in range(4, 4 + MERGE_EVERY):
         pass_segment(state, number, 10, 0 if number == 4 else 10, 10)
     assert [(run.low, run.settled, len(run.slices)) for run in state._runs if run.low == 0] == [(0, True, 4)]
-    assert state.rows == 4 + 4 * LOOK_EVERY
+    assert state.rows == 4 + 4 * MERGE_EVERY
     made = pass_segment(state, 9, 40, 10, 40)
     assert made.filter(pc.equal(made.column("window_end").cast(pa.int64()), 30)).column("n").to_pylist() == [8] * 4
 
@@ -54,7 +56,7 @@ def test_a_slice_that_two_windows_read_is_merged_only_when_there_are_many_runs()
     for number in range(FAN_IN - 1):
         pass_segment(state, number, 0, 0, 10 if number == FAN_IN - 2 else 0)
     assert len(state._runs) == FAN_IN - 1
-    for number in range(FAN_IN - 1, FAN_IN + LOOK_EVERY):
+    for number in range(FAN_IN - 1, FAN_IN + MERGE_EVERY):
         pass_segment(state, number, 0, 0, 10)
     assert len(state._runs) < FAN_IN
 

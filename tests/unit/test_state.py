@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import tidegate as tg
 from tidegate.errors import CheckpointError
+from tidegate.operators.exchange import Delta
+from tidegate.operators.instances import Instances
+from tidegate.operators.window_cell import MOST_CHUNKS, WindowCell, WindowCellLogic
+from tidegate.operators.windowed_aggregate import Panes
+from tidegate.query.nodes import WindowAggregate
 from tidegate.state import chunk_store, chunks
 from tidegate.state.cache import ChunkCache
 from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import Chunk, Directory
-from tidegate.state.slice_log import MOST_CHUNKS, SliceLog
+from tidegate.watermark import END, START
 
 
 class Blobs(dict[int, bytes]):
@@ -30,17 +36,22 @@ def piece(value: int, rows: int = 1, low: int = 0, high: int = 0) -> Piece:
     return Piece(low, high, rows, chunks.encode(pa.table({"v": [value] * rows})))
 
 
-def log_over(blobs: Blobs, cache: ChunkCache | None = None) -> SliceLog:
-    def merge(tables: Any) -> list[Piece]:
-        joined = pa.concat_tables(tables)
-        return [Piece(0, 0, joined.num_rows, chunks.encode(joined))]
-
-    store = ChunkStore(Directory("f"), blobs, cache)
-    return SliceLog(store, merge, lambda runs: [chunks.decode(run.data) for run in runs])
+def values(store: ChunkStore) -> list[int]:
+    tables = [chunks.decode(store.fetch(chunk)) for chunk in store.directory.chunks]
+    return sorted(value for table in tables for value in table.column("v").to_pylist())
 
 
-def values(log: SliceLog) -> list[int]:
-    return sorted(v for chunk in log.directory.chunks for v in log.read([chunk])[0].column("v").to_pylist())
+def counting_cell(blobs: Blobs) -> WindowCell:
+    stream = tg.stream({"ts": pa.timestamp("us"), "k": pa.int64()}, time="ts")
+    node = stream.key_by("k").window("1us").aggregate(n=tg.count()).node
+    assert isinstance(node, WindowAggregate)
+    return WindowCellLogic(Panes(node)).open(0, ChunkStore(Directory("f"), blobs, None), Instances(1))
+
+
+def counted(cell: WindowCell, keys: Iterable[int], time: int = 0) -> list[Delta]:
+    """A batch with one tuple of each key."""
+    tuples = pa.table({"ts": [time for _ in keys], "k": list(keys)}, schema=cell.windows.panes.node.input.schema)
+    return [Delta(each) for each in cell.windows.panes.pieces(cell.windows.panes.lift(tuples)[0])]
 
 
 def test_a_chunk_of_another_version_is_refused() -> None:
@@ -77,38 +88,39 @@ def test_a_directory_of_the_first_version_is_read() -> None:
 
 def test_compaction_keeps_every_pane_and_leaves_large_chunks_alone() -> None:
     blobs = Blobs()
-    log = log_over(blobs)
-    log.append(piece(1000, rows=500))
-    large = log.directory.chunks[0]
-    for value in range(3 * MOST_CHUNKS):
-        log.append(piece(value))
-        log.compact(0, 0)
-    assert large in log.directory.chunks
-    assert len(log.directory.chunks) <= MOST_CHUNKS + 1
-    assert values(log) == sorted([*range(3 * MOST_CHUNKS), *[1000] * 500])
-    assert set(blobs) == {chunk.id for chunk in log.directory.chunks}
+    cell = counting_cell(blobs)
+    assert not list(cell.receive(counted(cell, range(1000, 1500)), START))
+    large = cell.store.directory.chunks[0]
+    for key in range(3 * MOST_CHUNKS):
+        assert not list(cell.receive(counted(cell, [key]), START))
+    listed = cell.store.directory.chunks
+    assert large in listed
+    assert len(listed) <= MOST_CHUNKS + 1
+    assert set(blobs) == {chunk.id for chunk in listed}
+    results = pa.concat_tables(cell.advance(END))
+    assert sorted(results.column("k").to_pylist()) == [*range(3 * MOST_CHUNKS), *range(1000, 1500)]
+    assert not blobs, "nothing is needed at the end"
 
 
 def test_chunks_over_other_slices_do_not_count() -> None:
-    log = log_over(Blobs())
-    for value in range(2 * MOST_CHUNKS):
-        log.append(piece(value, low=value, high=value))
-        log.compact(value, value)
-    assert len(log.directory.chunks) == 2 * MOST_CHUNKS
-    assert [chunk.low for chunk in log.overlapping(3, 5)] == [3, 4, 5]
+    cell = counting_cell(Blobs())
+    for time in range(2 * MOST_CHUNKS):
+        assert not list(cell.receive(counted(cell, [7], time), START))
+    assert len(cell.store.directory.chunks) == 2 * MOST_CHUNKS
+    assert [table.num_rows for table in cell.advance(3)] == [3]
+    assert min(chunk.low for chunk in cell.store.directory.chunks) == 2 * 3
 
 
 def test_the_cache_is_only_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_store, "LEAST_CACHED_BYTES", 0)
     blobs, cache = Blobs(), ChunkCache(tmp_path / "cache")
-    log = log_over(blobs, cache)
-    log.append(piece(1))
-    (chunk,) = log.directory.chunks
+    store = ChunkStore(Directory("f"), blobs, cache)
+    chunk = store.append(piece(1))
     assert cache.get(chunk.id) is not None
     cache.drop(chunk.id)
-    assert values(log) == [1], "a lost file is read from the store"
+    assert values(store) == [1], "a lost file is read from the store"
     assert cache.get(chunk.id) is not None, "and is there again"
-    log.drop(chunk)
+    store.drop(chunk)
     assert not blobs
     assert not (tmp_path / "cache").exists(), "the last file takes the folder with it"
 
@@ -128,7 +140,6 @@ def test_the_cache_keeps_to_its_limit(tmp_path: Path) -> None:
 
 
 def test_a_chunk_that_is_listed_and_lost_is_told() -> None:
-    log = log_over(Blobs())
-    log.directory.chunks.append(Chunk(5, 0, 0, 1, 1))
+    store = ChunkStore(Directory("f"), Blobs(), None)
     with pytest.raises(CheckpointError, match="missing from the state store: the checkpoint is damaged"):
-        log.read(log.directory.chunks)
+        store.fetch(Chunk(5, 0, 0, 1, 1))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.operators.word_sets import words_of
+from tidegate.operators.keys import words_of
 
 LETTERS = st.text(st.sampled_from("ab é\x00\x7f😀"), max_size=40)
 TEXTS = st.lists(st.none() | LETTERS | st.text(max_size=12), max_size=30)

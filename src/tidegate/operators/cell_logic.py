@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.operators.delta import Delta
+from tidegate.operators.exchange import Delta
 from tidegate.operators.instances import Instances
 from tidegate.state.chunk_store import ChunkStore
 from tidegate.watermark import Watermark

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.grouping import group, key_codes
 from tidegate.operators.held_windows import Held
+from tidegate.operators.keys import group, key_codes
 from tidegate.operators.settling import Settled
 from tidegate.query.forms import ColumnForm, Contributions, Slots
 from tidegate.query.nodes import KeyedApply

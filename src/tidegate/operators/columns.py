@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.query.schema import canonical
+from tidegate.query.schema import canonical, contiguous
 
 Array = np.ndarray[Any, Any]
 
+INT64 = pa.int64()
 _SIGN = np.int64(-(2**63))
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 
@@ -23,8 +24,9 @@ def valid_mask(array: pa.Array) -> Array:
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
 
 
-def as_numpy(array: pa.Array, kind: pa.DataType) -> Array:
+def as_numpy(column: pa.Array | pa.ChunkedArray, kind: pa.DataType = INT64) -> Array:
     """The values of a column as one NumPy type; what stands where it is null is not defined."""
+    array = contiguous(column)
     if array.type != kind:
         array = _in_type(array, kind)
     return np.asarray(array.fill_null(0) if array.null_count else array)
@@ -40,7 +42,43 @@ def _in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def known_times(column: pa.Array) -> Array:
     """The event times of a column, in microseconds, without those that are missing. Does not give the interpreter away."""
-    return as_numpy(column.drop_null() if column.null_count else column, pa.int64())
+    return as_numpy(column.drop_null() if column.null_count else column)
+
+
+def in_time_order(tuples: pa.Table, times: Array) -> tuple[pa.Table, Array]:
+    """Tuples and their times in the order of time; ties stay as they are."""
+    if len(times) < 2 or (times[1:] >= times[:-1]).all():
+        return tuples, times
+    order = np.argsort(times, kind="stable")
+    return tuples.take(pa.array(order)), times[order]
+
+
+def is_first(values: Array) -> Array:
+    """Mark the values that differ from the one before them.
+
+    >>> is_first(np.array([4, 4, 7])).tolist()
+    [True, False, True]
+    """
+    return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
+
+
+def expand_ranges(first: Array, counts: Array) -> tuple[Array, Array]:
+    """``counts[i]`` consecutive numbers from ``first[i]`` on, for each i: which i each is of, and the numbers.
+
+    >>> [each.tolist() for each in expand_ranges(np.array([5, 8]), np.array([2, 1]))]
+    [[0, 0, 1], [5, 6, 8]]
+    """
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) + (first - (np.cumsum(counts) - counts))[which]
+
+
+def list_offsets(lengths: Array) -> Array:
+    """The offsets of lists of some lengths.
+
+    >>> list_offsets(np.array([2, 0, 1])).tolist()
+    [0, 2, 2, 3]
+    """
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def canonical_floats(array: pa.Array) -> pa.Array:
@@ -66,7 +104,7 @@ def order_codes(array: pa.Array) -> Array:
     encoded = array.dictionary_encode()
     rank_of = np.empty(len(encoded.dictionary), np.int64)
     rank_of[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(1, len(rank_of) + 1)
-    codes = as_numpy(encoded.indices, pa.int64())
+    codes = as_numpy(encoded.indices)
     if len(rank_of) == 0:
         return np.zeros(len(array), np.int64)
     return np.where(valid_mask(array), rank_of[codes], 0)
@@ -78,7 +116,7 @@ def identity_codes(array: pa.Array) -> tuple[Array, int]:
         array = canonical_floats(array).dictionary_encode(null_encoding="encode")
         return np.asarray(array.indices), len(array.dictionary)
     codes, distinct = identity_codes(array.dictionary)
-    indices = as_numpy(array.indices, pa.int64())
+    indices = as_numpy(array.indices)
     if len(codes) and distinct != len(codes):
         indices = codes[indices]
     elif array.indices.null_count == 0:
@@ -94,10 +132,10 @@ def hashes(array: pa.Array) -> Array:
     """A stable 64-bit hash of each value; equal values hash equally, whatever the encoding."""
     if pa.types.is_dictionary(array.type):
         of_values = np.append(hashes(array.dictionary), _NULL_HASH)
-        return of_values[np.where(valid_mask(array.indices), as_numpy(array.indices, pa.int64()), len(of_values) - 1)]
+        return of_values[np.where(valid_mask(array.indices), as_numpy(array.indices), len(of_values) - 1)]
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         # Imported here: numba takes a while, and a query can be built without it.
-        from tidegate.operators.kernels.loops import hash_bytes
+        from tidegate.operators.kernels import hash_bytes
 
         offsets, data = byte_layout(array)
         made = mix(hash_bytes(offsets, data))
@@ -125,6 +163,6 @@ def mix(values: Array) -> Array:
 def _bits(array: pa.Array) -> Array:
     """Order-preserving int64 of a fixed-width column."""
     if not pa.types.is_floating(array.type):
-        return as_numpy(array, pa.int64())
+        return as_numpy(array)
     bits = as_numpy(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
     return np.where(bits < 0, _SIGN - bits, bits) if len(bits) else bits

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Logic, OverWindows, WindowSlots
-from tidegate.operators.columns import as_numpy
-from tidegate.operators.grouping import distinct, group
-
-Array = np.ndarray[Any, Any]
+from tidegate.operators.columns import Array, as_numpy, expand_ranges
+from tidegate.operators.keys import distinct, group
 
 AT_ONCE = 262_144
 """So many results are computed at once: enough to make calls cheap, few enough for memory and for who waits for them."""
@@ -130,7 +127,7 @@ def _copies(logics: Sequence[Logic], spans: Spans, low: int, high: int) -> float
     for logic, states in _of_each(logics, spans.states):
         for state in states:
             if pa.types.is_list(state.type) and not isinstance(logic, OverWindows):
-                lengths = as_numpy(pc.list_value_length(state), pa.int64())
+                lengths = as_numpy(pc.list_value_length(state))
                 weight = np.maximum(lengths, 1 if weight is None else weight)
     # In floats: what is far too much must not overflow.
     return float((copies if weight is None else copies * weight.astype(np.float64)).sum(dtype=np.float64))
@@ -160,8 +157,7 @@ def _emit(logics: Sequence[Logic], spans: Spans, low: int, high: int) -> Emitted
     """The results of these windows; each state is taken once for each of its windows, but by aggregates that need not."""
     begin, end = np.maximum(spans.begin, low), np.minimum(spans.end, high)
     times = end - begin + 1
-    take = np.repeat(np.arange(len(times)), times)
-    windows = begin[take] + np.arange(len(take)) - np.repeat(np.cumsum(times) - times, times)
+    take, windows = expand_ranges(begin, times)
     seen, places = distinct(windows)
     bound = spans.bound
     grouped = group(places * bound + spans.codes[take], len(seen) * bound)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import as_numpy
-from tidegate.operators.grouping import key_codes, key_hashes
+from tidegate.operators.keys import key_codes, key_hashes
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import contiguous
@@ -79,7 +79,7 @@ class HeldCodec:
         if table.num_rows == 0:
             return table
         codes, _ = key_codes(self._keys(table))
-        places = as_numpy(contiguous(table.column(NUMBER)), pa.int64())
+        places = as_numpy(table.column(NUMBER))
         order = np.lexsort((places, codes))  # stable: rows of one window stay in the order of their age
         codes, places = codes[order], places[order]
         last = np.append((codes[1:] != codes[:-1]) | (places[1:] != places[:-1]), True)

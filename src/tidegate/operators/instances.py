@@ -19,7 +19,8 @@ import numpy as np
 from tidegate.errors import QueryError
 
 Array = np.ndarray[Any, Any]
-MOST_INSTANCES = 256  # as many as a cell has shards
+SHARDS = 256  # of a cell, or of a subquery in process
+MOST_INSTANCES = SHARDS
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -52,10 +53,11 @@ class Instances:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
-    def owners(self, shards: Array) -> Array:
-        """The instance of each shard: shards are dealt out in turn."""
-        made: Array = shards % self.number
-        return made
+    def shares(self, shards: int) -> list[Array | None]:
+        """The shards of each instance, in turn; None for all of them."""
+        if self.number == 1:
+            return [None]
+        return [np.arange(shards) % self.number == instance for instance in range(self.number)]
 
     def spread(self, work: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
         """Do some work on each item, on whichever instance is free; what comes out is in the order of the items."""

@@ -15,15 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.column_windows import ColumnWindows
-from tidegate.operators.delta import Delta
-from tidegate.operators.grouping import key_hashes
+from tidegate.operators.exchange import Delta, times_of, tuple_piece, without_late
 from tidegate.operators.held_windows import Held, HeldCodec
-from tidegate.operators.instances import Instances
+from tidegate.operators.instances import SHARDS, Instances
+from tidegate.operators.keys import key_hashes
 from tidegate.operators.settling import Settled, Settling
-from tidegate.operators.tuple_pieces import times_of, tuple_piece, without_late
 from tidegate.operators.tuple_windows import TupleWindows
 from tidegate.operators.window_log import WindowLog
-from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.state import chunks
@@ -161,10 +159,8 @@ class KeyedApplyCell:
     def _results(self, windows: TupleWindows | ColumnWindows, settled: Settled, ended: bool) -> Iterator[pa.Table]:
         """Let the instances handle what is settled, each for the shards it owns."""
         prepared: Any = windows.prepare(settled)
-        number = self.instances.number
-        owners = self.instances.owners(np.arange(SHARDS))
-        owned = [None] if number == 1 else [owners == instance for instance in range(number)]
-        yield from self.instances.run([windows.process(settled, prepared, mine, ended) for mine in owned])
+        shares = self.instances.shares(SHARDS)
+        yield from self.instances.run([windows.process(settled, prepared, owned, ended) for owned in shares])
 
     def _keep(self, windows: TupleWindows | ColumnWindows, loaded: Sequence[Held], watermark: Watermark) -> None:
         """Write the windows that are not as they were."""

@@ -9,20 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import as_numpy, order_codes
-from tidegate.operators.grouping import key_hashes
-from tidegate.operators.key_sets import key_sets_of
-from tidegate.operators.router import cells_of
+from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
+from tidegate.operators.exchange import cells_of
+from tidegate.operators.keys import key_hashes, key_sets
 from tidegate.query.keys import Keys
 from tidegate.query.schema import contiguous
 from tidegate.watermark import Watermark
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +92,7 @@ class Settling:
 
     def hold(self, number: int, side: int, tuples: pa.Table, time: str, since: Watermark) -> None:
         """Keep the tuples of a segment, but for those before the watermark that held then: they are late."""
-        times = as_numpy(contiguous(tuples.column(time)), pa.int64())
-        if len(times) > 1 and (times[1:] < times[:-1]).any():
-            order = np.argsort(times, kind="stable")
-            tuples, times = tuples.take(pa.array(order)), times[order]
+        tuples, times = in_time_order(tuples, as_numpy(tuples.column(time)))
         late = int(np.searchsorted(times, since))
         with self._lock:
             self.late += late
@@ -133,7 +126,7 @@ class Settling:
         if tuples.num_rows == 0:
             empty = tuple(pa.array([], kind) for kind in self.key_types)
             return Entries(np.empty(0, np.int64), empty, np.empty(0, np.int64))
-        found = key_sets_of(self.keys[side], tuples)
+        found = key_sets(self.keys[side], tuples)
         columns = found.columns
         rows = np.arange(tuples.num_rows) if found.rows is None else found.rows
         chosen = found.entries(*found.codes()) if found.may_repeat else None

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from tidegate.operators.columns import as_numpy
 from tidegate.operators.held_windows import ALIVE, NUMBER, Held, HeldCodec
 from tidegate.operators.instances import Instances
-from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore, Piece
 from tidegate.state.directory import NO_GROUP, Chunk
@@ -69,7 +68,7 @@ class WindowLog:
         made: Array = np.isin(self.codec.hashes(table), touched)
         window, reached = self.codec.node.window, self.store.directory.watermark
         if window is not None:
-            places = as_numpy(contiguous(table.column(NUMBER)), pa.int64())
+            places = as_numpy(table.column(NUMBER))
             made |= places < window.first_open(watermark)
             made &= places >= window.first_open(reached)
         return made
@@ -79,7 +78,7 @@ class WindowLog:
         window = self.codec.node.window
         if window is None or chunk.low > watermark:
             return
-        places = as_numpy(contiguous(table.column(NUMBER)), pa.int64())
+        places = as_numpy(table.column(NUMBER))
         after = places[places >= window.first_open(watermark)]
         listed = self.store.directory.chunks
         listed[listed.index(chunk)] = replace(chunk, low=window.end(int(after.min())) if len(after) else chunk.high)

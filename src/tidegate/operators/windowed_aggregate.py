@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +17,15 @@ import pyarrow.compute as pc
 
 from tidegate.errors import DataError
 from tidegate.operators.aggregates import Logic, logic_of
-from tidegate.operators.columns import as_numpy, canonical_floats
+from tidegate.operators.columns import Array, as_numpy, canonical_floats
 from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states
-from tidegate.operators.grouping import compact, distinct, group, key_codes, key_hashes
-from tidegate.operators.key_sets import KeySets, key_sets
+from tidegate.operators.keys import KeySets, compact, distinct, group, key_codes, key_hashes, key_sets
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunk_store import Piece
 
-Array = np.ndarray[Any, Any]
-
 SLICE = "__tg_slice"
-SHARDS = 256  # of a cell, or of a subquery in process
 LEAST_RUN = 16_384
 
 
@@ -67,7 +62,7 @@ class Panes:
         """The pane table of some tuples, and how many tuples fell in each slice whether or not they have a key."""
         seen, slots, tuples = self._slices(rows)
         counts = dict(zip(seen.tolist(), tuples.tolist(), strict=True))
-        sets = key_sets(self.node, rows)
+        sets = key_sets(self.node.keys, rows)
         if len(sets) == 0:
             return self.schema.empty_table(), counts
         codes, bound = sets.codes()
@@ -91,7 +86,7 @@ class Panes:
 
     def merge_rows(self, joined: pa.Table) -> pa.Table:
         """One pane for each slice and key of a table that may hold several."""
-        seen, slots = distinct(as_numpy(contiguous(joined.column(SLICE)), pa.int64()))
+        seen, slots = distinct(as_numpy(joined.column(SLICE)))
         codes, bound = self._codes(joined)
         grouped = group(slots * bound + codes, len(seen) * bound)
         keys = self._key_columns(joined, grouped.first)
@@ -99,24 +94,15 @@ class Panes:
         return self._table(seen[grouped.ids // bound], keys, states)
 
     def pieces(self, panes: pa.Table) -> Iterator[Piece]:
-        """Encode a pane table that is sorted by slice: runs of whole slices, each of at least `LEAST_RUN` panes."""
-        slices = as_numpy(contiguous(panes.column(SLICE)), pa.int64())
-        edges = [0, *(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
-        start = 0
-        for stop in edges[1:]:
-            if stop - start >= LEAST_RUN or (stop == len(slices) and stop > start):
-                run = panes.slice(start, stop - start)
-                low, high = int(slices[start]), int(slices[stop - 1])
-                # A run of one slice does not repeat which.
-                table = run.drop_columns([SLICE]) if low == high else run
-                columns = [compact(contiguous(column)) for column in table.columns]
-                data = chunks.encode(pa.table(columns, schema=table.schema))
-                yield Piece(low, high, stop - start, data)
-                start = stop
-
-    def merge_pieces(self, tables: Sequence[pa.Table]) -> Iterator[Piece]:
-        """Merge pane tables into new pieces."""
-        return self.pieces(self.merge(tables))
+        """Encode panes, in the order of their slices, in runs of whole slices (`run_edges`)."""
+        slices = as_numpy(panes.column(SLICE))
+        for start, stop in run_edges(slices):
+            low, high = int(slices[start]), int(slices[stop - 1])
+            run = panes.slice(start, stop - start)
+            # A run of one slice does not repeat which.
+            table = run.drop_columns([SLICE]) if low == high else run
+            columns = [compact(contiguous(column)) for column in table.columns]
+            yield Piece(low, high, stop - start, chunks.encode(pa.table(columns, schema=table.schema)))
 
     def decode(self, data: bytes | pa.Buffer, low: int) -> pa.Table:
         """The pane table of an encoded run that begins with the slice ``low``."""
@@ -146,7 +132,7 @@ class Panes:
             return
         panes = unify(panes)
         codes, bound = self._codes(panes)
-        slices, slots = distinct(as_numpy(contiguous(panes.column(SLICE)), pa.int64()))
+        slices, slots = distinct(as_numpy(panes.column(SLICE)))
         begins = np.maximum(self.node.window.first_window(slices), first)
         ends = np.minimum(self.node.window.last_window(slices), last)
         if first == last and (begins == first).all() and (ends == first).all():
@@ -204,7 +190,7 @@ class Panes:
                 f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.node.time}'; "
                 "filter them out before the window"
             )
-        return as_numpy(column, pa.int64())
+        return as_numpy(column)
 
     def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
         kinds = [self.schema.field(name).type for name in self.key_names]
@@ -225,6 +211,18 @@ class Panes:
 
     def _table(self, slices: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
         return pa.table([pa.array(slices), *keys, *states], schema=self.schema)
+
+
+def run_edges(slices: Array) -> Iterator[tuple[int, int]]:
+    """Where to cut panes, in the order of their slices: runs of whole slices, of `LEAST_RUN` panes or more but the last."""
+    edges = [len(slices)] if len(slices) else []
+    if len(slices) >= LEAST_RUN and slices[0] != slices[-1]:
+        edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
+    start = 0
+    for stop in edges:
+        if stop - start >= LEAST_RUN or stop == len(slices):
+            yield start, stop
+            start = stop
 
 
 def unify(panes: pa.Table) -> pa.Table:

@@ -22,9 +22,9 @@ class CountLogic:
         return [pa.array(np.bincount(groups, minlength=size))]
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        from tidegate.operators.kernels.loops import sum_integers
+        from tidegate.operators.kernels import sum_integers
 
-        return [pa.array(sum_integers(as_numpy(taken(states[0], take), pa.int64()), groups, size))]
+        return [pa.array(sum_integers(as_numpy(taken(states[0], take)), groups, size))]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
         return states[0]

@@ -10,8 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Array, WindowSlots, taken
-from tidegate.operators.columns import as_numpy, canonical_floats, identity_codes, order_codes, valid_mask
-from tidegate.operators.grouping import group
+from tidegate.operators.columns import (
+    as_numpy,
+    canonical_floats,
+    identity_codes,
+    is_first,
+    list_offsets,
+    order_codes,
+    valid_mask,
+)
+from tidegate.operators.keys import group
 from tidegate.query.schema import contiguous
 
 HASHED = 65_536
@@ -34,7 +42,7 @@ class DistinctLogic:
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         lists = taken(states[0], take)
-        owners = np.repeat(groups, as_numpy(pc.list_value_length(lists), pa.int64()))
+        owners = np.repeat(groups, as_numpy(pc.list_value_length(lists)))
         return [self._lists(lists.flatten(), owners, size)]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
@@ -49,14 +57,14 @@ class DistinctLogic:
         """
         in_order = np.argsort(slots.begin, kind="stable")
         lists = taken(states[0], in_order)
-        owners = np.repeat(in_order, as_numpy(pc.list_value_length(lists), pa.int64()))
+        owners = np.repeat(in_order, as_numpy(pc.list_value_length(lists)))
         codes, bound = _codes(lists.flatten())
         keys = slots.keys[owners]
         codes = keys * bound + codes
         order = np.argsort(codes, kind="stable")
         codes, keys, owners = codes[order], keys[order], owners[order]
         begin, end = slots.begin[owners], slots.end[owners]
-        changes = np.concatenate([[True], codes[1:] != codes[:-1]]) if len(codes) else np.zeros(0, np.bool_)
+        changes = is_first(codes)
         windows = int(slots.slot_windows.max()) + 1
         # The last window covered so far of each value; values are kept apart by steps that no window reaches.
         steps = np.cumsum(changes) * (windows + 1)
@@ -81,7 +89,7 @@ class DistinctLogic:
         codes, bound = _codes(values)
         first = group(groups.astype(np.int64) * bound + codes, size * bound).first
         lengths = np.bincount(groups[first], minlength=size)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        offsets = list_offsets(lengths).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(first)))
 
 
@@ -89,7 +97,7 @@ def _codes(values: pa.Array) -> tuple[Array, int]:
     """Integers that are equal where values are, none of which is null, and a bound above them."""
     kind = values.type
     if len(values) > HASHED and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)):
-        from tidegate.operators.kernels.loops import dense_ranks
+        from tidegate.operators.kernels import dense_ranks
 
         codes = order_codes(values)
         span = int(codes.max()) - int(codes.min())

@@ -28,7 +28,7 @@ class ExtremeLogic:
         return self.merge([contiguous(rows.column(self.column))], take, groups, size)
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        from tidegate.operators.kernels.loops import extreme_row
+        from tidegate.operators.kernels import extreme_row
 
         values = taken(states[0], take)
         best = extreme_row(order_codes(values), valid_mask(values), groups, size, self.sign)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates.logic import Array, taken
-from tidegate.operators.columns import as_numpy, order_codes, valid_mask
+from tidegate.operators.columns import as_numpy, list_offsets, order_codes, valid_mask
 from tidegate.query.aggregates import Ranked
 from tidegate.query.schema import contiguous
 
@@ -33,7 +33,7 @@ class RankedLogic:
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         lists = taken(states[0], take)
-        owners = np.repeat(groups, as_numpy(pc.list_value_length(lists), pa.int64()))
+        owners = np.repeat(groups, as_numpy(pc.list_value_length(lists)))
         tuples = lists.flatten()
         return [self._lead([tuples.field(i) for i in range(len(self.tuple_fields))], owners, size)]
 
@@ -43,8 +43,8 @@ class RankedLogic:
         values = tuples.field(position)
         if self.ranked.single:
             return values
-        lengths = as_numpy(pc.list_value_length(states[0]), pa.int64())
-        return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)), values)
+        lengths = as_numpy(pc.list_value_length(states[0]))
+        return pa.ListArray.from_arrays(pa.array(list_offsets(lengths).astype(np.int32)), values)
 
     def _lead(self, columns: list[pa.Array], groups: Array, size: int) -> pa.Array:
         """One list per slot with its first tuples in order."""
@@ -60,7 +60,7 @@ class RankedLogic:
         if self.ranked.limit is not None:
             order = order[np.arange(len(order)) - starts[ordered] < self.ranked.limit]
         lengths = np.bincount(groups[order], minlength=size)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        offsets = list_offsets(lengths).astype(np.int32)
         tuples = [column.take(pa.array(order)) for column in columns]
         return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(tuples, fields=self.tuple_fields))
 
@@ -76,9 +76,9 @@ class RankedLogic:
 
     def _only_extreme_time(self, columns: list[pa.Array], groups: Array, size: int) -> tuple[list[pa.Array], Array]:
         """Drop tuples that the event time alone rules out, before the costly comparison of whole tuples."""
-        from tidegate.operators.kernels.loops import extreme_row
+        from tidegate.operators.kernels import extreme_row
 
-        times = as_numpy(columns[[field.name for field in self.tuple_fields].index(self.time)], pa.int64())
+        times = as_numpy(columns[[field.name for field in self.tuple_fields].index(self.time)])
         everywhere = np.ones(len(times), np.bool_)
         best = extreme_row(times, everywhere, groups, size, -1 if self.ranked.descending else 1)
         kept = np.flatnonzero(times == times[best[groups]])

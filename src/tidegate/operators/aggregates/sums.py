@@ -28,19 +28,19 @@ class IntegerSum:
     fields: tuple[pa.Field, ...] = tuple(pa.field(name, pa.int64()) for name in ("high", "low", "present"))
 
     def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        from tidegate.operators.kernels.loops import sum_halves
+        from tidegate.operators.kernels import sum_halves
 
         values = taken(contiguous(rows.column(self.column)), take)
-        halves = sum_halves(as_numpy(values, pa.int64()), valid_mask(values), groups, size)
+        halves = sum_halves(as_numpy(values), valid_mask(values), groups, size)
         return [pa.array(half) for half in halves]
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        from tidegate.operators.kernels.loops import sum_integers
+        from tidegate.operators.kernels import sum_integers
 
-        return [pa.array(sum_integers(as_numpy(taken(s, take), pa.int64()), groups, size)) for s in states]
+        return [pa.array(sum_integers(as_numpy(taken(s, take)), groups, size)) for s in states]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
-        high, low, present = (as_numpy(state, pa.int64()) for state in states)
+        high, low, present = (as_numpy(state) for state in states)
         absent = pa.array(present == 0)
         upper = high + (low >> 32)
         if self.mean:
@@ -65,21 +65,21 @@ class FloatSum:
     fields: tuple[pa.Field, ...] = (pa.field("total", pa.float64()), pa.field("present", pa.int64()))
 
     def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        from tidegate.operators.kernels.loops import sum_floats
+        from tidegate.operators.kernels import sum_floats
 
         values = taken(contiguous(rows.column(self.column)), take)
         sums = sum_floats(as_numpy(values, pa.float64()), valid_mask(values), groups, size)
         return [pa.array(part) for part in sums]
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        from tidegate.operators.kernels.loops import sum_floats, sum_integers
+        from tidegate.operators.kernels import sum_floats, sum_integers
 
         totals = as_numpy(taken(states[0], take), pa.float64())
-        present = as_numpy(taken(states[1], take), pa.int64())
+        present = as_numpy(taken(states[1], take))
         total, _ = sum_floats(totals, np.ones(len(totals), np.bool_), groups, size)
         return [pa.array(total), pa.array(sum_integers(present, groups, size))]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
-        total, present = as_numpy(states[0], pa.float64()), as_numpy(states[1], pa.int64())
+        total, present = as_numpy(states[0], pa.float64()), as_numpy(states[1])
         value = total / np.maximum(present, 1) if self.mean else total
         return pc.if_else(pa.array(present == 0), pa.scalar(None, pa.float64()), pa.array(value))

@@ -17,12 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.delta import Delta
+from tidegate.operators.exchange import PRIMARY, Delta, times_of, tuple_piece
 from tidegate.operators.instances import Instances
 from tidegate.operators.joins.adjacent import merge_candidates
 from tidegate.operators.joins.kept_join import IN_THIS_PROCESS, KeptJoin, KeptJoins
 from tidegate.operators.joins.near import Sharing, Within
-from tidegate.operators.tuple_pieces import PRIMARY, times_of, tuple_piece
 from tidegate.query.nodes import Join
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore

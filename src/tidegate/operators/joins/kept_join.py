@@ -77,12 +77,14 @@ class KeptJoin:
     def pairs_within(self, lifted: Lifted, instances: Instances) -> Iterator[pa.Table]:
         """The results that the tuples taken in last make with all others."""
         number = self._segments
-        yield from instances.run([self.join.pairs_within(number, lifted, owned) for owned in self._shares(instances)])
+        yield from instances.run(
+            [self.join.pairs_within(number, lifted, owned) for owned in instances.shares(self.join.shards)]
+        )
 
     def pairs_expired(self, before: Watermark, after: Watermark, instances: Instances) -> Iterator[pa.Table]:
         """The results of the windows that expire as the watermark moves."""
         number = self._segments
-        tasks = [self.join.pairs_expired(number, before, after, owned) for owned in self._shares(instances)]
+        tasks = [self.join.pairs_expired(number, before, after, owned) for owned in instances.shares(self.join.shards)]
         yield from instances.run(tasks)
 
     def forget(self, listed: Sequence[Chunk], watermark: Watermark) -> None:
@@ -93,13 +95,6 @@ class KeptJoin:
         ids = {chunk.id for chunk in listed}
         least = self.join.near.least_time(watermark)
         self.chunks = {each: high for each, high in self.chunks.items() if each in ids or high >= least}
-
-    def _shares(self, instances: Instances) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]] | None]:
-        """The shards of each instance; None for all of them."""
-        if instances.number == 1:
-            return [None]
-        owners = instances.owners(np.arange(self.join.shards))
-        return [owners == instance for instance in range(instances.number)]
 
 
 @dataclass(slots=True)

@@ -155,7 +155,7 @@ def dtype_of(column: Column) -> Any:
 def _whole_numbers(array: pa.Array) -> Array:
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
-    return as_numpy(array, pa.int64()).astype(np.int64)
+    return as_numpy(array).astype(np.int64)
 
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import hashes, mix
-from tidegate.operators.router import Router, Routing, cells_of
+from tidegate.operators.exchange import Router, Routing, cells_of
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import contiguous, is_integer

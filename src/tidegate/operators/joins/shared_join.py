@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
+from tidegate.operators.instances import SHARDS
 from tidegate.operators.joins.columns import Columns
 from tidegate.operators.joins.find_pairs import FindPairs, Found
 from tidegate.operators.joins.join_side import JoinSide, merge_runs, new_tuples
@@ -30,7 +31,6 @@ from tidegate.operators.joins.sorted_runs import SortedRun
 from tidegate.operators.joins.text_codes import TextCodes
 from tidegate.operators.joins.try_pairs import PairFailed, TryPairs
 from tidegate.operators.readers import SharedState
-from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of
 from tidegate.query.predicates.predicate import failed_on, plain_values

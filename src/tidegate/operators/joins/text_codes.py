@@ -57,7 +57,7 @@ class TextCodes:
             codes = np.array([self._code(text) for text in texts], np.int64)
         if len(codes) == 0:
             return np.full(len(column), -1, np.int64)
-        return np.where(valid_mask(encoded.indices), codes[as_numpy(encoded.indices, pa.int64())], -1)
+        return np.where(valid_mask(encoded.indices), codes[as_numpy(encoded.indices)], -1)
 
     def forget_unused(self, held: Callable[[], Iterable[Array]]) -> None:
         """If there are many texts, drop those whose codes are not held."""

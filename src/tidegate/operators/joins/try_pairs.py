@@ -107,7 +107,7 @@ class TryPairs:
         key = new_side, nullable, checks_time, decide
         if key not in self._loops:
             # Imported here: numba takes a while, and a query can be built without it.
-            from tidegate.operators.kernels.pairs import compiled
+            from tidegate.operators.kernels import compiled
 
             shape = LoopShape(self.tree if decide else TRUE, new_side, self.keys, checks_time, nullable)
             new_held, stored_held = columns_of(self.tree, new_side), columns_of(self.tree, 0 if new_side else 1)

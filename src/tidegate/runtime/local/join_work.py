@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidegate.gate.segment import Segment
+from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import Lifted, SharedJoin
-from tidegate.operators.shared_windows import Array
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.work import Work

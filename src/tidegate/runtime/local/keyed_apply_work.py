@@ -14,10 +14,10 @@ from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waiting_for_others
 from tidegate.operators.column_windows import ColumnWindows
+from tidegate.operators.instances import SHARDS
 from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.shard_sequencer import ShardSequencer
 from tidegate.operators.tuple_windows import TupleWindows
-from tidegate.operators.windowed_aggregate import SHARDS
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.user_functions import user_context

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waited_seconds
-from tidegate.operators.shared_windows import Array
+from tidegate.operators.columns import Array
 from tidegate.runtime.local.work import Held, Work
 from tidegate.watermark import Watermark
 

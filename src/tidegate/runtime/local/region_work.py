@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
+from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import SharedJoin
-from tidegate.operators.shared_windows import Array, Lifted, SharedWindows
+from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
+from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
 from tidegate.runtime.local.claims import Claims
@@ -28,7 +30,9 @@ def work_of(region: Region, settings: Settings) -> Work:
         case None:
             return StatelessWork(region)
         case WindowAggregate():
-            return WindowWork(region, SharedWindows(Panes(region.operator), split_panes=settings.split_panes))
+            return WindowWork(
+                region, SharedWindows(WindowState(Panes(region.operator)), split_panes=settings.split_panes)
+            )
         case KeyedApply():
             return KeyedApplyWork.fresh(region, region.operator, settings.split_keys)
         case Join():
@@ -65,7 +69,7 @@ class WindowWork(Work):
     ) -> Iterator[pa.Table]:
         if segment.rows:
             self._lifting.take_up(segment)
-            if self.state.panes.node.window.lateness:
+            if self.state.windows.panes.node.window.lateness:
                 self._lifting.finish(segment.index, ahead)
                 lifted = self._lifting.result(segment)
                 yield from self.state.revisions(segment.index, lifted, owned)
@@ -77,7 +81,9 @@ class WindowWork(Work):
             yield from self._windows(segment, None, ahead)
 
     def may_hand_out(self, segment: Segment) -> bool:
-        return bool(self.state.panes.node.window.lateness) or self.state.may_expire(segment.since, segment.watermark)
+        return bool(self.state.windows.panes.node.window.lateness) or self.state.may_expire(
+            segment.since, segment.watermark
+        )
 
     def attach(self, instance: int, number: int, watermark: Watermark) -> None:
         self.state.attach(instance, number, watermark)
@@ -89,11 +95,11 @@ class WindowWork(Work):
         self.state.acknowledge(instance, number, watermark)
         self.state.compact()
 
-    def _lift(self, segment: Segment) -> Lifted:
+    def _lift(self, segment: Segment) -> LiftedPanes:
         """Lift a segment's tuples and make their panes visible."""
         tables = [table for _, table in tuples_of(self.region, segment)]
         if not tables:
-            return Lifted((), 0, ())
+            return LiftedPanes()
         tuples = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
         lifted = self.state.lift(segment.index, tuples, segment.since)
         self.state.insert(segment.index, lifted)

@@ -15,7 +15,7 @@ from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.log import Reader
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import GateSource, SourceSpec
-from tidegate.operators.windowed_aggregate import SHARDS
+from tidegate.operators.instances import SHARDS
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.pool import Pool

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, TimerValues, ValueState
 
 from tidegate.operators.cell_logic import CellLogic, OpenCell
-from tidegate.operators.delta import Delta
+from tidegate.operators.exchange import Delta
 from tidegate.operators.instances import Instances
 from tidegate.query.event_time import AFTER_LATEST_US
 from tidegate.runtime.spark.control import for_cells

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tidegate.operators.combine import Combiner
+from tidegate.operators.exchange import Combiner
 from tidegate.operators.memory import keep_memory
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.delta import Delta
+from tidegate.operators.exchange import Delta
 from tidegate.query.nodes import Stateless, apply_stateless
 from tidegate.query.schema import conform
 from tidegate.runtime.spark.control import COLUMN

@@ -10,12 +10,12 @@ from pyspark import cloudpickle
 from tidegate.compile.plan import Place, Plan
 from tidegate.compile.prune_columns import prune_columns, tuples_read
 from tidegate.errors import InternalError
-from tidegate.operators.cell import AggregateLogic
 from tidegate.operators.cell_logic import CellLogic
+from tidegate.operators.exchange import RouteByKeys, Router
 from tidegate.operators.joins.join_cell import JoinLogic
 from tidegate.operators.joins.route_join import router_of
 from tidegate.operators.keyed_apply_cell import KeyedApplyLogic
-from tidegate.operators.router import RouteByKeys, Router
+from tidegate.operators.window_cell import WindowCellLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Join,
@@ -122,7 +122,7 @@ def _logic(node: Stateful, cells: int) -> CellLogic:
     """What runs behind the exchange."""
     match node:
         case WindowAggregate():
-            return AggregateLogic(Panes(node))
+            return WindowCellLogic(Panes(node))
         case Join():
             return JoinLogic(node)
         case KeyedApply():

@@ -14,11 +14,8 @@ import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.operators.columns import as_numpy
-from tidegate.operators.combine import regrouped
-from tidegate.operators.delta import Delta
+from tidegate.operators.exchange import Delta, Router, regrouped, tuple_piece, with_primary
 from tidegate.operators.memory import keep_memory
-from tidegate.operators.router import Router
-from tidegate.operators.tuple_pieces import tuple_piece, with_primary
 from tidegate.query.event_time import check_times
 from tidegate.query.schema import conform, contiguous
 from tidegate.runtime.spark.delta_rows import Intake, delta_row
@@ -62,7 +59,7 @@ class TupleStage:
                 "before"
             )
         if not self.derived:
-            check_times(as_numpy(column, pa.int64()), f"step '{self.step}'", self.time)
+            check_times(as_numpy(column), f"step '{self.step}'", self.time)
         routing = self.router(tuples)
         for cell in np.unique(routing.cells).tolist():
             mine = routing.cells == cell
@@ -72,7 +69,7 @@ class TupleStage:
             nowhere = np.ones(tuples.num_rows, np.bool_)
             nowhere[routing.rows] = False
             if nowhere.any():
-                times, counts = np.unique(as_numpy(column, pa.int64())[nowhere], return_counts=True)
+                times, counts = np.unique(as_numpy(column)[nowhere], return_counts=True)
                 told = tuple(zip(times.tolist(), counts.tolist(), strict=True))
                 yield delta_row(self.keys[0], Delta(None, told, side=self.side))
 

@@ -1,0 +1,154 @@
+"""Windows over panes: which of them expire, what they hold, and which of them late tuples reopen.
+
+Panes are held in runs, in the order of their slices: in memory, where instances share them (`shared_windows`), or decoded
+from the chunks of a cell (`window_cell`). Nothing here knows where they are held. A run is never changed, and says which
+shard each of its panes is in, so instances compute the results of the shards they own from the same runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.columns import Array, as_numpy
+from tidegate.operators.instances import SHARDS
+from tidegate.operators.windowed_aggregate import LEAST_RUN, SLICE, Panes, run_edges
+from tidegate.watermark import Watermark
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaneRun:
+    """Panes in the order of their slices, from ``low`` to ``high``; ``segment`` is the latest segment they come from.
+
+    ``settled`` says that they were merged when no more panes of their slices were due.
+    """
+
+    panes: pa.Table
+    slices: Array
+    low: int
+    high: int
+    shard_of: Callable[[pa.Table], Array]
+    segment: int = 0
+    settled: bool = False
+    _shards: list[Array] = field(default_factory=list)
+
+    @property
+    def shards(self) -> Array:
+        """The shard of each pane; computed when it is first asked for, as small windows never ask."""
+        if not self._shards:
+            self._shards.append(self.shard_of(self.panes))
+        return self._shards[0]
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return int(self.panes.nbytes) + self.slices.nbytes + sum(shards.nbytes for shards in self._shards)
+
+    def between(self, low: int, high: int, owned: Array | None) -> pa.Table:
+        """The panes of slices ``low`` to ``high`` that lie in owned shards; None owns all."""
+        start, stop = np.searchsorted(self.slices, (low, high + 1)).tolist()
+        part = self.panes.slice(start, stop - start)
+        if owned is None or start == stop:
+            return part
+        kept = owned[self.shards[start:stop]]
+        return part if kept.all() else part.take(pa.array(np.flatnonzero(kept)))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """Computes the windows of one aggregate from runs of panes; holds none itself.
+
+    ``rounds`` counts, for each window, how often late tuples have changed it after it had expired.
+    """
+
+    panes: Panes
+    shards: int = SHARDS
+
+    def runs(self, panes: pa.Table, segment: int = 0, settled: bool = False) -> list[PaneRun]:
+        """Panes, in the order of their slices, as runs of whole slices of a worthwhile size."""
+        slices = as_numpy(panes.column(SLICE))
+        cuts = [(panes.slice(start, stop - start), slices[start:stop]) for start, stop in run_edges(slices)]
+        return [self._run(part, within, segment, settled) for part, within in cuts]
+
+    def run(self, panes: pa.Table) -> PaneRun:
+        """Panes, in the order of their slices, as one run."""
+        return self._run(panes, as_numpy(panes.column(SLICE)), 0, False)
+
+    def _run(self, panes: pa.Table, slices: Array, segment: int, settled: bool) -> PaneRun:
+        run = PaneRun(panes, slices, int(slices[0]), int(slices[-1]), self._shard_of, segment, settled)
+        if len(slices) >= LEAST_RUN:
+            # Large runs are shared out in the end: the thread that builds one also finds its shards, once for all.
+            _ = run.shards
+        return run
+
+    def drop_late(
+        self, panes: pa.Table, tuples: Iterable[tuple[int, int]], watermark: Watermark
+    ) -> tuple[pa.Table, int]:
+        """Panes without the slices that are closed at a watermark, and how many tuples fell into such."""
+        least = self.panes.node.window.least_open_slice(watermark)
+        late = sum(count for slice_id, count in tuples if slice_id < least)
+        return (self.panes.from_slice(panes, least) if late else panes), late
+
+    def expiring(self, low: int, high: int, before: Watermark, after: Watermark) -> range:
+        """The windows over the slices ``low`` to ``high`` that expire as the watermark moves."""
+        window = self.panes.node.window
+        first = max(window.first_window(low), window.first_open(before))
+        return range(first, min(window.last_window(high), window.first_open(after) - 1) + 1)
+
+    def slices(self, windows: range) -> tuple[int, int]:
+        """The first and the last slice of some windows."""
+        window = self.panes.node.window
+        return 2 * windows[0], window.slice_of(window.end(windows[-1]) - 1)
+
+    def results(
+        self, runs: Iterable[PaneRun], windows: range, rounds: Mapping[int, int], owned: Array | None
+    ) -> Iterator[pa.Table]:
+        """The results of the owned keys in some windows, earliest first."""
+        parts = self._between(runs, windows, owned)
+        if parts:
+            for table in self.panes.results(pa.concat_tables(parts), windows[0], windows[-1]):
+                yield self._numbered(table, rounds)
+
+    def reopened(self, runs: Iterable[PaneRun], watermark: Watermark) -> list[int]:
+        """The windows that had expired at a watermark and that new panes change, earliest first."""
+        window = self.panes.node.window
+        if not window.lateness:
+            return []
+        touched = {int(slice_id) for run in runs for slice_id in np.unique(run.slices)}
+        return sorted({number for slice_id in touched for number in window.reopened(slice_id, watermark)})
+
+    def revisions(
+        self,
+        runs: Sequence[PaneRun],
+        fresh: Iterable[PaneRun],
+        number: int,
+        rounds: Mapping[int, int],
+        owned: Array | None,
+    ) -> Iterator[pa.Table]:
+        """The results, anew, of the owned keys that ``fresh`` panes change in a window that had expired."""
+        windows = range(number, number + 1)
+        changed = self._between(fresh, windows, owned)
+        if changed:
+            held = pa.concat_tables(self._between(runs, windows, owned))
+            for table in self.panes.results(self.panes.with_keys_of(held, pa.concat_tables(changed)), number, number):
+                yield self._numbered(table, rounds)
+
+    def _between(self, runs: Iterable[PaneRun], windows: range, owned: Array | None) -> list[pa.Table]:
+        low, high = self.slices(windows)
+        parts = [run.between(low, high, owned) for run in runs if run.low <= high and run.high >= low]
+        return [part for part in parts if part.num_rows]
+
+    def _shard_of(self, panes: pa.Table) -> Array:
+        found: Array = self.panes.shards(panes, self.shards).astype(np.uint16)
+        return found
+
+    def _numbered(self, table: pa.Table, rounds: Mapping[int, int]) -> pa.Table:
+        """Results with the revision that their windows have reached."""
+        if not self.panes.node.window.lateness:
+            return table
+        numbers = as_numpy(table.column("window_start")) // self.panes.node.window.every
+        revision = pa.array([rounds.get(number, 0) for number in numbers.tolist()], pa.int64())
+        return table.set_column(table.schema.get_field_index("revision"), "revision", revision)
