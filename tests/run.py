@@ -1,7 +1,7 @@
 """The whole suite: the tests that need Spark in one process, the others in another, side by side.
 
     python -m tests.run            what `make test` runs
-    python -m tests.run --long     the rest, five times the generated cases, ten minutes of chaos: `make test-long`
+    python -m tests.run --long     the rest, five times the generated cases, three minutes of chaos: `make test-long`
 
 A Spark session takes seconds to start, so all tests on Spark share one; most of their time is spent waiting, which leaves a
 core to the others. A long run writes what came of it to ``tests/long_run.md``, which is committed: so a reader knows when

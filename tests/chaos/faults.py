@@ -62,12 +62,16 @@ def in_the_middle_of_a_batch(target: Target) -> Moment:
 def between_state_and_commit(target: Target) -> Moment:
     """When a cell has written the state of a batch, and the batch is not complete."""
     state, wanted = target.checkpoint / "state", target.random.randrange(1, 5)
-    before = _committed(target.checkpoint, "commits")
+
+    def written() -> int:
+        return max((_number(path) for path in state.glob("*/*/*.changelog")), default=0)
+
+    # What an earlier attempt left there is no sign of this one.
+    before = written()
 
     def has_come() -> bool:
-        written = max((_number(path) for path in state.glob("*/*/*.changelog")), default=-1)
         # The state after batch N is version N + 1.
-        return written > before + wanted and written - 1 > _committed(target.checkpoint, "commits")
+        return written() >= before + wanted and written() - 1 > _committed(target.checkpoint, "commits")
 
     return Moment("between the commits of state and batch", has_come)
 
@@ -75,11 +79,14 @@ def between_state_and_commit(target: Target) -> Moment:
 def between_sink_and_commit(target: Target) -> Moment:
     """When the results of a batch are in their folder, and the batch is not complete."""
     log, wanted = target.checkpoint.parent.parent / "out" / "_spark_metadata", target.random.randrange(1, 5)
-    before = _committed(target.checkpoint, "commits")
+
+    def written() -> int:
+        return max((_number(path) for path in log.glob("*")), default=-1)
+
+    before = written()
 
     def has_come() -> bool:
-        written = max((_number(path) for path in log.glob("*")), default=-1)
-        return written >= before + wanted and written > _committed(target.checkpoint, "commits")
+        return written() >= before + wanted and written() > _committed(target.checkpoint, "commits")
 
     return Moment("between the commits of results and batch", has_come)
 
