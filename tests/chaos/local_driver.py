@@ -29,6 +29,8 @@ from tidegate.testing import difference
 MOST = 8
 ENDINGS = ("end", "end", "end to a folder", "cancel", "cancel in the output", "raise in the output", "break", "stop")
 FULL = "full disk"
+ENDING_SECONDS = 60.0
+"""By then the threads of a run that was left have ended."""
 
 
 class Planned(Exception):
@@ -61,7 +63,10 @@ class Runs:
                 changes = self._break(query, settings, after)
             case _:
                 changes = self._to_function(query, ending, settings, after)
-        left = [thread.name for thread in threading.enumerate() if thread.name.startswith("tidegate")]
+        # A cancelled run is left after a second, though a thread may still be compiling a predicate, which takes longer.
+        until = time.monotonic() + ENDING_SECONDS
+        while (left := _threads_left()) and time.monotonic() < until:
+            time.sleep(0.05)
         assert not left, f"threads left running: {left}"
         return f"{ending}, {changes} changes of instances, {settings}"
 
@@ -175,6 +180,10 @@ class Runs:
             tg.run(self.build(alone), on="local", instances=1, to=tables.append, progress=False)
         wrong = difference(rows, pa.concat_tables([query.schema.empty_table(), *tables]))
         assert wrong is None, f"stopped after {read} tuples: {wrong}"
+
+
+def _threads_left() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tidegate")]
 
 
 def main(name: str, data: str, expected: str, out: str, seed: str, seconds: str, disk: str = "") -> None:
