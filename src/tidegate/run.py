@@ -170,7 +170,7 @@ def start(
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
     plan = compile_query(query.node, "local")
-    check_unread((source.name, source.origin) for source in sources(plan.query))
+    check_unread((source.name, source.origin) for source in plan.sources)
     if format is not None and not isinstance(to, str | Path):
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     output: Output
@@ -189,7 +189,7 @@ def start(
     most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
     settings = Settings(first, most, segment_rows=rows, linger_seconds=linger_seconds, waiting_rows=waiting_rows)
-    job = LocalJob(plan.query, output, settings, progress or (lambda _: None))
+    job = LocalJob(plan, output, settings, progress or (lambda _: None))
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
         job.scaling = Scaling.prepare(

@@ -36,11 +36,13 @@ class Stream(Builder):
         ``instances`` is how many threads each cell runs to begin with. ``checkpoint`` is where the query, once started, has
         its checkpoint: one that was written by another query is refused here, and not by a worker in its first batch.
         """
+        from tidegate.compile.compiler import compile_query
         from tidegate.operators.instances import checked_number
         from tidegate.runtime.spark.dataframe import to_dataframe
 
         place = None if checkpoint is None else str(checkpoint)
-        return to_dataframe(self.node, control=control, instances=checked_number(instances), checkpoint=place)
+        plan = compile_query(self.node, "spark")
+        return to_dataframe(plan, control=control, instances=checked_number(instances), checkpoint=place)
 
     @advised(on="name it with runtime=...")
     def explain(self, runtime: str = "spark", **options: Any) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.compile.compiler import compile_query
-from tidegate.query.nodes import Node, Source, rewrite, sources
+from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.origins import Heartbeat, Marked
 from tidegate.runtime.local.outputs import ToFunction
@@ -92,10 +92,9 @@ def run_freely(query: Node, tables: dict[str, list[pa.Table]], settings: Setting
 
 def _prepared(query: Node, origin: Callable[[Source], object], settings: Settings) -> LocalRun:
     """A run whose sources have other origins, ready to be started."""
-    compiled = compile_query(query, "local").query
-    bound = rewrite(compiled, lambda node: replace(node, origin=origin(node)) if isinstance(node, Source) else node)
+    plan = compile_query(query, "local").reading(lambda source: replace(source, origin=origin(source)))
     tables: list[pa.Table] = []
-    return LocalRun(LocalJob(bound, ToFunction(tables.append), settings), tables)
+    return LocalRun(LocalJob(plan, ToFunction(tables.append), settings), tables)
 
 
 def _watermarks(query: Node, batches: Batches) -> list[int]:

@@ -21,15 +21,15 @@ import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from tidegate.compile.compiler import compile_query
-from tidegate.compile.plan import Plan
-from tidegate.query.nodes import Node, Source, Stateful, Union, apply_stateless, is_stateful, walk
+from tidegate.compile.plan import Feed, Subquery
+from tidegate.query.nodes import Node, Source, apply_stateless
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark.cells import cell_keys
 from tidegate.runtime.spark.control import COLUMN, SetInstances
 from tidegate.runtime.spark.delta_rows import COLUMNS
 from tidegate.runtime.spark.outward import METRICS, Outward, unpack
 from tidegate.runtime.spark.processor import CellProcessor
-from tidegate.runtime.spark.stages import delay_ms, feeds, processor
+from tidegate.runtime.spark.stages import branches, delay_ms, processor
 from tidegate.state.cache import ChunkCache
 from tidegate.watermark import END
 
@@ -129,10 +129,11 @@ class _Timer:
 class _Step:
     """One stateful step: what runs before its exchange, and the cells behind it."""
 
-    def __init__(self, plan: Plan, node: Stateful, cells: int, cache: ChunkCache | None, instances: int) -> None:
-        self.node = node
-        self.feeds = feeds(plan, node, cells)
-        self.shipped = cloudpickle.dumps(processor(node, cells, cache, instances, "this run"))
+    def __init__(self, subquery: Subquery, cells: int, cache: ChunkCache | None, instances: int) -> None:
+        assert subquery.operator is not None
+        self.number, self.node = subquery.number, subquery.operator
+        self.branches = branches(subquery, cells)
+        self.shipped = cloudpickle.dumps(processor(self.node, cells, cache, instances, "this run"))
         self.keys = cell_keys(cells)
         self.cells: dict[int, _CellStore] = {}
 
@@ -184,10 +185,9 @@ class Driver:
 
     def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None, instances: int = 1) -> None:
         self.plan = compile_query(query, "spark")
-        stateful = [node for node in walk(self.plan.query) if is_stateful(node)]
-        self.steps = [_Step(self.plan, node, cells, cache, instances) for node in stateful]
-        marked = [(step, feed) for step in self.steps for feed in step.feeds if feed.source is not None]
-        self.latest = {(id(step), id(feed)): 0 for step, feed in marked}
+        self.steps = [_Step(sub, cells, cache, instances) for sub in self.plan.subqueries if sub.operator is not None]
+        marked = [branch.feed for step in self.steps for branch in step.branches]
+        self.latest = {_place(feed): 0 for feed in marked if isinstance(feed.origin, Source)}
         self.watermark_ms = 0
         self.outcome = Outcome()
 
@@ -215,13 +215,13 @@ class Driver:
             for step in self.steps:
                 rows = self._before_exchange(step, batch, made, seen)
                 stores.append({key: store.copy() for key, store in step.cells.items()})
-                made[id(step.node)], tidings = step.run(rows, stores[-1], self.watermark_ms)
+                made[step.number], tidings = step.run(rows, stores[-1], self.watermark_ms)
                 told += tidings
             if attempt == batch.attempts - 1:
                 for step, kept in zip(self.steps, stores, strict=True):
                     step.cells = kept
                 self.latest = seen
-                self.outcome.tables += self._after(self.plan.query, made)
+                self.outcome.tables += [table for feed in self.plan.outputs for table in self._after(feed, made)]
                 self.outcome.late += sum(metrics["late"] for metrics in told)
                 self.outcome.instances.append({metrics["instances"] for metrics in told})
         self.watermark_ms = max(self.watermark_ms, min(self.latest.values()))
@@ -231,34 +231,27 @@ class Driver:
     ) -> pd.DataFrame:
         """The rows that cross a step's exchange; notes the latest time of each feed that sets the watermark."""
         frames = step.told(batch.instances)
-        for feed in step.feeds:
-            parts = batch.parts.get(feed.source.name, ()) if feed.source is not None else self._after(feed.native, made)
-            for part in parts:
-                native = _native(feed.native, part) if feed.source is not None else part
-                native = native.select(feed.stage.intake.columns.names)
-                if feed.source is not None:
+        for branch in step.branches:
+            feed, source = branch.feed, branch.feed.origin
+            for part in batch.parts.get(source.name, ()) if isinstance(source, Source) else [made[source]]:
+                native = part
+                for native_step in branch.native:
+                    native = apply_stateless(native_step, native)
+                native = native.select(branch.stage.intake.columns.names)
+                if isinstance(source, Source):
                     if native.num_rows:
-                        newest = pc.max(native.column(feed.source.time).cast(pa.int64())).as_py() // 1000
-                        place = (id(step), id(feed))
-                        seen[place] = max(seen[place], newest - delay_ms(feed.source))
+                        newest = pc.max(native.column(source.time).cast(pa.int64())).as_py() // 1000
+                        seen[_place(feed)] = max(seen[_place(feed)], newest - delay_ms(source))
                     native = native.append_column(COLUMN, pa.nulls(native.num_rows, pa.string()))
-                stage = pickle.loads(cloudpickle.dumps(feed.stage))
+                stage = pickle.loads(cloudpickle.dumps(branch.stage))
                 frames += [frame.to_pandas() for frame in stage(iter(native.to_batches(max_chunksize=7)))]
         return pd.concat(frames) if frames else pd.DataFrame()
 
-    def _after(self, node: Node, made: dict[int, pa.Table]) -> list[pa.Table]:
-        """What stateful steps made, after the stateless steps behind them."""
-        if is_stateful(node):
-            return [made[id(node)]]
-        if isinstance(node, Union):
-            return [table for branch in node.inputs for table in self._after(branch, made)]
-        assert not isinstance(node, Source)
-        return [apply_stateless(node, table) for table in self._after(node.input, made)]
+    def _after(self, feed: Feed, made: dict[int, pa.Table]) -> list[pa.Table]:
+        """The results of a feed from a stateful step, after the stateless steps behind it."""
+        assert isinstance(feed.origin, int), "tests drive queries whose results all come from stateful steps"
+        return [feed.apply(made[feed.origin])]
 
 
-def _native(node: Node, table: pa.Table) -> pa.Table:
-    """The steps that Spark would compute natively."""
-    if isinstance(node, Source):
-        return table
-    assert not isinstance(node, Union | Stateful)
-    return apply_stateless(node, _native(node.input, table))
+def _place(feed: Feed) -> tuple[int, int]:
+    return feed.target, feed.input

@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
         "control",
         "errors",
         "query",
+        "compile",
         "operators",
         "gate",
         "files",

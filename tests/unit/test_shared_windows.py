@@ -39,7 +39,7 @@ def pass_segment(state: SharedWindows, number: int, time: int, before: int, afte
 def test_a_slice_is_merged_once_no_more_is_due_for_it_if_several_windows_read_it() -> None:
     # time      0 0 0 0 | 10 10 10 10    windows of 30 every 10: each slice is read by three
     # W         0 … 0     10 … 10        the first slice is complete from the fifth segment on
-    state = shared(30, 10)
+    state = shared(30, 10, merge_settled=True)
     for number in range(4):
         pass_segment(state, number, 0, 0, 0)
     assert [run.settled for run in state._runs] == [False] * 4

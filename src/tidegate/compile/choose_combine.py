@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.compile.plan import Plan, Subquery
+from tidegate.compile.plan import Combine, Plan, Subquery
 from tidegate.query.nodes import WindowAggregate
 
 # Runtimes that exchange tuples between instances before a stateful operator.
@@ -27,10 +27,10 @@ def choose_combine(plan: Plan) -> Plan:
 
 
 def _choose(subquery: Subquery, combine: bool) -> Subquery:
-    if not isinstance(subquery.stateful, WindowAggregate):
+    if not isinstance(subquery.operator, WindowAggregate):
         return subquery
-    why = _why(subquery.stateful) if combine else "one process: nothing is exchanged"
-    return replace(subquery, combine=combine, combine_why=why)
+    why = _why(subquery.operator) if combine else "one process: nothing is exchanged"
+    return replace(subquery, combine=Combine(combine, why))
 
 
 def _why(node: WindowAggregate) -> str:

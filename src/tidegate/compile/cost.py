@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.compile.split_at_stateful import split
 from tidegate.errors import UserError
-from tidegate.query.nodes import Node, Source
+from tidegate.query.nodes import Node, Source, is_stateful, walk
 
 # The paper leaves both weights open within [0, 1] and expects β to be much the greater.
 ALPHA = 0.01
@@ -20,7 +19,7 @@ BETA = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class QueryShape:
     """What the cost model sees of a query.
 
     Sources are no operators; ``prefix`` says whether the query begins with stateless ones.
@@ -53,23 +52,23 @@ class Strategy:
     paper_cost: float
 
 
-def shape_of(query: Node) -> Shape:
+def shape_of(query: Node) -> QueryShape:
     """Count the operators of a query."""
-    subqueries = split(query)
-    operators = [node for subquery in subqueries for node in subquery.nodes if not isinstance(node, Source)]
-    stateful = sum(1 for subquery in subqueries if subquery.stateful is not None)
-    return Shape(len(operators), stateful, prefix=bool(operators) and subqueries[0].stateful is None)
+    operators = [node for node in walk(query) if not isinstance(node, Source)]
+    stateful = [node for node in operators if is_stateful(node)]
+    behind = {id(node) for node in operators if any(map(is_stateful, walk(node)))}
+    return QueryShape(len(operators), len(stateful), prefix=len(behind) < len(operators))
 
 
 def cost_of(
-    shape: Shape, instances: int, rate: float, alpha: float = ALPHA, beta: float = BETA
+    shape: QueryShape, instances: int, rate: float, alpha: float = ALPHA, beta: float = BETA
 ) -> tuple[Strategy, Strategy, Strategy]:
     """The query-cloud, operator-cloud and operator-set strategies on ``instances`` at ``rate`` tuples per second.
 
     The model takes a query for a chain. Without a stateless prefix the operator-set has one subcluster and one hop
     less. A subcluster smaller than one instance shares it with others.
 
-    >>> for way in cost_of(Shape(operators=6, stateful=2, prefix=True), instances=90, rate=100_000.0):
+    >>> for way in cost_of(QueryShape(operators=6, stateful=2, prefix=True), instances=90, rate=100_000.0):
     ...     print(way.name, way.hops, way.fan_out, way.channels, way.paper_channels)
     query-cloud 2 89.0 8010.0 8010.0
     operator-cloud 5 15.0 1125.0 75.0

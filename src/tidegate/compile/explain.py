@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.cost import ALPHA, BETA, cost_of, shape_of
-from tidegate.compile.plan import Plan, Region, Slices, Subquery
+from tidegate.compile.plan import Feed, PlacedStep, Plan, Subquery
 from tidegate.compile.show_query import show_query
 from tidegate.compile.show_table import show_table
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
-from tidegate.query.nodes import Join, Node, unique_names
+from tidegate.query.nodes import Join, Node, Source, unique_names
 from tidegate.query.windows import MANY_WINDOWS
 
 _INDENT = "  "
+_PARTITIONING = {"none": "not partitioned", "keys": "partitioned by keys", "pairs": "every pair meets once"}
+_LEAVING = {True: "results leave when settled", False: "results leave as tuples come"}
 
 
 @advised(on="name it with runtime=...")
@@ -34,7 +38,7 @@ def explain(
         plan = compile_query(query, runtime)
     except UnsupportedError as refusal:
         return "\n\n".join([*shown, f"on {runtime}: refused\n" + show_table([(str(refusal),)], indent=_INDENT)]) + "\n"
-    shown += [_heading(plan), *map(_subquery, plan.subqueries), _cost(query, instances, rate, alpha, beta)]
+    shown += [show_plan(plan), _cost(query, instances, rate, alpha, beta)]
     return "\n\n".join(shown) + "\n"
 
 
@@ -42,42 +46,46 @@ def _result(query: Node) -> str:
     return show_table([("result", ", ".join(query.schema.names))], indent=_INDENT)
 
 
-def _heading(plan: Plan) -> str:
+def show_plan(plan: Plan) -> str:
+    """What a runtime executes: each subquery with its feeds, steps and choices, then the feeds that lead out."""
     count = len(plan.subqueries)
-    return f"on {plan.runtime}: {count} {'subquery' if count == 1 else 'subqueries'}"
+    heading = f"on {plan.runtime}: {count} {'subquery' if count == 1 else 'subqueries'}"
+    outputs = show_table([row for feed in plan.outputs for row in _feed(feed, plan)], indent=_INDENT * 2)
+    return "\n\n".join([heading, *(_subquery(subquery, plan) for subquery in plan.subqueries), f"output\n{outputs}"])
 
 
-def _subquery(subquery: Subquery) -> str:
-    title = "stateless steps" if subquery.stateful is None else f"'{subquery.stateful.name}' and what follows it"
-    stages = [(stage.node.name, stage.place.value, stage.why) for stage in subquery.stages]
+def _subquery(subquery: Subquery, plan: Plan) -> str:
+    operator, region = subquery.operator, subquery.region
     facts = []
-    if subquery.region is not None:
-        facts.append(("region", _region(subquery.region)))
+    if region is not None:
+        facts.append(("region", f"{_PARTITIONING[region.partitioning]}; {_LEAVING[region.settled]}; {region.why}"))
     if subquery.slices is not None:
-        facts.append(("slices", _slices(subquery.slices)))
-    window = None if subquery.stateful is None else subquery.stateful.window
+        facts.append(("slices", subquery.slices.why))
+    window = None if operator is None else operator.window
     if window is not None and window.windows_per_tuple > MANY_WINDOWS:
-        each = "pair" if isinstance(subquery.stateful, Join) else "key"
+        each = "pair" if isinstance(operator, Join) else "key"
         facts.append(
             ("windows", f"very many: each {each} of a tuple brings up to {window.windows_per_tuple:,} results")
         )
     if subquery.combine is not None:
-        facts.append(("combine", f"{'yes' if subquery.combine else 'no'}: {subquery.combine_why}"))
-    return "\n".join(
-        (f"{subquery.name}: {title}", show_table(facts, indent=_INDENT), show_table(stages, indent=_INDENT * 2))
-    )
+        facts.append(("combine", f"{'yes' if subquery.combine.before_exchange else 'no'}: {subquery.combine.why}"))
+    steps = [row for feed in subquery.feeds for row in _feed(feed, plan)]
+    if operator is not None:
+        steps.append((operator.name, _place(subquery), subquery.why))
+    title = f"subquery '{subquery.name}'" if operator is not None else f"stateless part '{subquery.name}'"
+    tables = filter(None, (show_table(facts, indent=_INDENT), show_table(steps, indent=_INDENT * 2)))
+    return "\n".join((title, *tables))
 
 
-def _region(region: Region) -> str:
-    order = "in order" if region.ordered else "in any order"
-    out = "any number" if region.selectivity == "any" else region.selectivity
-    return f"{region.state}, {order}, {out} out for one in: {region.why}"
+def _feed(feed: Feed, plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """The steps of a feed, after where its tuples come from."""
+    origin = feed.origin.name if isinstance(feed.origin, Source) else plan.subqueries[feed.origin].name
+    yield origin, "input", ""
+    yield from ((step.node.name, _place(step), step.why) for step in feed.steps)
 
 
-def _slices(slices: Slices) -> str:
-    windows = slices.windows_per_tuple
-    saved = f" instead of up to {windows:,} windows" if windows > 1 else ""
-    return f"{slices.per_advance} per advance, {slices.per_window:,} per window; a tuple updates 1 slice{saved}"
+def _place(step: PlacedStep | Subquery) -> str:
+    return "" if step.place is None else step.place.value
 
 
 def _cost(query: Node, instances: int, rate: float, alpha: float, beta: float) -> str:

@@ -8,7 +8,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from tidegate.compile.plan import Plan
-from tidegate.compile.prune_columns import read_by
+from tidegate.compile.read_used_columns import read_by
 from tidegate.query import expressions
 from tidegate.query.keys import Columns, Each, Words
 from tidegate.query.nodes import Node, WindowAggregate, WithColumns, rewrite

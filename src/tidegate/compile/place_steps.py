@@ -1,36 +1,22 @@
-"""Pass: each step is told where it runs, and why there."""
+"""Pass: each step is given the place where it runs, and the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.compile.place_join import place_join
-from tidegate.compile.plan import Place, Plan, Stage
+import narwhals as nw
+
+from tidegate.compile.plan import Feed, Place, PlacedStep, Plan, Subquery
 from tidegate.errors import InternalError
 from tidegate.query.expressions import columns_made
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Words
-from tidegate.query.nodes import (
-    Filter,
-    Join,
-    KeyedApply,
-    MapBatches,
-    Node,
-    Select,
-    Source,
-    Stateful,
-    Stateless,
-    Union,
-    WindowAggregate,
-    WithColumns,
-    is_stateful,
-    walk,
-)
+from tidegate.query.nodes import Join, KeyedApply, MapBatches, Stateful, Stateless, WindowAggregate, WithColumns
+from tidegate.query.predicates.bounds import band_of
 
 # Why a step joins the kernel of the stateful step it feeds.
 _BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
-_LIST = "makes the list that the keys are taken from: it costs more to ship than the columns it is made from"
+_LIST = "builds the list that the keys are taken from: it costs more to ship than the columns it is built from"
 
 
 def place_steps(plan: Plan) -> Plan:
@@ -38,13 +24,13 @@ def place_steps(plan: Plan) -> Plan:
 
     ::
 
-        before   tweets | filter lang | with words = split(text) | aggregate by each(words)
-        after    tweets, filter: native Spark      with words, aggregate: Arrow kernel
+        before   tweets ─ filter lang ─ with words = split(text) ─▶ aggregate by each(words)
+        after    filter: native Spark      with words, aggregate: Arrow kernel
 
-    Before the exchange, a batch goes to a Python worker once, to be combined or dealt out there by Arrow kernels. Two kinds
-    of steps below a stateful step wait for that visit, and all steps after them with them: the last of the user's own
-    functions over batches, which would cost a second visit, and the making of the list that ``each`` reads, because a list
-    costs more to ship than the column it is made from. A step that something else reads too cannot be hidden in the kernel.
+    Before the exchange a batch goes to a Python worker once, to be combined or partitioned there by Arrow kernels. Two kinds
+    of steps wait for that visit, and all steps after them with them: the last of the user's own functions over batches,
+    which would cost a second visit, and the construction of the list that ``each`` reads, because a list costs more to ship
+    than the column it comes from.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.compile.split_at_stateful import split_at_stateful
@@ -54,161 +40,140 @@ def place_steps(plan: Plan) -> Plan:
     >>> tweets = Builder(source("tweets", {"ts": pa.timestamp("us"), "text": pa.string()}, time="ts"))
     >>> split = tweets.filter(~nw.col("text").is_null()).with_columns(words=nw.col("text").str.split(" "))
     >>> query = split.key_by(each("words")).window("1 minute").aggregate(n=count())
-    >>> for stage in place_steps(split_at_stateful(Plan(query.node, "spark"))).stages:
-    ...     print(stage.node.name, stage.place.value, sep=": ")
-    tweets: native Spark
-    filter_1: native Spark
-    with_columns_2: Arrow kernel
-    aggregate_3: Arrow kernel
+    >>> (subquery,) = place_steps(split_at_stateful(Plan(query.node, "spark"))).subqueries
+    >>> for step in (*subquery.feeds[0].steps, subquery):  # doctest: +ELLIPSIS
+    ...     print(f"{step.place.value}: {step.why}")
+    native Spark: its expressions are Spark columns
+    Arrow kernel: builds the list that the keys are taken from: it costs more to ship than the columns it is built from
+    Arrow kernel: combined per key and slice before the exchange, merged and emitted after it, on whole columns; ...
     """
-    match plan.runtime:
-        case "spark":
-            stages = {id(node): _unfused(node) for node in walk(plan.query)} | _fused(plan.query)
-        case "local":
-            stages = {id(node): _in_process(node) for node in walk(plan.query)}
-        case "reference":
-            stages = {id(node): Stage(node, Place.PYTHON, "one tuple at a time") for node in walk(plan.query)}
-        case _:
-            raise InternalError(f"no places are known for the runtime '{plan.runtime}'")
+    subqueries = tuple(_placed(subquery, plan.runtime) for subquery in plan.subqueries)
     return replace(
-        plan,
-        subqueries=tuple(
-            replace(subquery, stages=tuple(stages[id(node)] for node in subquery.nodes)) for subquery in plan.subqueries
-        ),
+        plan, subqueries=subqueries, outputs=tuple(_placed_feed(feed, None, plan.runtime) for feed in plan.outputs)
     )
 
 
-def _in_process(node: Node) -> Stage:
-    match node:
-        case Source():
-            return Stage(node, Place.KERNEL, "a thread reads it into the gate")
-        case MapBatches():
-            return Stage(node, Place.PYTHON, "a user's function, once per segment, on any instance")
-        case WindowAggregate():
-            return Stage(
-                node, Place.KERNEL, _aggregate_why(node, "each segment lifted once, windows by their shards' owners")
-            )
-        case KeyedApply(form=TupleForm()):
-            return Stage(
-                node, Place.PYTHON, "the user's functions, one settled tuple at a time, by their shards' owners"
-            )
-        case KeyedApply():
-            return Stage(
-                node, Place.PYTHON, "the user's functions on columns of settled tuples, by their shards' owners"
-            )
-        case Join():
-            return Stage(node, *place_join(node))
-        case Union():
-            return Stage(node, Place.KERNEL, "the gate merges its branches")
+def _placed(subquery: Subquery, runtime: str) -> Subquery:
+    place, why = _place_operator(subquery.operator, runtime)
+    feeds = tuple(_placed_feed(feed, subquery.operator, runtime) for feed in subquery.feeds)
+    return replace(subquery, place=place, why=why, feeds=feeds)
+
+
+def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str) -> Feed:
+    nodes = [step.node for step in feed.steps]
+    match runtime:
+        case "spark":
+            fused = _fused(nodes, _list_of_keys(operator, feed.side)) if operator is not None else {}
+            steps = [fused.get(position) or _native(node) for position, node in enumerate(nodes)]
+        case "local":
+            steps = [_in_process(node) for node in nodes]
+        case "reference":
+            steps = [PlacedStep(node, Place.PYTHON, "one tuple at a time") for node in nodes]
         case _:
-            return Stage(node, Place.KERNEL, "whole columns of a segment at a time, on any instance")
+            raise InternalError(f"no places are known for the runtime '{runtime}'")
+    return replace(feed, steps=tuple(steps))
 
 
-def _unfused(node: Node) -> Stage:
-    match node:
-        case Source():
-            return Stage(node, Place.NATIVE, "Spark reads it")
-        case WithColumns() | Select() | Filter():
-            return Stage(node, Place.NATIVE, "its expressions are Spark columns")
-        case Union():
-            return Stage(node, Place.NATIVE, "Spark brings the branches together")
-        case MapBatches():
-            return Stage(node, Place.PYTHON, "a user's function: Spark ships it Arrow batches in a Python worker")
-        case WindowAggregate():
-            why = "combined per key and slice before the exchange, merged and emitted after it, on whole columns"
-            return Stage(node, Place.KERNEL, _aggregate_why(node, why))
-        case Join():
-            return Stage(node, *place_join(node))
-        case KeyedApply(form=form):
-            by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
-            return Stage(node, Place.PYTHON, f"the user's functions, {by}; tuples are dealt to cells by their keys")
-        case _:
-            raise InternalError(f"no place is known for {type(node).__name__}")
+def _in_process(node: Stateless) -> PlacedStep:
+    if isinstance(node, MapBatches):
+        return PlacedStep(node, Place.PYTHON, "a user's function, once per segment, on any instance")
+    return PlacedStep(node, Place.KERNEL, "whole columns of a segment at a time, on any instance")
 
 
-def _aggregate_why(node: WindowAggregate, why: str) -> str:
-    match node.keys:
-        case KeyFunction():
-            return f"{why}; Python makes the keys, {node.keys} once per batch"
-        case Each() | Words():
-            return f"{why}; a tuple is not copied for the keys of {node.keys}"
-        case _:
-            return why
+def _native(node: Stateless) -> PlacedStep:
+    if isinstance(node, MapBatches):
+        return PlacedStep(node, Place.PYTHON, "a user's function: Spark ships it Arrow batches in a Python worker")
+    return PlacedStep(node, Place.NATIVE, "its expressions are Spark columns")
 
 
-def _fused(query: Node) -> dict[int, Stage]:
-    """The stages of all steps that join the kernel of the stateful step they feed, by the identity of their node."""
-    readers = _readers(query)
+def _fused(nodes: list[Stateless], keys: str | None) -> dict[int, PlacedStep]:
+    """The steps that join the kernel of the operator they feed, by their position."""
+    waiting = [_why_it_waits(node, keys) for node in nodes]
+    first = min(_last(waiting, _BATCHES), _last(waiting, _LIST))
     return {
-        id(stage.node): stage
-        for stateful in walk(query)
-        if is_stateful(stateful)
-        for side, below in enumerate(stateful.inputs)
-        for chain in _chains(below)
-        for stage in _fused_of_chain(
-            _read_by_nothing_else(chain, below, stateful, readers), _list_of_keys(stateful, side)
+        position: PlacedStep(
+            nodes[position], Place.KERNEL, waiting[position] or f"follows '{nodes[first].name}', which runs there"
         )
+        for position in range(first, len(nodes))
     }
 
 
-def _list_of_keys(node: Stateful, side: int) -> str | None:
-    """The list column that the keys of an input are taken from, if they are."""
+def _why_it_waits(node: Stateless, keys: str | None) -> str:
     match node:
-        case WindowAggregate(keys=Each(column=column)):
-            return column
-        case KeyedApply() if isinstance(keys := node.keys[side], Each):
-            return keys.column
-        case _:
-            return None
-
-
-def _fused_of_chain(chain: tuple[Stateless, ...], listed: str | None) -> Iterator[Stage]:
-    waiting = [_why_it_waits(step, listed) for step in chain]
-    first = min(_last(waiting, _BATCHES), _last(waiting, _LIST))
-    for step, why in zip(chain[first:], waiting[first:], strict=True):
-        yield Stage(step, Place.KERNEL, why or f"follows '{chain[first].name}', which runs there")
-
-
-def _why_it_waits(step: Stateless, listed: str | None) -> str:
-    match step:
         case MapBatches():
             return _BATCHES
-        case WithColumns() if listed in columns_made(step.exprs, step.input.schema, step.name):
+        case WithColumns() if keys in columns_made(node.exprs, node.input.schema, node.name):
             return _LIST
         case _:
             return ""
 
 
 def _last(reasons: list[str], reason: str) -> int:
-    """Where a reason is given for the last time; past the end if never."""
+    """The last position of a reason; past the end if it is not given."""
     return max((position for position, given in enumerate(reasons) if given == reason), default=len(reasons))
 
 
-def _chains(below: Node) -> Iterator[tuple[Stateless, ...]]:
-    """The stateless steps of each branch of an input, in the order in which tuples pass them."""
-    for branch in below.inputs if isinstance(below, Union) else (below,):
-        steps: list[Stateless] = []
-        node = branch
-        while isinstance(node, WithColumns | Select | Filter | MapBatches):
-            steps.insert(0, node)
-            node = node.input
-        yield tuple(steps)
+def _list_of_keys(operator: Stateful, side: int) -> str | None:
+    """The list column that the keys of an input are taken from, if they are."""
+    match operator:
+        case WindowAggregate(keys=Each(column=column)):
+            return column
+        case KeyedApply() if isinstance(keys := operator.keys[side], Each):
+            return keys.column
+        case _:
+            return None
 
 
-def _read_by_nothing_else(
-    chain: tuple[Stateless, ...], below: Node, stateful: Stateful, readers: dict[int, set[int]]
-) -> tuple[Stateless, ...]:
-    """The end of a chain whose steps feed only each other and the stateful step."""
-    if readers[id(below)] != {id(stateful)}:
-        return ()
-    inside = {id(stateful), id(below), *map(id, chain)}
-    shared = [position for position, step in enumerate(chain) if not readers[id(step)] <= inside]
-    return chain[shared[-1] + 1 :] if shared else chain
+def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str]:
+    if runtime == "reference":
+        return Place.PYTHON, "one tuple at a time"
+    spark = runtime == "spark"
+    match operator:
+        case None:
+            return (Place.NATIVE if spark else Place.KERNEL), "merges its branches"
+        case WindowAggregate():
+            how = (
+                "combined per key and slice before the exchange, merged and emitted after it, on whole columns"
+                if spark
+                else "each segment aggregated once, windows emitted by the owners of their shards"
+            )
+            return Place.KERNEL, how + _about_keys(operator)
+        case KeyedApply(form=form):
+            by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
+            where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
+            return Place.PYTHON, f"the user's functions, {by}; {where}"
+        case Join():
+            return _place_join(operator)
+        case _:
+            raise InternalError(f"no place is known for {type(operator).__name__}")
 
 
-def _readers(query: Node) -> dict[int, set[int]]:
-    readers: dict[int, set[int]] = {id(node): set() for node in walk(query)}
-    for node in walk(query):
-        for upstream in node.inputs:
-            readers[id(upstream)].add(id(node))
-    return readers
+def _about_keys(node: WindowAggregate) -> str:
+    match node.keys:
+        case KeyFunction():
+            return f"; Python builds the keys, {node.keys} once per batch"
+        case Each() | Words():
+            return f"; a tuple is not copied for the keys of {node.keys}"
+        case _:
+            return ""
+
+
+def _place_join(node: Join) -> tuple[Place, str]:
+    """How pairs are found and what evaluates the predicate."""
+    band = band_of(node.where.tree) if node.bands and node.where is not None and node.where.tree is not None else None
+    if node.on:
+        found = "pairs found by key"
+    else:
+        found = f"pairs found by {f'sorting ({band})' if band is not None else 'trying all that are near in time'}"
+    match node.where:
+        case None:
+            return Place.KERNEL, found
+        case where if where.tree is not None:
+            return Place.KERNEL, f"{found}; the predicate is compiled"
+        case where if isinstance(where.given, nw.Expr):
+            return (
+                Place.KERNEL,
+                f"{found}; the predicate is applied to whole columns of pairs, since of {where.obstacle}",
+            )
+        case where:
+            return Place.PYTHON, f"{found}; the predicate is interpreted pair by pair, since of {where.obstacle}"

@@ -1,20 +1,25 @@
-"""What the compiler hands to a runtime: the query cut into subqueries, and every choice with its reason.
+"""What the compiler gives a runtime to execute: subqueries, the feeds between them, and every choice with its reason.
 
-A plan is a value. Passes fill it in one after the other, so a field that a later pass owns is None or empty until then.
-Its nodes are those of the rewritten query (`Plan.query`), not the ones the user built.
+A plan is a value. Passes fill it in one after the other, so a field that a later pass owns is None or empty until then. Its
+nodes are those of the rewritten query, not the ones the user built. A runtime executes the subqueries and feeds and nothing
+else: `tests/unit/compile/test_plan_is_executed.py` checks that every field is read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
 
-from tidegate.errors import InternalError
-from tidegate.query.nodes import Node, Stateful
+import pyarrow as pa
 
-Statefulness = Literal["stateless", "partitioned"]
-Selectivity = Literal["exactly one", "at most one", "any"]
+from tidegate.query.nodes import Node, Source, Stateful, Stateless, apply_stateless
+
+OUTPUT = -1
+"""The target of feeds whose tuples leave the query."""
+
+Partitioning = Literal["none", "keys", "pairs"]
 
 
 class Place(Enum):
@@ -26,77 +31,137 @@ class Place(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One step, where it runs and why there."""
+class PlacedStep:
+    """A stateless step of a feed, where it runs and why there."""
 
-    node: Node
-    place: Place
-    why: str
+    node: Stateless
+    place: Place | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One path of tuples: from a source or a subquery, through stateless steps, to an input of a subquery or out.
+
+    ``origin`` is a source or the number of a subquery, ``target`` the number of a subquery or `OUTPUT`. ``input`` is the
+    feed's position among those of its target, ``side`` the input of the target's operator that it belongs to. A stream that
+    is read twice has two feeds. ``schema`` and ``time`` are those of the tuples that arrive.
+    """
+
+    origin: Source | int
+    steps: tuple[PlacedStep, ...]
+    target: int
+    input: int
+    side: int
+    time: str
+    schema: pa.Schema
+
+    @property
+    def entering(self) -> pa.Schema:
+        """The columns of the tuples before the first step."""
+        return self.steps[0].node.input.schema if self.steps else self.schema
+
+    def apply(self, tuples: pa.Table) -> pa.Table:
+        """Run all steps on a table."""
+        for step in self.steps:
+            tuples = apply_stateless(step.node, tuples)
+        return tuples
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """What must hold for a subquery to run on many instances at once (Gedik §2.2).
 
-    ``state`` chooses how tuples are dealt to instances: at will, or by key. ``ordered`` says whether what reads the
-    region needs its results merged in order. ``selectivity`` is how many tuples leave for one that enters: unless it is
-    exactly one, silence says nothing about progress and watermarks must be passed on without output.
+    ``partitioning`` says which tuples must meet in one instance: none in particular, those of one key, or all pairs.
+    ``settled`` results wait until the watermark has passed their time; others leave with the tuple that completes them.
+    ``awaited``: a reader downstream merges these results with others, so it waits for every watermark of every instance.
+    ``eager``: instances must see each segment at once; otherwise they may be woken when a window ends.
     """
 
-    state: Statefulness
-    ordered: bool
-    selectivity: Selectivity
+    partitioning: Partitioning
+    settled: bool
+    awaited: bool
+    eager: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """Whether tuples are combined into one state per key and slice before the exchange, and what that saves."""
+
+    before_exchange: bool
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """How the windows of an aggregate share work.
+    """How the windows of an aggregate share work: a tuple updates one slice, a window combines its slices.
 
-    A tuple updates one slice where it would otherwise update each of at most ``windows_per_tuple`` windows; a window
-    combines ``per_window`` slices when it ends.
+    ``merged_early`` merges the panes of a slice once, when no more tuples are due for it, instead of once per window.
     """
 
-    per_advance: int
-    per_window: int
-    windows_per_tuple: int
+    merged_early: bool
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subquery:
-    """A stateful operator and the stateless ones after it, or the stateless prefix of the query.
+    """A stateful operator with its feeds: what is spread over instances as a whole, one exchange at its entry.
 
-    A subquery is what is spread over instances as a whole: one exchange at its entry, none inside. ``nodes`` holds its
-    steps, inputs before what reads them, with the sources that feed it first. ``combine`` says whether tuples are
-    combined before the exchange; it and ``slices`` are None where there is nothing to choose.
+    Without an operator it passes on what it merges: the part of a query that leads from sources to the output past every
+    stateful operator. ``slices`` and ``combine`` are None where there is nothing to choose.
     """
 
+    number: int
     name: str
-    nodes: tuple[Node, ...]
-    stateful: Stateful | None
+    operator: Stateful | None
+    feeds: tuple[Feed, ...]
+    place: Place | None = None
+    why: str = ""
     region: Region | None = None
-    stages: tuple[Stage, ...] = ()
     slices: Slices | None = None
-    combine: bool | None = None
-    combine_why: str = ""
+    combine: Combine | None = None
+
+    @property
+    def time(self) -> str:
+        """The event time of its results."""
+        return self.feeds[0].time if self.operator is None else self.operator.time
+
+    def safety(self) -> Region:
+        """Its region, once the compiler has marked it."""
+        assert self.region is not None
+        return self.region
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A compiled query for one runtime."""
+    """A compiled query for one runtime: subqueries, each after those it reads, and the feeds that lead out."""
 
     query: Node
     runtime: str
     subqueries: tuple[Subquery, ...] = ()
+    outputs: tuple[Feed, ...] = ()
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Every step with its place, inputs before what reads them within a subquery."""
-        return tuple(stage for subquery in self.subqueries for stage in subquery.stages)
+    def feeds(self) -> tuple[Feed, ...]:
+        """All feeds, those that lead out last."""
+        return (*(feed for subquery in self.subqueries for feed in subquery.feeds), *self.outputs)
 
-    def place(self, node: Node) -> Place:
-        """Where a node of `Plan.query` runs; nodes are told apart by identity."""
-        for stage in self.stages:
-            if stage.node is node:
-                return stage.place
-        raise InternalError(f"step '{node.name}' has no place in this plan; ask for nodes of plan.query")
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources, each once, in the order in which they are read."""
+        return tuple({id(feed.origin): feed.origin for feed in self.feeds if isinstance(feed.origin, Source)}.values())
+
+    def feeds_from(self, origin: Source | int) -> tuple[Feed, ...]:
+        """The feeds that begin at a source or a subquery."""
+        return tuple(feed for feed in self.feeds if feed.origin is origin or feed.origin == origin)
+
+    def reading(self, source_of: Callable[[Source], Source]) -> Plan:
+        """The same plan over other sources of the same columns, such as DataFrames in place of files."""
+        others = {id(source): source_of(source) for source in self.sources}
+
+        def bound(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
+            return tuple(replace(feed, origin=others.get(id(feed.origin), feed.origin)) for feed in feeds)
+
+        subqueries = tuple(replace(subquery, feeds=bound(subquery.feeds)) for subquery in self.subqueries)
+        return replace(self, subqueries=subqueries, outputs=bound(self.outputs))

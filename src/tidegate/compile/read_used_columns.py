@@ -1,16 +1,16 @@
-"""Pass: a source hands out only the columns that some step reads."""
+"""Pass: sources read, and steps pass on, only the columns that something reads."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import narwhals as nw
 import pyarrow as pa
 
-from tidegate.compile.join_columns import cut_join, read_by_join
 from tidegate.compile.plan import Plan
-from tidegate.compile.prune_columns import read_by
 from tidegate.errors import InternalError
 from tidegate.query import expressions
+from tidegate.query.aggregates import Ranked
 from tidegate.query.nodes import (
     Filter,
     Join,
@@ -24,6 +24,7 @@ from tidegate.query.nodes import (
     rewrite,
     walk,
 )
+from tidegate.query.predicates.tree import Side, columns_of
 
 
 def read_used_columns(plan: Plan) -> Plan:
@@ -35,8 +36,7 @@ def read_used_columns(plan: Plan) -> Plan:
         after    tweets (ts, text) | with words = split(text) | count by each(words)
 
     What is not read is not decoded from a parquet file, not copied where a gate merges, not sent through an exchange and
-    not kept by a join. A user's own function, and an aggregate that orders whole tuples, read every column. On Spark, Spark
-    does this itself as far as an aggregate, so only queries that join are changed.
+    not kept by a join. A user's own function, and an aggregate that orders whole tuples, read every column.
 
     >>> import pyarrow as pa
     >>> from tidegate.query.aggregates import count
@@ -46,8 +46,7 @@ def read_used_columns(plan: Plan) -> Plan:
     >>> read_used_columns(Plan(query.node, "local")).query.input.schema.names
     ['ts', 'k']
     """
-    joins = any(isinstance(node, Join) for node in walk(plan.query))
-    if not (plan.runtime == "local" or (plan.runtime == "spark" and joins)):
+    if plan.runtime == "reference":
         return plan
     wanted: dict[int, set[str]] = {id(plan.query): set(plan.query.schema.names)}
     for node in reversed(list(walk(plan.query))):
@@ -66,7 +65,7 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
         schema = kept[id(next(originals))]
         if isinstance(node, MapBatches | WindowAggregate | KeyedApply) or schema.equals(node.schema):
             return node
-        return cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
+        return _cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
 
     return rewrite(query, cut)
 
@@ -89,10 +88,56 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WindowAggregate():
             return read_by(node)
         case Join():
-            return read_by_join(node, upstream, wanted)
+            return _read_by_join(node, upstream, wanted)
         case _:
             raise InternalError(f"what {type(node).__name__} reads is not known")
 
 
 def _only(schema: pa.Schema, names: set[str]) -> pa.Schema:
     return pa.schema([field for field in schema if field.name in names])
+
+
+def read_by(node: WindowAggregate) -> set[str]:
+    """The columns of its input that an aggregate reads; all of them where it orders whole tuples."""
+    everything = set(node.input.schema.names)
+    reads = node.keys.reads()
+    if reads is None:
+        return everything
+    needed = {node.time, *reads}
+    for _, aggregate in node.aggregates:
+        if isinstance(aggregate, Ranked) and aggregate.by != aggregate.take:
+            return everything
+        needed.update(aggregate.columns())
+    return needed
+
+
+def _read_by_join(node: Join, upstream: Node, wanted: set[str]) -> set[str]:
+    """The columns that a join needs of an input, which may be both of its sides, for those that are wanted of it."""
+    sides: tuple[Side, ...] = (0, 1)
+    return {name for side in sides if node.inputs[side] is upstream for name in _read_of(node, side, wanted)}
+
+
+def _cut_join(node: Join, wanted: set[str]) -> Join:
+    """A join without the columns that are not wanted and that its predicate does not read."""
+    columns = tuple(made for made in node.columns if made.name in wanted | _read_by_expression(node))
+    own = {node.time} if node.window is None else {node.time, "window_start", "window_end"}
+    kept = own | {made.name for made in columns}
+    return replace(node, columns=columns, schema=pa.schema([field for field in node.schema if field.name in kept]))
+
+
+def _read_of(node: Join, side: Side, wanted: set[str]) -> set[str]:
+    upstream, where = node.inputs[side], node.where
+    if where is not None and where.tree is None and not isinstance(where.given, nw.Expr):
+        return set(upstream.schema.names)
+    read = {upstream.time, *(names[side] for names in node.on)}
+    if where is not None and where.tree is not None:
+        read |= {column.name for column in columns_of(where.tree, side)}
+    named = wanted | _read_by_expression(node)
+    return read | {made.column for made in node.columns if made.side == side and made.name in named}
+
+
+def _read_by_expression(node: Join) -> set[str]:
+    """The columns of a pair that the predicate reads as such."""
+    if node.where is None or node.where.tree is not None or not isinstance(node.where.given, nw.Expr):
+        return set()
+    return set(expressions.columns_read((node.where.given,), node.schema))

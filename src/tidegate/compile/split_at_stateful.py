@@ -1,26 +1,26 @@
-"""Pass: the query is cut into subqueries (StreamCloud's operator-set strategy, §III.A and figure 1.d)."""
+"""Pass: the query is cut into subqueries and the feeds between them (StreamCloud's operator sets, §III.A, figure 1.d)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tidegate.compile.plan import Plan, Subquery
-from tidegate.query.nodes import Node, Source, Stateful, is_stateful, walk
-
-_PREFIX = 0
+from tidegate.compile.plan import OUTPUT, Feed, PlacedStep, Plan, Subquery
+from tidegate.errors import InternalError
+from tidegate.query.nodes import Node, Source, Stateless, Union, is_stateful, walk
 
 
 def split_at_stateful(plan: Plan) -> Plan:
-    """Cut the query before each stateful operator, the only place where tuples must be dealt out anew.
+    """Cut the query before each stateful operator, the only place where tuples must be partitioned anew.
 
     ::
 
         before   calls | map | aggregate | filter
-        after    subquery 1: calls, map     subquery 2: aggregate, filter
+        after    calls ─ map ─▶ subquery 0: aggregate ─ filter ─▶ output
 
-    A query has as many subqueries as stateful operators, and one more if it begins with stateless ones. A union of
-    several subqueries belongs to the last of them. A source counts as no operator: it goes with the first subquery that
-    reads it.
+    Stateless steps belong to the feeds between subqueries, unions to no one: a subquery merges its feeds. What leads from a
+    source to the output past every stateful operator is a subquery without an operator, which keeps the order of what it
+    merges; everything else that leaves then passes it too.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.query.aggregates import count
@@ -28,40 +28,47 @@ def split_at_stateful(plan: Plan) -> Plan:
     >>> calls = Builder(source("calls", {"ts": pa.timestamp("us"), "k": pa.int64()}, time="ts"))
     >>> counts = calls.filter(nw.col("k") > 1).key_by("k").window("1 minute").aggregate(n=count())
     >>> plan = split_at_stateful(Plan(counts.filter(nw.col("n") > 9).node, "spark"))
-    >>> [[node.name for node in subquery.nodes] for subquery in plan.subqueries]
-    [['calls', 'filter_1'], ['aggregate_2', 'filter_3']]
+    >>> [[step.node.name for step in feed.steps] for feed in (*plan.subqueries[0].feeds, *plan.outputs)]
+    [['filter_1'], ['filter_3']]
     """
-    return replace(plan, subqueries=split(plan.query))
+    stateful = [node for node in walk(plan.query) if is_stateful(node)]
+    number_of = {id(node): number for number, node in enumerate(stateful)}
+    subqueries = [
+        Subquery(number, node.name, node, _feeds(node.inputs, number, number_of))
+        for number, node in enumerate(stateful)
+    ]
+    outputs = _feeds((plan.query,), OUTPUT, number_of)
+    if any(isinstance(feed.origin, Source) for feed in outputs):
+        last = len(subqueries)
+        subqueries.append(Subquery(last, plan.query.name, None, _feeds((plan.query,), last, number_of)))
+        outputs = (Feed(last, (), OUTPUT, 0, 0, plan.query.time, plan.query.schema),)
+    return replace(plan, subqueries=tuple(subqueries), outputs=outputs)
 
 
-def split(query: Node) -> tuple[Subquery, ...]:
-    """The subqueries of a query, each after those it reads."""
-    members: dict[int, list[Node]] = {}
-    owners = _owners(query)
-    for node in walk(query):
-        members.setdefault(owners[id(node)], []).append(node)
+def _feeds(nodes: Sequence[Node], target: int, number_of: dict[int, int]) -> tuple[Feed, ...]:
+    """The feeds of a target that reads these nodes, those of its first side first."""
+    paths = [
+        (side, node, origin, steps) for side, node in enumerate(nodes) for origin, steps in _paths(node, (), number_of)
+    ]
     return tuple(
-        Subquery(f"subquery {number}", tuple(members[owner]), _stateful(members[owner]))
-        for number, owner in enumerate(sorted(members), start=1)
+        Feed(origin, tuple(map(PlacedStep, steps)), target, position, side, node.time, node.schema)
+        for position, (side, node, origin, steps) in enumerate(paths)
     )
 
 
-def _owners(query: Node) -> dict[int, int]:
-    """Which subquery each node belongs to: 0 for the prefix, then one number for each stateful operator."""
-    owners: dict[int, int] = {}
-    stateful = _PREFIX
-    for node in walk(query):
-        if is_stateful(node):
-            stateful += 1
-            owners[id(node)] = stateful
-        elif not isinstance(node, Source):
-            owners[id(node)] = max(owners.get(id(upstream), _PREFIX) for upstream in node.inputs)
-    for node in walk(query):
-        if isinstance(node, Source):
-            readers = [owners[id(other)] for other in walk(query) if any(node is read for read in other.inputs)]
-            owners[id(node)] = min(readers, default=_PREFIX)
-    return owners
-
-
-def _stateful(nodes: list[Node]) -> Stateful | None:
-    return next((node for node in nodes if is_stateful(node)), None)
+def _paths(
+    node: Node, after: tuple[Stateless, ...], number_of: dict[int, int]
+) -> Iterator[tuple[Source | int, tuple[Stateless, ...]]]:
+    """The paths that lead to a node, each from where its tuples come from."""
+    match node:
+        case Source():
+            yield node, after
+        case _ if is_stateful(node):
+            yield number_of[id(node)], after
+        case Union():
+            for upstream in node.inputs:
+                yield from _paths(upstream, after, number_of)
+        case _ if hasattr(node, "input"):
+            yield from _paths(node.input, (node, *after), number_of)
+        case _:
+            raise InternalError(f"no path leads to {type(node).__name__}")

@@ -22,8 +22,6 @@ from tidegate.watermark import Watermark
 FAN_IN = 8
 MERGE_EVERY = 4
 """Runs that could be merged are searched for after so many segments."""
-WORTH_MERGING = 3
-"""Slices that are part of so many windows are merged as soon as no more tuples are due for them."""
 SPLIT_PANES = 65_536
 """Windows over fewer panes are computed by one instance: the others would spend more on finding their share than on it."""
 
@@ -48,6 +46,7 @@ class SharedWindows(SharedState):
 
     windows: WindowState
     split_panes: int = SPLIT_PANES
+    merge_settled: bool = False
     late: int = 0
     _runs: list[PaneRun] = field(default_factory=list)
     _rounds: dict[int, list[int]] = field(default_factory=dict)
@@ -158,7 +157,7 @@ class SharedWindows(SharedState):
         acknowledged = self._acknowledged
         seen = [run for run in self._runs if run.segment <= acknowledged]
         window = self.windows.panes.node.window
-        if window.slices_per_window >= WORTH_MERGING and not window.lateness:
+        if self.merge_settled:
             due = window.slice_of(self._watermark)
             ready = [run for run in seen if run.high < due and not run.settled]
             if len(ready) > 1:

@@ -6,50 +6,50 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tidegate.compile.choose_slices import slices_of
 from tidegate.compile.compiler import compile_query
-from tidegate.compile.plan import Slices
+from tidegate.compile.plan import Combine, Slices
 from tidegate.query import aggregates as tg
 from tidegate.query.windows import Window
 
 
 @pytest.mark.parametrize(
-    ("size", "every", "expected"),
+    ("size", "every", "shown"),
     [
-        (60, 60, Slices(per_advance=1, per_window=1, windows_per_tuple=1)),
-        (120, 60, Slices(per_advance=1, per_window=2, windows_per_tuple=2)),
-        (5, 2, Slices(per_advance=2, per_window=5, windows_per_tuple=3)),
-        (7, 5, Slices(per_advance=2, per_window=3, windows_per_tuple=2)),
+        (60, 60, "1 per advance, 1 per window; a tuple updates 1 slice"),
+        (120, 60, "1 per advance, 2 per window; a tuple updates 1 slice instead of up to 2 windows"),
+        (5, 2, "2 per advance, 5 per window; a tuple updates 1 slice instead of up to 3 windows"),
+        (7, 5, "2 per advance, 3 per window; a tuple updates 1 slice instead of up to 2 windows"),
     ],
 )
-def test_slices_follow_from_the_window(size, every, expected) -> None:
+def test_slices_follow_from_the_window(size, every, shown, numbers) -> None:
     # size 7 every 5    |--2--|---3---|--2--|---3---|
     #        windows    [0          7)
     #                         [5           12)
-    assert slices_of(Window(size, every)) == expected
+    windows = numbers.key_by("b").window(f"{size} seconds", every=f"{every} seconds")
+    (subquery,) = compile_query(windows.aggregate(n=tg.count()).node).subqueries
+    assert subquery.slices == Slices(merged_early=size in (5, 7), why=shown)
 
 
 def test_no_tuple_lies_in_more_windows_than_said() -> None:
     for size, every in ((5, 2), (7, 5), (9, 3), (4, 4), (10, 7)):
         window = Window(size, every)
-        assert max(len(list(window.covering(time))) for time in range(50)) == slices_of(window).windows_per_tuple
+        assert max(len(list(window.covering(time))) for time in range(50)) == window.windows_per_tuple
 
 
-def test_only_subqueries_with_windows_have_slices(heavy_customers) -> None:
-    prefix, stateful = compile_query(heavy_customers.node).subqueries
-    assert prefix.slices is None
-    assert stateful.slices == Slices(per_advance=1, per_window=60, windows_per_tuple=60)
+def test_windows_of_many_slices_merge_them_early_unless_results_are_refined(numbers) -> None:
+    def merged(**options) -> bool:
+        windows = numbers.key_by("b").window("10 seconds", every="1 second", **options)
+        (subquery,) = compile_query(windows.aggregate(n=tg.count()).node, "local").subqueries
+        return subquery.slices.merged_early
+
+    assert merged()
+    assert not merged(lateness="5 seconds")
 
 
 def test_the_reference_shares_and_combines_nothing(heavy_customers) -> None:
-    _, stateful = compile_query(heavy_customers.node, "reference").subqueries
-    assert (stateful.slices, stateful.combine) == (None, False)
-    assert stateful.combine_why == "one process: nothing is exchanged"
-
-
-def test_the_prefix_has_nothing_to_combine(heavy_customers) -> None:
-    prefix, stateful = compile_query(heavy_customers.node).subqueries
-    assert (prefix.combine, stateful.combine) == (None, True)
+    (subquery,) = compile_query(heavy_customers.node, "reference").subqueries
+    assert subquery.slices is None
+    assert subquery.combine == Combine(before_exchange=False, why="one process: nothing is exchanged")
 
 
 SPREAD = tg.monoid(
@@ -84,5 +84,4 @@ ONE_STATE = "shrinks to one state per key and slice"
 )
 def test_combine_says_what_shrinks_and_what_only_packs(made, why, numbers) -> None:
     (subquery,) = compile_query(numbers.key_by("b").window("1 minute").aggregate(**made).node).subqueries
-    assert subquery.combine is True
-    assert subquery.combine_why == why
+    assert subquery.combine == Combine(before_exchange=True, why=why)

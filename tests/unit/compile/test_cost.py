@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.compile.cost import Shape, cost_of, shape_of
+from tidegate.compile.cost import QueryShape, cost_of, shape_of
 from tidegate.errors import UserError
 from tidegate.query.aggregates import count
 
-FIGURE_1 = Shape(operators=6, stateful=2, prefix=True)
+FIGURE_1 = QueryShape(operators=6, stateful=2, prefix=True)
 
 
 def test_figure_1_on_90_nodes() -> None:
@@ -36,24 +36,24 @@ def test_the_paper_s_order_holds_at_its_rate_whichever_way_channels_are_counted(
 
 
 def test_without_a_prefix_there_is_a_subcluster_and_a_hop_less() -> None:
-    _, _, operator_set = cost_of(Shape(operators=4, stateful=2, prefix=False), instances=90, rate=1.0)
+    _, _, operator_set = cost_of(QueryShape(operators=4, stateful=2, prefix=False), instances=90, rate=1.0)
     assert (operator_set.subclusters, operator_set.hops, operator_set.fan_out) == (2, 1, 45)
     assert operator_set.channels == pytest.approx(45**2)
 
 
 def test_a_stateless_query_ships_nothing_as_a_whole() -> None:
-    query_cloud, operator_cloud, operator_set = cost_of(Shape(operators=2, stateful=0, prefix=True), 10, rate=5.0)
+    query_cloud, operator_cloud, operator_set = cost_of(QueryShape(operators=2, stateful=0, prefix=True), 10, rate=5.0)
     assert (query_cloud.cost, operator_set.cost) == (0, 0)
     assert (operator_cloud.hops, operator_cloud.channels) == (1, 25)
 
 
 def test_operators_are_counted_without_sources(heavy_customers, numbers, more_numbers) -> None:
-    assert shape_of(heavy_customers.node) == Shape(operators=3, stateful=1, prefix=True)
-    assert shape_of(numbers.node) == Shape(operators=0, stateful=0, prefix=False)
+    assert shape_of(heavy_customers.node) == QueryShape(operators=3, stateful=1, prefix=True)
+    assert shape_of(numbers.node) == QueryShape(operators=0, stateful=0, prefix=False)
     counts = numbers.key_by("a").window("1 minute").aggregate(n=count())
-    assert shape_of(counts.node) == Shape(operators=1, stateful=1, prefix=False)
+    assert shape_of(counts.node) == QueryShape(operators=1, stateful=1, prefix=False)
     both = numbers.union(more_numbers).key_by("a").window("1 minute").aggregate(n=count())
-    assert shape_of(both.node) == Shape(operators=2, stateful=1, prefix=True)
+    assert shape_of(both.node) == QueryShape(operators=2, stateful=1, prefix=True)
 
 
 @pytest.mark.parametrize(

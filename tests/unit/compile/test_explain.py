@@ -21,20 +21,20 @@ query
   4  heavy         filter     avg_duration > 300
   result  ts, src, window_start, window_end, calls, avg_duration
 
-on spark: 2 subqueries
+on spark: 1 subquery
 
-subquery 1: stateless steps
-  region  stateless, in any order, exactly one out for one in: any instance may take any tuple
-    calls   native Spark  Spark reads it
-    length  native Spark  its expressions are Spark columns
-
-subquery 2: 'per_customer' and what follows it
-  region   partitioned, in any order, any number out for one in: tuples that share a key (src) meet
-           in one instance; 'per_customer' counts a tuple in several windows
+subquery 'per_customer'
+  region   partitioned by keys; results leave when settled; tuples that share a key (src) meet in
+           one instance
   slices   1 per advance, 60 per window; a tuple updates 1 slice instead of up to 60 windows
   combine  yes: count(), mean(duration): shrinks to one state per key and slice
+    calls         input
+    length        native Spark  its expressions are Spark columns
     per_customer  Arrow kernel  combined per key and slice before the exchange, merged and emitted
                                 after it, on whole columns
+
+output
+    per_customer  input
     heavy         native Spark  its expressions are Spark columns
 
 cost of 3 operators, 1 stateful, on 90 instances at 100,000 tuples/s

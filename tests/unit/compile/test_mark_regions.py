@@ -1,63 +1,56 @@
 from __future__ import annotations
 
-import narwhals as nw
-import pyarrow as pa
 import pytest
 
-from tidegate.compile.mark_regions import mark_regions
-from tidegate.compile.plan import Plan
-from tidegate.compile.split_at_stateful import split_at_stateful
+from tidegate.compile.compiler import compile_query
+from tidegate.compile.plan import Region
 from tidegate.query.aggregates import count
 from tidegate.query.builder import Builder
-from tidegate.query.keys import each, keys
-
-a = nw.col("a")
 
 
-def regions(stream: Builder) -> list[tuple[str, bool, str]]:
-    marked = [sub.region for sub in mark_regions(split_at_stateful(Plan(stream.node, "spark"))).subqueries]
-    return [(region.state, region.ordered, region.selectivity) for region in marked if region is not None]
+def regions(stream: Builder, runtime: str = "local") -> list[Region]:
+    return [subquery.safety() for subquery in compile_query(stream.node, runtime).subqueries]
 
 
-def test_heavy_customers(heavy_customers) -> None:
-    assert regions(heavy_customers) == [("stateless", False, "exactly one"), ("partitioned", False, "any")]
+def counted(stream: Builder, **options) -> Builder:
+    return stream.key_by("a").window("1 minute", **options).aggregate(n=count())
+
+
+def test_tuples_of_one_key_meet_and_the_reason_names_it(heavy_customers) -> None:
+    (region,) = regions(heavy_customers)
+    assert (region.partitioning, region.settled) == ("keys", True)
+    assert region.why == "tuples that share a key (src) meet in one instance"
+
+
+def test_stateless_parts_are_not_partitioned_and_pass_results_on_at_once(numbers) -> None:
+    (region,) = regions(numbers)
+    assert (region.partitioning, region.settled, region.eager) == ("none", False, True)
 
 
 @pytest.mark.parametrize(
-    ("build", "expected"),
+    ("options", "runtime", "expected"),
     [
-        (lambda s: s, "exactly one"),
-        (lambda s: s.with_columns(x=a).select("ts", "x"), "exactly one"),
-        (lambda s: s.union(s), "exactly one"),
-        (lambda s: s.with_columns(x=a).filter(a > 1).select("ts"), "at most one"),
-        (lambda s: s.filter(a > 1).map_batches(lambda batch: batch), "any"),
-        (lambda s: s.map_batches(lambda batch: batch).filter(a > 1), "any"),
+        ({"within": "1 second"}, "local", ("pairs", False)),
+        ({"within": "1 second", "on": "a"}, "local", ("pairs", False)),
+        ({"window": "1 second"}, "local", ("pairs", True)),
+        ({"within": "1 second"}, "spark", ("pairs", False)),
+        ({"within": "1 second", "on": "a"}, "spark", ("keys", False)),
     ],
 )
-def test_a_stateless_region_is_as_loose_as_its_loosest_step(build, expected, numbers) -> None:
-    assert regions(build(numbers)) == [("stateless", False, expected)]
+def test_pairs_meet_by_key_or_on_a_grid_where_cells_share_no_memory(options, runtime, expected, numbers) -> None:
+    (region,) = regions(numbers.join(numbers, **options), runtime)
+    assert (region.partitioning, region.settled) == expected
 
 
-def test_one_key_and_window_per_tuple_makes_at_most_one_row(numbers) -> None:
-    keyed = numbers.key_by("a")
-    assert regions(keyed.window("1 minute").aggregate(n=count())) == [("partitioned", False, "at most one")]
-    assert regions(keyed.window("1 minute", every="7 s").aggregate(n=count())) == [("partitioned", False, "any")]
+def test_only_the_sole_way_to_the_output_has_watermarks_that_no_reader_awaits(numbers, more_numbers) -> None:
+    alone = regions(counted(numbers))
+    assert [(region.awaited, region.eager) for region in alone] == [(False, False)]
+    two = regions(counted(numbers).union(counted(more_numbers)))
+    assert [(region.awaited, region.eager) for region in two] == [(True, True), (True, True)]
+    chained = regions(counted(counted(numbers)))
+    assert [(region.awaited, region.eager) for region in chained] == [(True, True), (False, False)]
 
 
-def test_many_keys_make_any_number_of_rows(numbers) -> None:
-    words = numbers.with_columns(words=nw.col("text").str.split(" ")).key_by(each("words"))
-    assert regions(words.window("1 minute").aggregate(n=count()))[1] == ("partitioned", False, "any")
-
-    def sign(batch: pa.RecordBatch) -> pa.ListArray:
-        return pa.array([[value > 0] for value in batch.column("a").to_pylist()], pa.list_(pa.bool_()))
-
-    signs = numbers.key_by(keys(sign, columns={"positive": pa.bool_()}))
-    assert regions(signs.window("1 minute").aggregate(n=count())) == [("partitioned", False, "any")]
-
-
-def test_the_reason_names_the_step(numbers, heavy_customers) -> None:
-    plan = mark_regions(split_at_stateful(Plan(heavy_customers.node, "spark")))
-    assert plan.subqueries[1].region is not None
-    assert plan.subqueries[1].region.why == (
-        "tuples that share a key (src) meet in one instance; 'per_customer' counts a tuple in several windows"
-    )
+def test_refined_windows_may_emit_at_any_segment(numbers) -> None:
+    (region,) = regions(counted(numbers, lateness="1 minute"))
+    assert (region.awaited, region.eager) == (False, True)

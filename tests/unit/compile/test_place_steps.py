@@ -7,11 +7,11 @@ import pytest
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.place_steps import place_steps
 from tidegate.compile.plan import Place, Plan
+from tidegate.compile.split_at_stateful import split_at_stateful
 from tidegate.errors import InternalError
 from tidegate.query.aggregates import count
 from tidegate.query.builder import Builder
 from tidegate.query.keys import Each, each, keys
-from tidegate.query.nodes import walk
 
 NATIVE, KERNEL, PYTHON = Place.NATIVE, Place.KERNEL, Place.PYTHON
 a, text = nw.col("a"), nw.col("text")
@@ -26,29 +26,33 @@ def counted(stream: Builder, by: str | Each = "a") -> Builder:
 
 
 def places(stream: Builder, runtime: str = "spark") -> dict[str, Place]:
-    plan = compile_query(stream.node, runtime)
-    return {node.name: plan.place(node) for node in walk(plan.query)}
+    return {name: place for name, place, _ in steps_of(stream, runtime)}
 
 
 def why(stream: Builder, name: str) -> str:
-    return next(stage.why for stage in compile_query(stream.node).stages if stage.node.name == name)
+    return next(why for step, _, why in steps_of(stream) if step == name)
+
+
+def steps_of(stream: Builder, runtime: str = "spark") -> list[tuple[str, Place | None, str]]:
+    plan = compile_query(stream.node, runtime)
+    steps = [(step.node.name, step.place, step.why) for feed in plan.feeds for step in feed.steps]
+    return steps + [(sub.operator.name, sub.place, sub.why) for sub in plan.subqueries if sub.operator is not None]
 
 
 def test_expressions_are_native_on_both_sides(heavy_customers) -> None:
-    assert places(heavy_customers) == {"calls": NATIVE, "length": NATIVE, "per_customer": KERNEL, "heavy": NATIVE}
+    assert places(heavy_customers) == {"length": NATIVE, "per_customer": KERNEL, "heavy": NATIVE}
 
 
 def test_a_batch_function_far_from_an_aggregate_is_python(numbers) -> None:
-    assert places(numbers.map_batches(same, name="m")) == {"numbers": NATIVE, "m": PYTHON}
+    assert places(numbers.map_batches(same, name="m")) == {"m": PYTHON}
     after = counted(numbers).map_batches(same, name="m").filter(a > 1, name="f")
-    assert places(after) == {"numbers": NATIVE, "counts": KERNEL, "m": PYTHON, "f": NATIVE}
+    assert places(after) == {"counts": KERNEL, "m": PYTHON, "f": NATIVE}
 
 
 def test_the_last_batch_function_joins_the_kernel_with_what_follows_it(numbers) -> None:
     steps = numbers.filter(a > 1, name="f").map_batches(same, name="m").filter(a > 2, name="g")
     query = counted(steps.map_batches(same, name="last").filter(a > 3, name="h"))
     assert places(query) == {
-        "numbers": NATIVE,
         "f": NATIVE,
         "m": PYTHON,
         "g": NATIVE,
@@ -63,54 +67,41 @@ def test_the_last_batch_function_joins_the_kernel_with_what_follows_it(numbers) 
 def test_a_list_is_made_where_its_keys_are_taken(numbers) -> None:
     steps = numbers.filter(a > 1, name="f").with_columns(words=text.str.split(" "), name="split")
     query = counted(steps.filter(a < 9, name="g"), each("words"))
-    assert places(query) == {"numbers": NATIVE, "f": NATIVE, "split": KERNEL, "g": KERNEL, "counts": KERNEL}
+    assert places(query) == {"f": NATIVE, "split": KERNEL, "g": KERNEL, "counts": KERNEL}
     assert "costs more to ship" in why(query, "split")
 
 
 def test_a_list_that_is_no_key_is_made_by_spark(numbers) -> None:
     query = counted(numbers.with_columns(words=text.str.split(" "), name="split"))
-    assert places(query) == {"numbers": NATIVE, "split": NATIVE, "counts": KERNEL}
+    assert places(query) == {"split": NATIVE, "counts": KERNEL}
 
 
 def test_a_list_made_before_a_batch_function_still_joins(numbers) -> None:
     steps = numbers.with_columns(words=text.str.split(" "), name="split").map_batches(same, name="m")
-    assert places(counted(steps, each("words"))) == dict.fromkeys(("split", "m", "counts"), KERNEL) | {
-        "numbers": NATIVE
-    }
+    assert places(counted(steps, each("words"))) == dict.fromkeys(("split", "m", "counts"), KERNEL)
 
 
 def test_each_branch_of_a_union_has_its_own_kernel(numbers, more_numbers) -> None:
     left = numbers.map_batches(same, name="m")
     query = counted(left.union(more_numbers.filter(a > 1, name="f"), name="both"))
     assert places(query) == {
-        "numbers": NATIVE,
         "m": KERNEL,
-        "more": NATIVE,
         "f": NATIVE,
-        "both": NATIVE,
         "counts": KERNEL,
     }
 
 
-def test_a_step_with_another_reader_stays_outside_the_kernel(numbers) -> None:
+def test_a_step_with_two_readers_is_placed_in_each_feed(numbers) -> None:
     shared = numbers.map_batches(same, name="m")
     raw = shared.select("ts", "a", name="raw")
     query = counted(shared.filter(a > 1, name="f")).select("ts", "a", name="s").union(raw, name="u")
-    assert places(query) == {
-        "numbers": NATIVE,
-        "m": PYTHON,
-        "f": NATIVE,
-        "counts": KERNEL,
-        "s": NATIVE,
-        "raw": NATIVE,
-        "u": NATIVE,
-    }
-
-
-def test_a_union_with_another_reader_keeps_its_branches_outside_the_kernel(numbers, more_numbers) -> None:
-    both = numbers.map_batches(same, name="m").union(more_numbers, name="both")
-    query = counted(both).select("ts", "a", name="s").union(both.select("ts", "a", name="raw"), name="u")
-    assert places(query)["m"] is PYTHON
+    plan = compile_query(query.node)
+    assert [[(step.node.name, step.place) for step in feed.steps] for feed in plan.feeds] == [
+        [("m", KERNEL), ("f", KERNEL)],
+        [("s", NATIVE)],
+        [("m", PYTHON), ("raw", NATIVE)],
+        [],
+    ]
 
 
 def test_the_aggregate_says_how_it_gets_its_keys(numbers) -> None:
@@ -120,24 +111,19 @@ def test_the_aggregate_says_how_it_gets_its_keys(numbers) -> None:
     own = (
         numbers.key_by(keys(signs, columns={"positive": pa.bool_()})).window("1 minute").aggregate(n=count(), name="g")
     )
-    assert why(own, "g").endswith("Python makes the keys, signs(batch) once per batch")
+    assert why(own, "g").endswith("Python builds the keys, signs(batch) once per batch")
     words = numbers.with_columns(words=text.str.split(" "))
     assert why(counted(words, each("words")), "counts").endswith("a tuple is not copied for the keys of words(text)")
 
 
 def test_the_reference_runs_everything_in_python(heavy_customers) -> None:
     assert set(places(heavy_customers, "reference").values()) == {PYTHON}
-    assert {stage.why for stage in compile_query(heavy_customers.node, "reference").stages} == {"one tuple at a time"}
-
-
-def test_a_node_of_another_query_has_no_place(heavy_customers, numbers) -> None:
-    with pytest.raises(InternalError, match=r"step 'numbers' has no place in this plan; ask for nodes of plan\.query"):
-        compile_query(heavy_customers.node).place(numbers.node)
+    assert {why for _, _, why in steps_of(heavy_customers, "reference")} == {"one tuple at a time"}
 
 
 def test_a_runtime_without_places_is_a_bug(numbers) -> None:
     with pytest.raises(InternalError, match="'elsewhere'"):
-        place_steps(Plan(numbers.node, "elsewhere"))
+        place_steps(split_at_stateful(Plan(numbers.node, "elsewhere")))
 
 
 def test_in_process_whole_segments_are_worked_on(heavy_customers: Builder) -> None:

@@ -36,11 +36,7 @@ def test_spark_takes_stateful_steps_one_after_the_other_and_side_by_side(heavy_c
 
 def test_the_reference_refuses_nothing(heavy_customers) -> None:
     plan = compile_query(daily(heavy_customers).node, "reference")
-    assert [subquery.stateful and subquery.stateful.name for subquery in plan.subqueries] == [
-        None,
-        "per_customer",
-        "daily",
-    ]
+    assert [subquery.name for subquery in plan.subqueries] == ["per_customer", "daily"]
 
 
 @pytest.mark.parametrize("runtime", LIMITS)

@@ -10,19 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import hashes, mix
-from tidegate.operators.exchange import Router, Routing, cells_of
-from tidegate.query.nodes import Join
+from tidegate.operators.exchange import Routing, cells_of
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import contiguous, is_integer
 
 Array = np.ndarray[Any, Any]
-
-
-def router_of(node: Join, side: Side, cells: int) -> Router:
-    """How one side of a join is routed: by key if it has keys, else on a grid."""
-    if node.on:
-        return RouteByEqualKeys(tuple(names[side] for names in node.on), cells)
-    return RouteOnGrid(side, Grid.of(cells))
 
 
 @dataclass(frozen=True, slots=True)

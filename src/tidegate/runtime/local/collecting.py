@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.compile.plan import Feed
 from tidegate.errors import InternalError
 from tidegate.gate.gate import Gate
 from tidegate.gate.segment import Segment
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.latency import Latencies, Schedule
 from tidegate.runtime.local.outputs import Output
-from tidegate.runtime.local.regions import Feed
 from tidegate.watermark import END, Watermark
 
 SECONDS_BETWEEN_REPORTS = 1.0
@@ -28,12 +28,12 @@ Tell = Callable[[float, int, Latencies], None]
 class Collector:
     """Hands results to the output, in the order of event time, and measures how late they are. Used by one thread.
 
-    ``settles`` says that results lie before the watermark that releases them.
+    ``settled`` says that results lie before the watermark that releases them.
     """
 
     output: Output
     schedules: Sequence[Schedule]
-    settles: bool
+    settled: bool
     core: CorePinning
     latencies: Latencies
     results: int = 0
@@ -67,8 +67,8 @@ class Collector:
         latest = max((int(times[-1]) for times in segment.times if len(times)), default=None)
         if latest is None or not self.schedules:
             return
-        # What settles lies at least 1 µs before the watermark that releases it; what passes through, at it.
-        due = [schedule.due(latest + self.settles) for schedule in self.schedules]
+        # What settled lies at least 1 µs before the watermark that releases it; what passes through, at it.
+        due = [schedule.due(latest + self.settled) for schedule in self.schedules]
         if all(moment is not None for moment in due):
             seconds = time.monotonic() - max(moment for moment in due if moment is not None)
             self.latencies.add(seconds, results)

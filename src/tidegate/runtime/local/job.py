@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidegate.compile.plan import Plan
 from tidegate.errors import UserError
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.figures import JobFigures
 from tidegate.runtime.local.latency import Latencies
@@ -40,12 +40,12 @@ class LocalJob:
 
     def __init__(
         self,
-        query: Node,
+        plan: Plan,
         output: Output,
         settings: Settings | None = None,
         report: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        self.running = RunningQuery(query, output, settings or Settings(), report)
+        self.running = RunningQuery(plan, output, settings or Settings(), report)
         self.scaling: Scaling | None = None
 
     def start(self) -> LocalJob:
@@ -57,7 +57,7 @@ class LocalJob:
     @property
     def subqueries(self) -> tuple[str, ...]:
         """The names of what has instances of its own."""
-        return tuple(region.name for region in self.running.plan.regions)
+        return tuple(subquery.name for subquery in self.running.plan.subqueries)
 
     @property
     def instances(self) -> Mapping[str, int]:

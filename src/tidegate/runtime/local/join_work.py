@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tidegate.compile.plan import Subquery
 from tidegate.gate.segment import Segment
 from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import Lifted, SharedJoin
 from tidegate.runtime.local.claims import Claims
-from tidegate.runtime.local.regions import Region, tuples_of
-from tidegate.runtime.local.work import Work
+from tidegate.runtime.local.work import Work, tuples_of
 from tidegate.watermark import Watermark, has_ended
 
 
@@ -24,7 +24,7 @@ class JoinWork(Work):
     there is to do once for a segment would cost more than the pairs.
     """
 
-    region: Region
+    subquery: Subquery
     state: SharedJoin
     _reading: Claims = field(init=False)
 
@@ -35,10 +35,6 @@ class JoinWork(Work):
     def held(self) -> SharedJoin:
         return self.state
 
-    @property
-    def settles(self) -> bool:
-        return self.state.node.window is not None
-
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
@@ -47,7 +43,7 @@ class JoinWork(Work):
         if not self.may_hand_out(segment):
             return
         self._reading.finish(segment.index, ahead)
-        if self.settles:
+        if self.state.node.window is not None:
             yield from self.state.pairs_expired(segment.index, segment.since, segment.watermark, owned)
         elif segment.rows:
             lifted = self._reading.result(segment)
@@ -74,6 +70,6 @@ class JoinWork(Work):
 
     def _read(self, segment: Segment) -> Lifted:
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
-        for feed, table in tuples_of(self.region, segment):
+        for feed, table in tuples_of(self.subquery, segment):
             sides[feed.side].append(table)
         return self.state.lift(segment.index, sides, segment.since)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.compile.plan import Subquery
 from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waiting_for_others
@@ -22,8 +23,7 @@ from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.claims import Claims
-from tidegate.runtime.local.regions import Region, tuples_of
-from tidegate.runtime.local.work import Work
+from tidegate.runtime.local.work import Work, tuples_of
 from tidegate.watermark import has_ended
 
 Array = np.ndarray[Any, Any]
@@ -70,7 +70,7 @@ class KeyedApplyWork(Work):
     mostly the same for one shard as for all, and most of it needs the interpreter, which only one of them can have.
     """
 
-    region: Region
+    subquery: Subquery
     state: KeyedApplyState
     split_keys: int = SPLIT_KEYS
     by_tuple: bool = False
@@ -81,7 +81,7 @@ class KeyedApplyWork(Work):
         self._holding = Claims("hold", self._hold)
 
     @staticmethod
-    def fresh(region: Region, node: KeyedApply, split_keys: int = SPLIT_KEYS) -> KeyedApplyWork:
+    def fresh(subquery: Subquery, node: KeyedApply, split_keys: int = SPLIT_KEYS) -> KeyedApplyWork:
         """An O+ without state."""
         waiting = Settling(
             node.keys, tuple(node.key_schema.types), tuple(source.schema for source in node.inputs), SHARDS
@@ -91,15 +91,11 @@ class KeyedApplyWork(Work):
             windows = TupleWindows.fresh(node, node.form, SHARDS)
         else:
             windows = ColumnWindows.fresh(node, node.form, SHARDS)
-        return KeyedApplyWork(region, KeyedApplyState(waiting, windows), split_keys, isinstance(node.form, TupleForm))
+        return KeyedApplyWork(subquery, KeyedApplyState(waiting, windows), split_keys, isinstance(node.form, TupleForm))
 
     @property
     def held(self) -> KeyedApplyState:
         return self.state
-
-    @property
-    def settles(self) -> bool:
-        return True
 
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
@@ -116,7 +112,7 @@ class KeyedApplyWork(Work):
 
     def _hold(self, segment: Segment) -> None:
         """Keep the tuples of a segment until they are settled."""
-        for feed, tuples in tuples_of(self.region, segment):
+        for feed, tuples in tuples_of(self.subquery, segment):
             self.state.waiting.hold(segment.index, feed.side, tuples, feed.time, segment.since)
 
     def _step(self, segment: Segment, instance: int, ahead: Iterator[Segment]) -> _Step:

@@ -1,4 +1,4 @@
-"""The work of a region, timed: how long each instance was at it."""
+"""The work of a subquery, timed: how long each instance was at it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,6 @@ class MeteredWork:
     @property
     def held(self) -> Held | None:
         return self.inner.held
-
-    @property
-    def settles(self) -> bool:
-        return self.inner.settles
 
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]

@@ -1,4 +1,4 @@
-"""What the instances of one region do with a segment, and where their results go."""
+"""What the instances of one subquery do with a segment, and where their results go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tidegate.compile.plan import Subquery
 from tidegate.errors import InternalError
 from tidegate.gate.segment import Segment
 from tidegate.operators.columns import Array
@@ -18,27 +19,28 @@ from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.join_work import JoinWork
 from tidegate.runtime.local.keyed_apply_work import KeyedApplyWork
-from tidegate.runtime.local.regions import Region, tuples_of
 from tidegate.runtime.local.settings import Settings
-from tidegate.runtime.local.work import Work
+from tidegate.runtime.local.work import Work, tuples_of
 from tidegate.watermark import Watermark
 
 
-def work_of(region: Region, settings: Settings) -> Work:
-    """The work of a region, with fresh state."""
-    match region.operator:
+def work_of(subquery: Subquery, settings: Settings) -> Work:
+    """The work of a subquery, with fresh state."""
+    match subquery.operator:
         case None:
-            return StatelessWork(region)
+            return StatelessWork(subquery)
         case WindowAggregate():
-            return WindowWork(
-                region, SharedWindows(WindowState(Panes(region.operator)), split_panes=settings.split_panes)
+            merge_settled = subquery.slices is not None and subquery.slices.merged_early
+            state = SharedWindows(
+                WindowState(Panes(subquery.operator)), split_panes=settings.split_panes, merge_settled=merge_settled
             )
+            return WindowWork(subquery, state)
         case KeyedApply():
-            return KeyedApplyWork.fresh(region, region.operator, settings.split_keys)
+            return KeyedApplyWork.fresh(subquery, subquery.operator, settings.split_keys)
         case Join():
-            return JoinWork(region, SharedJoin(region.operator, split_pairs=settings.split_pairs))
+            return JoinWork(subquery, SharedJoin(subquery.operator, split_pairs=settings.split_pairs))
         case _:
-            raise InternalError(f"no work is known for {type(region.operator).__name__}")
+            raise InternalError(f"no work is known for {type(subquery.operator).__name__}")
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +51,7 @@ class WindowWork(Work):
     same for one shard as for all.
     """
 
-    region: Region
+    subquery: Subquery
     state: SharedWindows
     _lifting: Claims = field(init=False)
 
@@ -59,10 +61,6 @@ class WindowWork(Work):
     @property
     def held(self) -> SharedWindows:
         return self.state
-
-    @property
-    def settles(self) -> bool:
-        return True
 
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
@@ -97,7 +95,7 @@ class WindowWork(Work):
 
     def _lift(self, segment: Segment) -> LiftedPanes:
         """Lift a segment's tuples and make their panes visible."""
-        tables = [table for _, table in tuples_of(self.region, segment)]
+        tables = [table for _, table in tuples_of(self.subquery, segment)]
         if not tables:
             return LiftedPanes()
         tuples = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
@@ -118,21 +116,17 @@ class WindowWork(Work):
 class StatelessWork(Work):
     """No state: whoever comes first to a segment hands it out, and all keep the order by passing the watermark on."""
 
-    region: Region
+    subquery: Subquery
 
     @property
     def held(self) -> None:
         return None
 
-    @property
-    def settles(self) -> bool:
-        return False
-
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
         if segment.rows and segment.derived.take("tuples"):
-            yield from (table for _, table in tuples_of(self.region, segment))
+            yield from (table for _, table in tuples_of(self.subquery, segment))
 
     def may_hand_out(self, segment: Segment) -> bool:
         return True

@@ -1,20 +1,21 @@
-"""A query at work: its gates, regions, inlets and threads, and how it ends."""
+"""A query at work: its gates, subqueries, inlets and threads, and how it ends."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from tidegate.compile.plan import OUTPUT, Feed, Plan
 from tidegate.errors import QueryError, UserError, choices
 from tidegate.files import Rejects
 from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
-from tidegate.query.nodes import Join, MapBatches, Node, Source, WindowAggregate, sources, walk
+from tidegate.query.nodes import Join, MapBatches, Node, Source
 from tidegate.runtime.local.collecting import Collector
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Reconfiguration
@@ -26,8 +27,7 @@ from tidegate.runtime.local.origins import Marked, Reading
 from tidegate.runtime.local.outputs import Output, ToIterator
 from tidegate.runtime.local.pool import Pool
 from tidegate.runtime.local.region_work import work_of
-from tidegate.runtime.local.regions import OUTPUT, Feed, Region, Regions, regions_of
-from tidegate.runtime.local.running_region import Outlet, RunningRegion
+from tidegate.runtime.local.running_subquery import Outlet, RunningSubquery
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import Held
 from tidegate.watermark import START, Watermark, has_ended, is_finite
@@ -41,13 +41,12 @@ class RunningQuery:
     its user holds, so that one can be dropped.
     """
 
-    query: Node
+    plan: Plan
     output: Output
     settings: Settings
     report: Callable[[Progress], None]
-    plan: Regions = field(init=False)
     latencies: Latencies = field(default_factory=Latencies)
-    regions: list[RunningRegion] = field(default_factory=list)
+    subqueries: list[RunningSubquery] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
     pool: Pool = field(default_factory=lambda: Pool("tidegate"))
     done: threading.Event = field(default_factory=threading.Event)
@@ -60,49 +59,46 @@ class RunningQuery:
     _core: CorePinning = field(default_factory=CorePinning)
     _reported: tuple[float, int] = (0.0, 0)
 
-    def __post_init__(self) -> None:
-        self.plan = regions_of(self.query)
-
     def start(self) -> None:
         """Start all threads."""
         plan = self.plan
-        epoch = RunningRegion.first_epoch(self.settings.instances)
+        epoch = RunningSubquery.first_epoch(self.settings.instances)
         gates: dict[int, Gate] = {}
-        if not any(isinstance(node, Join | MapBatches) for node in walk(self.query)):
+        if not any(isinstance(node, Join | MapBatches) for node in _nodes(plan)):
             # What a join does, and what a user's function may do, needs no interpreter, however small a segment is.
             self._core = CorePinning.of_caller()
-        for region in plan.regions:
+        for subquery in plan.subqueries:
             names = [str(instance) for instance in epoch.instances]
             # A join does as much for a segment of one tuple as for a hundred before it tries any pair, and its two sides
             # come one after the other.
-            linger = self.settings.join_linger_seconds if isinstance(region.operator, Join) else 0.0
-            gates[region.number] = self._gate(region.inputs, epoch.instances, names, self._is_eager(region), linger)
+            linger = self.settings.join_linger_seconds if isinstance(subquery.operator, Join) else 0.0
+            eager = subquery.safety().eager
+            gates[subquery.number] = self._gate(subquery.feeds, epoch.instances, names, eager, linger)
         gates[OUTPUT] = self._gate(plan.outputs, epoch.instances, ["output"])
         self.gates = list(gates.values())
-        for region in plan.regions:
-            outlets = tuple(Outlet(feed, gates[feed.target]) for feed in plan.feeds_from(region.number))
-            self.regions.append(
-                RunningRegion(
-                    region,
-                    MeteredWork(work_of(region, self.settings)),
-                    gates[region.number],
+        for subquery in plan.subqueries:
+            outlets = tuple(Outlet(feed, gates[feed.target]) for feed in plan.feeds_from(subquery.number))
+            self.subqueries.append(
+                RunningSubquery(
+                    subquery,
+                    MeteredWork(work_of(subquery, self.settings)),
+                    gates[subquery.number],
                     outlets,
                     self.pool,
                     self.fail,
                     self.settings.most,
                     epoch,
-                    alone=self._is_alone(region),
                     core=self._core,
                 )
             )
-        for source in sources(self.query):
+        for source in plan.sources:
             ways = [gates[feed.target].source(self._spec(feed, source).name) for feed in plan.feeds_from(source)]
             self._inlets.append(Inlet(source, ways, Rejects(source.name, source.dead_letters), self._core))
         schedules = [inlet.schedule for inlet in self._inlets]
-        settles = any(running.work.settles for running in self.regions)
-        self._collector = Collector(self.output, schedules, settles, self._core, self.latencies)
+        settled = any(subquery.safety().settled for subquery in plan.subqueries)
+        self._collector = Collector(self.output, schedules, settled, self._core, self.latencies)
         self._reported = (time.monotonic(), 0)
-        for running in self.regions:
+        for running in self.subqueries:
             running.start()
         for inlet in self._inlets:
             self.pool.run(lambda inlet=inlet: self._read(inlet), awaited=False)  # type: ignore[misc]
@@ -118,12 +114,12 @@ class RunningQuery:
     @property
     def instances(self) -> Mapping[str, int]:
         """How many instances each subquery has."""
-        return {running.region.name: running.instances for running in self.regions}
+        return {running.subquery.name: running.instances for running in self.subqueries}
 
     @property
     def states(self) -> list[Held]:
         """The state of each subquery that has some."""
-        return [running.work.held for running in self.regions if running.work.held is not None]
+        return [running.work.held for running in self.subqueries if running.work.held is not None]
 
     @property
     def rows(self) -> int:
@@ -155,7 +151,7 @@ class RunningQuery:
         newest = max((inlet.newest for inlet in self._inlets), default=START)
         return JobFigures(
             now,
-            tuple(self._figures_of(running) for running in self.regions),
+            tuple(self._figures_of(running) for running in self.subqueries),
             {inlet.source.name: inlet.figures for inlet in self._inlets},
             newest if newest > START else None,
             self.latencies.results,
@@ -169,7 +165,7 @@ class RunningQuery:
     ) -> Reconfiguration:
         """Change the instances of a subquery, or what each of them owns; returns when it is done."""
         try:
-            switch = self._region(subquery).ask(instances, mapping)
+            switch = self._subquery(subquery).ask(instances, mapping)
             done = switch.wait(timeout_seconds)
         except GateAborted:
             done = None
@@ -211,7 +207,7 @@ class RunningQuery:
         """Wake whoever waits; whoever comes to a gate is sent away."""
         for gate in self.gates:
             gate.abort(error)
-        for running in self.regions:
+        for running in self.subqueries:
             running.work.abort()
         for inlet in self._inlets:
             inlet.leave()
@@ -257,7 +253,7 @@ class RunningQuery:
                     self.output.close(complete=False)
             self.pool.close()
             self.done.set()
-            for running in self.regions:
+            for running in self.subqueries:
                 running.ended()
 
     def _tell(self, now: float, watermark: Watermark, recent: Latencies) -> None:
@@ -292,37 +288,28 @@ class RunningQuery:
 
     # How it is put together.
 
-    def _region(self, name: str | None) -> RunningRegion:
-        found = [running for running in self.regions if name in (None, running.region.name)]
+    def _subquery(self, name: str | None) -> RunningSubquery:
+        found = [running for running in self.subqueries if name in (None, running.subquery.name)]
         if len(found) != 1:
-            names = choices(running.region.name for running in self.regions)
+            names = choices(running.subquery.name for running in self.subqueries)
             raise QueryError(f"which subquery? {f'there is no {name!r}; ' if name else ''}choose one of {names}")
         return found[0]
 
-    def _figures_of(self, running: RunningRegion) -> RegionFigures:
-        epoch, region = running.epoch, running.region
-        origins = [feed.origin for feed in region.inputs]
+    def _figures_of(self, running: RunningSubquery) -> RegionFigures:
+        epoch, subquery = running.epoch, running.subquery
+        origins = [feed.origin for feed in subquery.feeds]
         watermark = running.gate.watermark
         return RegionFigures(
-            region.name,
+            subquery.name,
             epoch.instances,
             tuple(epoch.mapping.tolist()),
             running.work.busy_seconds if isinstance(running.work, MeteredWork) else {},
             running.gate.traffic(),
             running.gate.blocked_times(),
-            tuple(dict.fromkeys(self.plan.regions[each].name for each in origins if isinstance(each, int))),
+            tuple(dict.fromkeys(self.plan.subqueries[each].name for each in origins if isinstance(each, int))),
             tuple(dict.fromkeys(each.name for each in origins if isinstance(each, Source))),
             watermark if is_finite(watermark) else None,
         )
-
-    def _is_alone(self, region: Region) -> bool:
-        """Whether a region leads to the output and nowhere else, and nothing else leads there."""
-        return self.plan.feeds_from(region.number) == self.plan.outputs and len(self.plan.outputs) == 1
-
-    def _is_eager(self, region: Region) -> bool:
-        """Whether every instance has to see every segment at once: where somebody waits for each of its watermarks."""
-        windows = isinstance(region.operator, WindowAggregate) and not region.operator.window.lateness
-        return not (windows and self._is_alone(region))
 
     def _gate(
         self,
@@ -332,13 +319,13 @@ class RunningQuery:
         eager: bool = True,
         linger_seconds: float = 0.0,
     ) -> Gate:
-        """The gate in front of a region, or of the output, with the sources it begins with."""
+        """The gate in front of a subquery, or of the output, with the sources it begins with."""
         specs = []
         for feed in feeds:
             if isinstance(feed.origin, Source):
                 specs.append(self._spec(feed, feed.origin))
             else:
-                upstream = self.plan.regions[feed.origin]
+                upstream = self.plan.subqueries[feed.origin]
                 specs.extend(Outlet.spec_of(feed, upstream, instance) for instance in instances)
         return Gate(
             specs,
@@ -356,3 +343,9 @@ class RunningQuery:
         name = source.name if feed.input == first else f"{source.name}, input {feed.input}"
         told = isinstance(source.origin, Marked)
         return SourceSpec(name, feed.input, source.time, None if told else source.disorder_us)
+
+
+def _nodes(plan: Plan) -> Iterator[Node]:
+    """All that is executed."""
+    yield from (subquery.operator for subquery in plan.subqueries if subquery.operator is not None)
+    yield from (step.node for feed in plan.feeds for step in feed.steps)

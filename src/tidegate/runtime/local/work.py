@@ -1,4 +1,4 @@
-"""What a region asks of the work that its instances do."""
+"""What a subquery asks of the work that its instances do."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tidegate.compile.plan import Feed, Subquery
 from tidegate.gate.segment import Segment
+from tidegate.query.schema import conform
 from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
 
 
 class Work(Protocol):
-    """The work of a region; shared by its instances, called from all of their threads.
+    """The work of a subquery; shared by its instances, called from all of their threads.
 
     An instance takes the segments in order. It calls `attach` before its first, asks for the `results` of each and then
     calls `acknowledge`, for control segments too, and may `detach` at a control segment.
@@ -24,11 +26,6 @@ class Work(Protocol):
     @property
     def held(self) -> Held | None:
         """The state, to be measured; None if there is none."""
-        ...
-
-    @property
-    def settles(self) -> bool:
-        """Whether results wait until the watermark is past their time."""
         ...
 
     def results(
@@ -73,3 +70,13 @@ class Held(Protocol):
 
     @property
     def late(self) -> int: ...
+
+
+def tuples_of(subquery: Subquery, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
+    """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
+    for feed in subquery.feeds:
+        for batch in (segment.late[feed.input], segment.batches[feed.input]):
+            if batch is not None and batch.num_rows:
+                table = pa.Table.from_batches([batch])
+                # A subquery applies the steps to its own results; a source passes on what it reads.
+                yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import narwhals as nw
@@ -14,26 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from tidegate.compile.compiler import compile_query
-from tidegate.compile.plan import Plan
+from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery
 from tidegate.errors import EnvironmentFault, InternalError, QueryError, UnsupportedError
 from tidegate.query.nodes import (
     Filter,
-    Join,
-    KeyedApply,
     MapBatches,
-    Node,
     Select,
     Source,
     Stateful,
     Stateless,
-    Union,
-    WindowAggregate,
     WithColumns,
     apply_stateless,
-    is_stateful,
-    sources,
-    walk,
 )
 from tidegate.query.schema import TIME, conform
 from tidegate.runtime.spark.cells import cell_keys
@@ -41,7 +32,7 @@ from tidegate.runtime.spark.control import to_cells, with_control
 from tidegate.runtime.spark.delta_rows import SCHEMA
 from tidegate.runtime.spark.from_future import without_future
 from tidegate.runtime.spark.outward import Outward
-from tidegate.runtime.spark.stages import Feed, delay_ms, detached, feeds, processor, step_fingerprint
+from tidegate.runtime.spark.stages import Branch, branches, delay_ms, detached, processor, step_fingerprint
 from tidegate.runtime.spark.stored_state import check_stored
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.cache import cache_of, remove_caches
@@ -56,28 +47,27 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def to_dataframe(
-    query: Node,
+    plan: Plan,
     *,
     control: str | None = None,
     instances: int = 1,
     checkpoint: str | None = None,
     run: str | None = None,
 ) -> DataFrame:
-    """The streaming DataFrame of a query whose sources are streaming DataFrames.
+    """The streaming DataFrame of a plan whose sources are streaming DataFrames.
 
     ``control`` is the folder of a control stream; it is there from a checkpoint's first batch or never. ``instances`` is
     how many each cell runs to begin with. A ``checkpoint`` that was written by another query is refused. Whoever names the
     ``run`` removes its caches when it has ended; those of one without a name go with this process.
     """
-    plan = compile_query(query, "spark")
     if checkpoint is not None:
-        spark = _origin(sources(plan.query)[0]).sparkSession
-        stateful = [node for node in walk(plan.query) if is_stateful(node)]
-        check_stored(spark, checkpoint, [step_fingerprint(node, shuffle_partitions(spark)) for node in stateful])
+        spark = _origin(plan.sources[0]).sparkSession
+        stored = [sub.operator for sub in plan.subqueries if sub.operator is not None]
+        check_stored(spark, checkpoint, [step_fingerprint(node, shuffle_partitions(spark)) for node in stored])
     if run is None:
         run = uuid.uuid4().hex
         atexit.register(remove_caches, run)
-    return _Builder(plan, control, instances, run).build(plan.query)
+    return _Builder(plan, control, instances, run).output()
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
@@ -93,48 +83,53 @@ class _Builder:
     run: str
     read: Counter[str] = field(default_factory=Counter)
 
-    def build(self, node: Node) -> DataFrame:
-        match node:
-            case Source():
-                return without_future(node, _origin(node).select(*node.schema.names), self.read)
-            case Union():
-                return _union([self.build(branch) for branch in node.inputs])
-            case WindowAggregate() | KeyedApply() | Join():
-                return self._stateful(node)
-            case WithColumns() | Select() | Filter() | MapBatches():
-                return _stateless(node, self.build(node.input))
-            case _:
-                raise InternalError(f"no DataFrame for {type(node).__name__}")
+    def output(self) -> DataFrame:
+        """The results of the whole plan."""
+        return _union([self._fed(feed, tuple(step.node for step in feed.steps)) for feed in self.plan.outputs])
 
-    def _stateful(self, node: Stateful) -> DataFrame:
-        spark = _origin(sources(node)[0]).sparkSession
-        _check_session(spark, node)
+    def _fed(self, feed: Feed, steps: Iterable[Stateless]) -> DataFrame:
+        """The tuples of a feed after some of its steps."""
+        if isinstance(feed.origin, Source):
+            df = without_future(feed.origin, _origin(feed.origin).select(*feed.origin.schema.names), self.read)
+        else:
+            df = self._subquery(self.plan.subqueries[feed.origin])
+        for step in steps:
+            df = _stateless(step, df)
+        return df
+
+    def _subquery(self, subquery: Subquery) -> DataFrame:
+        node = subquery.operator
+        if node is None:
+            return _union([self._fed(feed, tuple(step.node for step in feed.steps)) for feed in subquery.feeds])
+        spark = _origin(self.plan.sources[0]).sparkSession
+        _check_session(spark, node, self.plan.sources)
         cells = shuffle_partitions(spark)
-        packed = _union([self._combined(feed) for feed in feeds(self.plan, node, cells)])
+        packed = _union([self._combined(branch) for branch in branches(subquery, cells)])
         if self.control is not None:
             packed = packed.unionByName(to_cells(spark, self.control, cell_keys(cells)), allowMissingColumns=True)
-        number = [id(other) for other in walk(self.plan.query) if is_stateful(other)].index(id(node)) + 1
+        number = subquery.number + 1
         run = f"{self.run}-{number}"
         cell = processor(node, cells, cache_of(self.run, number), self.instances, run)
         way = Outward(node.schema, node.time)
         out = packed.groupBy("cell").transformWithStateInPandas(
-            cell, spark_schema(way.columns), "append", "eventTime", eventTimeColumnName=self._event_time(node)
+            cell, spark_schema(way.columns), "append", "eventTime", eventTimeColumnName=self._event_time(subquery)
         )
         return way.arrived(out, f"{number}:{node.name}")
 
-    def _event_time(self, node: Stateful) -> str:
+    def _event_time(self, subquery: Subquery) -> str:
         """The column that carries the watermark on to a stateful step that reads this one; none if there is no such."""
-        after = [other for other in walk(self.plan.query) if is_stateful(other) and other is not node]
-        return node.time if any(node is upstream for other in after for upstream in walk(other)) else ""
+        readers = [feed.target for feed in self.plan.feeds_from(subquery.number) if feed.target != OUTPUT]
+        return subquery.time if any(self.plan.subqueries[reader].operator is not None for reader in readers) else ""
 
-    def _combined(self, feed: Feed) -> DataFrame:
+    def _combined(self, branch: Branch) -> DataFrame:
         """One branch up to the exchange: native steps, control and watermark, then the kernel."""
-        df = self.build(feed.native).select(*feed.stage.intake.columns.names)
-        if feed.source is not None:
-            df = _with_zone(df, feed.source.time)
-            df = with_control(df, feed.source, self.control)
-            df = df.withWatermark(feed.source.time, f"{delay_ms(feed.source)} milliseconds")
-        return df.mapInArrow(feed.stage, SCHEMA)
+        df = self._fed(branch.feed, branch.native).select(*branch.stage.intake.columns.names)
+        source = branch.feed.origin
+        if isinstance(source, Source):
+            df = _with_zone(df, source.time)
+            df = with_control(df, source, self.control)
+            df = df.withWatermark(source.time, f"{delay_ms(source)} milliseconds")
+        return df.mapInArrow(branch.stage, SCHEMA)
 
 
 def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
@@ -205,14 +200,14 @@ def _check_attempts(spark: SparkSession, node: Stateful) -> None:
         )
 
 
-def _check_session(spark: SparkSession, node: Stateful) -> None:
+def _check_session(spark: SparkSession, node: Stateful, sources: Iterable[Source]) -> None:
     if spark.conf.get(PROVIDER, "") != ROCKSDB:
         raise EnvironmentFault(
             f"step '{node.name}': a stateful step needs Spark's RocksDB state store; before the query starts, run\n"
             f'    spark.conf.set("{PROVIDER}", "{ROCKSDB}")'
         )
     _check_attempts(spark, node)
-    for source in sources(node):
+    for source in sources:
         naive = source.schema.field(source.time).type != TIME
         zone = str(spark.conf.get("spark.sql.session.timeZone"))
         if naive and zone not in UTC:

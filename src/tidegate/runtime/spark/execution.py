@@ -21,7 +21,7 @@ from tidegate.compile.plan import Plan
 from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.java import require_java
 from tidegate.progress import Progress
-from tidegate.query.nodes import Node, Source, is_stateful, rewrite, sources, walk
+from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.spark.checkpoint import STATELESS, Checkpoint, Head
 from tidegate.runtime.spark.control import unknown_files
 from tidegate.runtime.spark.dataframe import to_dataframe
@@ -99,7 +99,7 @@ def execute(job: Job) -> Outcome:
         else:
             checkpoint.accept(head, mark, str(job.sink), len(sources(job.query)))
         with full_disks_named(disks, session.folder.log if session.folder is not None else None):
-            return _run(job, checkpoint, session, paces)
+            return _run(job, plan, checkpoint, session, paces)
 
 
 def _temporary(stack: ExitStack) -> Path:
@@ -129,7 +129,7 @@ def _has_begun(head: Head, sink: Sink, checkpoint: Checkpoint) -> bool:
 
 
 def _fingerprint(plan: Plan, cells: int) -> str:
-    marks = [step_fingerprint(node, cells) for node in walk(plan.query) if is_stateful(node)]
+    marks = [step_fingerprint(sub.operator, cells) for sub in plan.subqueries if sub.operator is not None]
     return " | ".join(marks) or STATELESS
 
 
@@ -142,7 +142,7 @@ def _stage(job: Job, checkpoint: Checkpoint) -> dict[int, Pace]:
     }
 
 
-def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pace]) -> Outcome:
+def _run(job: Job, plan: Plan, checkpoint: Checkpoint, session: Session, paces: dict[int, Pace]) -> Outcome:
     notes: list[str] = []
 
     def tell(*remarks: str) -> None:
@@ -160,15 +160,15 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
         tell(*unknown_files(checkpoint.control, controls))
 
     tell(*(pace.why for pace in paces.values() if pace.why is not None))
-    query = _on_streams(job, checkpoint, session.spark, paces)
+    plan = _on_streams(job, plan, checkpoint, session.spark, paces)
     run = uuid.uuid4().hex
-    df = _dataframe(query, checkpoint, job.instances, run).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
-    stateful = any(map(is_stateful, walk(query)))
+    df = _dataframe(plan, checkpoint, job.instances, run).observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+    stateful = any(subquery.operator is not None for subquery in plan.subqueries)
     tally = Tally(checkpoint.control)
     told: set[str] = set()
 
     def report(progress: Progress) -> None:
-        for source in sources(query):
+        for source in plan.sources:
             if source.name in tally.ahead and source.name not in told:
                 told.add(source.name)
                 notes.append(notice(source, tally.ahead[source.name]))
@@ -210,22 +210,29 @@ def _run(job: Job, checkpoint: Checkpoint, session: Session, paces: dict[int, Pa
     return Outcome(tally.rows, tally.results, tally.late, tally.batches, finished, tuple(notes), ahead)
 
 
-def _on_streams(job: Job, checkpoint: Checkpoint, spark: SparkSession, paces: dict[int, Pace]) -> Node:
-    """The query over streaming DataFrames in place of files and tables."""
-    streams: dict[int, Source] = {}
+def _on_streams(job: Job, plan: Plan, checkpoint: Checkpoint, spark: SparkSession, paces: dict[int, Pace]) -> Plan:
+    """The plan over streaming DataFrames in place of files and tables."""
+    streams: dict[str, tuple[DataFrame, bool]] = {}
     for number, source in enumerate(sources(job.query)):
         if number in paces:
             df = read_stream(spark, source, checkpoint.inputs(number), paces[number])
             newest = newest_time(source) if job.bounded else None
             # A replay that is known to lie in the past need not be looked at tuple by tuple.
             past = newest is not None and newest <= time.time_ns() // 1000
-            streams[id(source)] = replace(source, origin=df, ahead_us=None if past else source.ahead_us)
-    return rewrite(job.query, lambda node: streams.get(id(node), node))
+            streams[source.name] = df, past
+
+    def streamed(source: Source) -> Source:
+        if source.name not in streams:
+            return source
+        df, past = streams[source.name]
+        return replace(source, origin=df, ahead_us=None if past else source.ahead_us)
+
+    return plan.reading(streamed)
 
 
-def _dataframe(query: Node, checkpoint: Checkpoint, instances: int, run: str) -> DataFrame:
+def _dataframe(plan: Plan, checkpoint: Checkpoint, instances: int, run: str) -> DataFrame:
     checkpoint.control.mkdir(exist_ok=True)
     try:
-        return to_dataframe(query, control=str(checkpoint.control), instances=instances, run=run)
+        return to_dataframe(plan, control=str(checkpoint.control), instances=instances, run=run)
     except NotImplementedError as error:
         raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error

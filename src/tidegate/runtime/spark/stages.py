@@ -7,28 +7,22 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from tidegate.compile.plan import Place, Plan
-from tidegate.compile.prune_columns import prune_columns, tuples_read
+from tidegate.compile.plan import Feed, Place, Subquery
 from tidegate.errors import InternalError
 from tidegate.operators.cell_logic import CellLogic
 from tidegate.operators.exchange import RouteByKeys, Router
 from tidegate.operators.joins.join_cell import JoinLogic
-from tidegate.operators.joins.route_join import router_of
+from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
 from tidegate.operators.keyed_apply_cell import KeyedApplyLogic
 from tidegate.operators.window_cell import WindowCellLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
     Join,
     KeyedApply,
-    Node,
     Source,
     Stateful,
     Stateless,
-    Union,
     WindowAggregate,
-    is_stateful,
-    sources,
-    walk,
 )
 from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.runtime.spark import processor as light
@@ -42,14 +36,11 @@ from tidegate.state.cache import ChunkCache
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
-    """One branch into a stateful step: what Spark computes natively, whose time sets the watermark, and the kernel.
+class Branch:
+    """One feed of a stateful step up to the exchange: what Spark computes natively, then the kernel."""
 
-    ``source`` is None if another stateful step makes the tuples: then the watermark is already set.
-    """
-
-    native: Node
-    source: Source | None
+    feed: Feed
+    native: tuple[Stateless, ...]
     stage: CombineStage | TupleStage
 
 
@@ -58,13 +49,9 @@ def delay_ms(source: Source) -> int:
     return -(-source.disorder_us // 1000) + 1
 
 
-def feeds(plan: Plan, node: Stateful, cells: int) -> tuple[Feed, ...]:
-    """The branches of a stateful step up to the exchange."""
-    return tuple(
-        _feed(plan, node, side, branch, cells)
-        for side, below in enumerate(node.inputs)
-        for branch in (below.inputs if isinstance(below, Union) else (below,))
-    )
+def branches(subquery: Subquery, cells: int) -> tuple[Branch, ...]:
+    """The feeds of a stateful step up to the exchange."""
+    return tuple(_branch(subquery, feed, cells) for feed in subquery.feeds)
 
 
 def processor(node: Stateful, cells: int, cache: ChunkCache | None, instances: int, run: str) -> light.CellProcessor:
@@ -89,33 +76,31 @@ def detached(step: Stateless) -> Stateless:
     return replace(step, input=_bare(step.input.name, step.input.schema, step.time))
 
 
-def _feed(plan: Plan, node: Stateful, side: int, branch: Node, cells: int) -> Feed:
-    steps: list[Stateless] = []
-    while not isinstance(branch, Source | Stateful) and plan.place(branch) is Place.KERNEL:
-        if isinstance(branch, Union):
-            raise InternalError(f"step '{branch.name}' cannot be fused into a kernel")
-        steps.insert(0, branch)
-        branch = branch.input
-    pruned = prune_columns(branch.schema, steps, tuples_read(node, side))
-    intake = Intake(pruned.columns, tuple(detached(step) for step in pruned.steps))
-    made = any(is_stateful(upstream) for upstream in walk(branch))
-    return Feed(branch, None if made else sources(branch)[0], _stage(_shipped(node), side, intake, cells, made))
+def _branch(subquery: Subquery, feed: Feed, cells: int) -> Branch:
+    assert subquery.operator is not None
+    native = tuple(step.node for step in feed.steps if step.place is not Place.KERNEL)
+    kernel = tuple(detached(step.node) for step in feed.steps if step.place is Place.KERNEL)
+    intake = Intake(native[-1].schema if native else feed.entering, kernel)
+    return Branch(feed, native, _stage(subquery, _shipped(subquery.operator), feed, intake, cells))
 
 
-def _stage(node: Stateful, side: int, intake: Intake, cells: int, made: bool) -> CombineStage | TupleStage:
-    """What runs before the exchange: aggregates combine there, other steps deal out whole tuples."""
-    keys = cell_keys(cells)
-    match node:
-        case WindowAggregate():
-            return CombineStage(intake, Panes(node), keys, made)
-        case KeyedApply():
+def _stage(subquery: Subquery, node: Stateful, feed: Feed, intake: Intake, cells: int) -> CombineStage | TupleStage:
+    """What runs before the exchange: aggregates combine there, other steps partition whole tuples."""
+    keys, side = cell_keys(cells), feed.side
+    derived = not isinstance(feed.origin, Source)
+    if subquery.combine is not None and subquery.combine.before_exchange and isinstance(node, WindowAggregate):
+        return CombineStage(intake, Panes(node), keys, derived)
+    match node, subquery.safety().partitioning:
+        case KeyedApply(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
-        case Join():
-            router = router_of(node, LEFT if side == 0 else RIGHT, cells)
+        case Join(), "keys":
+            router = RouteByEqualKeys(tuple(names[side] for names in node.on), cells)
+        case Join(), "pairs":
+            router = RouteOnGrid(LEFT if side == 0 else RIGHT, Grid.of(cells))
         case _:
             raise InternalError(f"no exchange is known for {type(node).__name__}")
     below = node.inputs[side]
-    return TupleStage(intake, below.schema, node.name, below.time, side, router, keys, made)
+    return TupleStage(intake, below.schema, node.name, below.time, side, router, keys, derived)
 
 
 def _logic(node: Stateful, cells: int) -> CellLogic:
@@ -132,8 +117,8 @@ def _logic(node: Stateful, cells: int) -> CellLogic:
 
 
 def _shipped(node: Stateful) -> Stateful:
-    """A stateful step as workers get it: over the columns it needs, without what lies before it."""
-    bare = tuple(_bare(below.name, tuples_read(node, side), below.time) for side, below in enumerate(node.inputs))
+    """A stateful step as workers get it: without what lies before it."""
+    bare = tuple(_bare(below.name, below.schema, below.time) for below in node.inputs)
     match node:
         case WindowAggregate():
             return replace(node, input=bare[0])

@@ -1,4 +1,4 @@
-"""A region at work: its gate, its instances, and its reconfigurations."""
+"""A subquery at work: its gate, its instances, and its reconfigurations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.compile.plan import Feed, Subquery
 from tidegate.errors import QueryError
 from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.log import Reader
@@ -19,7 +20,6 @@ from tidegate.operators.instances import SHARDS
 from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.pool import Pool
-from tidegate.runtime.local.regions import Feed, Region
 from tidegate.runtime.local.work import Work
 from tidegate.watermark import START, Watermark
 
@@ -29,33 +29,32 @@ AHEAD = 4
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """Where a region's results go: a feed, and the gate it leads to."""
+    """Where a subquery's results go: a feed, and the gate it leads to."""
 
     feed: Feed
     gate: Gate
 
-    def spec(self, region: Region, instance: int) -> SourceSpec:
+    def spec(self, subquery: Subquery, instance: int) -> SourceSpec:
         """The source that an instance is for the gate."""
-        return self.spec_of(self.feed, region, instance)
+        return self.spec_of(self.feed, subquery, instance)
 
     @staticmethod
-    def spec_of(feed: Feed, region: Region, instance: int) -> SourceSpec:
+    def spec_of(feed: Feed, subquery: Subquery, instance: int) -> SourceSpec:
         """The source that an instance is for a feed: in order, except for revisions, and with explicit watermarks."""
-        name = f"{region.name}/{instance} to {feed.target}.{feed.input}"
+        name = f"{subquery.name}/{instance} to {feed.target}.{feed.input}"
         return SourceSpec(name, feed.input, feed.time, disorder_us=None)
 
 
 @dataclass(slots=True, eq=False)
-class RunningRegion:
-    """One region and the instances that work on it.
+class RunningSubquery:
+    """One subquery and the instances that work on it.
 
-    Instances are threads of the pool, each with a reader of the gate and a source in every gate the region feeds. A
-    failure of one ends the run through ``fail``. ``alone`` says that nothing else leads to the output and that this leads
-    nowhere else: then a watermark need not be passed on unless results may wait for it. ``core`` is what its
-    threads share while segments are small.
+    Instances are threads of the pool, each with a reader of the gate and a source in every gate the subquery feeds. A
+    failure of one ends the run through ``fail``. A watermark that no reader awaits is passed on only where results may wait
+    for it. ``core`` is what its threads share while segments are small.
     """
 
-    region: Region
+    subquery: Subquery
     work: Work
     gate: Gate
     outlets: tuple[Outlet, ...]
@@ -63,7 +62,6 @@ class RunningRegion:
     fail: Callable[[BaseException], None]
     most: int
     epoch: Epoch
-    alone: bool = False
     core: CorePinning = field(default_factory=CorePinning)
     _asked: Epoch = field(init=False)
     _next_instance: int = field(init=False)
@@ -77,7 +75,7 @@ class RunningRegion:
 
     @staticmethod
     def first_epoch(instances: int) -> Epoch:
-        """The epoch a region begins with."""
+        """The epoch a subquery begins with."""
         return Epoch(0, tuple(range(instances)), even_mapping(SHARDS, instances))
 
     @property
@@ -102,7 +100,7 @@ class RunningRegion:
             count = len(before.instances) if instances is None else instances
             if not 1 <= count <= self.most:
                 raise QueryError(
-                    f"subquery '{self.region.name}': {count} instances; it may have 1 to {self.most} "
+                    f"subquery '{self.subquery.name}': {count} instances; it may have 1 to {self.most} "
                     "(start with instances=(first, most) to allow more)"
                 )
             if mapping is not None:
@@ -122,7 +120,7 @@ class RunningRegion:
 
     def ended(self) -> None:
         """The run is over: no switch will complete any more, and there is nobody to be told of a failure."""
-        # The job and its regions know each other; without this, what the job holds would stay until a garbage collection.
+        # The job and its subqueries know each other; without this, what the job holds would stay until a garbage collection.
         self.fail = _nobody
         with self._lock:
             self._ended = True
@@ -131,7 +129,7 @@ class RunningRegion:
 
     def _begin(self, instance: int, epoch: Epoch, switch: Switch | None = None) -> None:
         reader = self.gate.reader(str(instance))
-        sources = [outlet.gate.source(outlet.spec(self.region, instance).name) for outlet in self.outlets]
+        sources = [outlet.gate.source(outlet.spec(self.subquery, instance).name) for outlet in self.outlets]
         self.pool.run(lambda: self._run(instance, reader, sources, epoch, switch))
 
     def _run(
@@ -151,6 +149,7 @@ class RunningRegion:
         """Read the log to its end, or to the epoch in which this instance has no place."""
         # It begins with the cores of the thread that added it.
         self.core.move()
+        region = self.subquery.safety()
         owned = epoch.owned(instance)
         for segment in reader:
             if isinstance(segment.control, Switch):
@@ -169,12 +168,12 @@ class RunningRegion:
                 self.gate.rouse()
             made: list[pa.Table] = []
             for table in self.work.results(segment, instance, owned, reader.following(AHEAD)):
-                if made and self.work.settles:
+                if made and region.settled:
                     # Results come in the order of time: what is there leaves while the rest is being made.
-                    self._hand_out(made, sources, pc.min(table.column(self.region.time)).value)
+                    self._hand_out(made, sources, pc.min(table.column(self.subquery.time)).value)
                     made.clear()
                 made.append(table)
-            if made or not self.alone or expected:
+            if made or region.awaited or expected:
                 self._hand_out(made, sources, segment.watermark)
             self.work.acknowledge(instance, segment.index, segment.watermark)
             self.core.seen(segment.rows)
@@ -182,7 +181,7 @@ class RunningRegion:
                 switch.moved()
 
     def _hand_out(self, tables: list[pa.Table], sources: Sequence[GateSource], watermark: Watermark) -> None:
-        """Offer results to every gate the region feeds, then the watermark, with or without results; then wait for room.
+        """Offer results to every gate the subquery feeds, then the watermark, with or without results; then wait for room.
 
         All before any: what one gate waits for may have to come through another.
         """
@@ -211,7 +210,7 @@ class RunningRegion:
             for number in fresh:
                 self.work.attach(number, segment.index, segment.watermark)
                 for outlet in self.outlets:
-                    outlet.gate.add_sources([outlet.spec(self.region, number)], segment.watermark)
+                    outlet.gate.add_sources([outlet.spec(self.subquery, number)], segment.watermark)
                 self._begin(number, after, switch)
         if instance in after.instances:
             self.work.acknowledge(instance, segment.index, segment.watermark)

@@ -1,0 +1,90 @@
+"""What each pass does to some queries, as text: ``tests/golden/compile/NAME.txt`` shows a query before and after each pass.
+
+``TIDEGATE_GOLDEN=write pytest tests/golden`` writes the files anew; read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import narwhals as nw
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.compile.compiler import PASSES, REWRITES
+from tidegate.compile.explain import show_plan
+from tidegate.compile.plan import Plan
+from tidegate.compile.show_query import show_query
+from tidegate.query.nodes import unique_names
+
+FOLDER = Path(__file__).parent / "compile"
+MOMENT = pa.timestamp("us", tz="UTC")
+col = nw.col
+
+
+def calls(name: str = "calls") -> tg.Stream:
+    columns = {"ts": MOMENT, "src": pa.string(), "dst": pa.string(), "start_s": pa.int64(), "end_s": pa.int64()}
+    return tg.stream(columns, time="ts", disorder="10 seconds", name=name)
+
+
+def heavy_customers() -> tg.Stream:
+    long = calls().with_columns(duration=col("end_s") - col("start_s"), name="length")
+    averages = long.key_by("src").window("1 hour", every="1 minute").aggregate(avg=tg.mean("duration"), name="averages")
+    return averages.filter(col("avg") > 300, name="heavy")
+
+
+def words_of_two_streams() -> tg.Stream:
+    tweets, toots = (
+        tg.stream({"ts": MOMENT, "lang": pa.string(), "text": pa.string()}, time="ts", name=name)
+        for name in ("tweets", "toots")
+    )
+    english = tweets.union(toots, name="both").filter(col("lang") == "en", name="english")
+    words = english.filter(~col("text").is_null(), name="told").with_columns(
+        words=col("text").str.split(" "), name="split"
+    )
+    return words.key_by(tg.each("words")).window("1 minute").aggregate(n=tg.count(), name="counts")
+
+
+def calls_back() -> tg.Stream:
+    return calls("calls").join(
+        calls("answers"),
+        within="1 minute",
+        where=lambda left, right: (left.src == right.dst) & (left.dst == right.src) & (right.start_s > left.end_s),
+        name="back",
+    )
+
+
+def alerts_beside_counts() -> tg.Stream:
+    counts = calls().key_by("src").window("1 minute").aggregate(n=tg.count(), name="counts")
+    return counts.select("ts", "src", name="busy").union(calls("alerts").select("ts", "src", name="raw"), name="all")
+
+
+@pytest.mark.parametrize("runtime", ["spark", "local"])
+@pytest.mark.parametrize("build", [heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts])
+def test_passes(build: Callable[[], tg.Stream], runtime: str) -> None:
+    path = FOLDER / f"{build.__name__} on {runtime}.txt"
+    shown = history(build(), runtime)
+    if os.environ.get("TIDEGATE_GOLDEN") == "write":
+        path.write_text(shown, encoding="utf-8")
+    assert shown == path.read_text(encoding="utf-8")
+
+
+def history(query: tg.Stream, runtime: str) -> str:
+    """The query, then, for each pass that changed something, what it is afterwards."""
+    node = unique_names(query.node)
+    parts = [f"the query\n\n{show_query(node)}"]
+    for rewrite in REWRITES:
+        node, before = rewrite(node), node
+        if show_query(node) != show_query(before):
+            parts.append(f"after {rewrite.__name__}\n\n{show_query(node)}")
+    plan = Plan(node, runtime)
+    for build in PASSES:
+        plan, before_it = build(plan), plan
+        if show_query(plan.query) != show_query(before_it.query):
+            parts.append(f"after {build.__name__}\n\n{show_query(plan.query)}")
+        if show_plan(plan) != show_plan(before_it):
+            parts.append(f"after {build.__name__}\n\n{show_plan(plan)}")
+    return ("\n\n" + "-" * 100 + "\n").join(parts) + "\n"
