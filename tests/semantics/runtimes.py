@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import tidegate as tg
 from tests.property.local_runs import run_in_step
 from tests.property.spark_driver import Batch, Driver
+from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Node, Source, rewrite, sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.settings import Settings
@@ -99,7 +100,7 @@ class OnSpark:
         steering = self.folder / "control"
         steering.mkdir(parents=True)
         bound = rewrite(query.node, lambda node: self._bound(node, batches) if isinstance(node, Source) else node)
-        df = to_dataframe(bound, control=str(steering), instances=self.instances)
+        df = to_dataframe(compile_query(bound, "spark"), control=str(steering), instances=self.instances)
         late = self._run(df)
         control.send(steering, control.END)
         late += self._run(df)

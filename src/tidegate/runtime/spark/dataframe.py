@@ -32,7 +32,7 @@ from tidegate.runtime.spark.control import to_cells, with_control
 from tidegate.runtime.spark.delta_rows import SCHEMA
 from tidegate.runtime.spark.from_future import without_future
 from tidegate.runtime.spark.outward import Outward
-from tidegate.runtime.spark.stages import Branch, branches, delay_ms, detached, processor, step_fingerprint
+from tidegate.runtime.spark.stages import FeedBranch, branches, delay_ms, detached, processor, step_fingerprint
 from tidegate.runtime.spark.stored_state import check_stored
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.cache import cache_of, remove_caches
@@ -121,7 +121,7 @@ class _Builder:
         readers = [feed.target for feed in self.plan.feeds_from(subquery.number) if feed.target != OUTPUT]
         return subquery.time if any(self.plan.subqueries[reader].operator is not None for reader in readers) else ""
 
-    def _combined(self, branch: Branch) -> DataFrame:
+    def _combined(self, branch: FeedBranch) -> DataFrame:
         """One branch up to the exchange: native steps, control and watermark, then the kernel."""
         df = self._fed(branch.feed, branch.native).select(*branch.stage.intake.columns.names)
         source = branch.feed.origin

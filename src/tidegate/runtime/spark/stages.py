@@ -36,7 +36,7 @@ from tidegate.state.cache import ChunkCache
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class FeedBranch:
     """One feed of a stateful step up to the exchange: what Spark computes natively, then the kernel."""
 
     feed: Feed
@@ -49,7 +49,7 @@ def delay_ms(source: Source) -> int:
     return -(-source.disorder_us // 1000) + 1
 
 
-def branches(subquery: Subquery, cells: int) -> tuple[Branch, ...]:
+def branches(subquery: Subquery, cells: int) -> tuple[FeedBranch, ...]:
     """The feeds of a stateful step up to the exchange."""
     return tuple(_branch(subquery, feed, cells) for feed in subquery.feeds)
 
@@ -76,12 +76,12 @@ def detached(step: Stateless) -> Stateless:
     return replace(step, input=_bare(step.input.name, step.input.schema, step.time))
 
 
-def _branch(subquery: Subquery, feed: Feed, cells: int) -> Branch:
+def _branch(subquery: Subquery, feed: Feed, cells: int) -> FeedBranch:
     assert subquery.operator is not None
     native = tuple(step.node for step in feed.steps if step.place is not Place.KERNEL)
     kernel = tuple(detached(step.node) for step in feed.steps if step.place is Place.KERNEL)
     intake = Intake(native[-1].schema if native else feed.entering, kernel)
-    return Branch(feed, native, _stage(subquery, _shipped(subquery.operator), feed, intake, cells))
+    return FeedBranch(feed, native, _stage(subquery, _shipped(subquery.operator), feed, intake, cells))
 
 
 def _stage(subquery: Subquery, node: Stateful, feed: Feed, intake: Intake, cells: int) -> CombineStage | TupleStage:
