@@ -14,7 +14,6 @@ from tidegate.errors import (
     UnsupportedError,
     UserError,
 )
-from tidegate.origins import heartbeat, marked, paced
 from tidegate.progress import Progress
 from tidegate.query.aggregates import (
     collect,
@@ -34,6 +33,7 @@ from tidegate.query.forms import updated
 from tidegate.query.keys import each, keys
 from tidegate.results import RunResult
 from tidegate.run import end_input, run, set_instances, start
+from tidegate.sources.in_memory import heartbeat, marked, paced
 from tidegate.stream import Stream, stream
 
 __all__ = [

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.errors import CheckpointError, DataError, EnvironmentFault, InternalError, QueryError, UserError, choices
-from tidegate.files import Files, read_table
+from tidegate.sources import read_table
+from tidegate.sources.files import Files
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

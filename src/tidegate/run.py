@@ -17,12 +17,12 @@ from tidegate.errors import (
     UnsupportedError,
     choices,
 )
-from tidegate.files import Files
-from tidegate.origins import check_unread
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query.advice import advised
 from tidegate.query.nodes import is_stateful, sources, unique_names, walk
 from tidegate.results import RunResult, format_of, local_folder, require_empty, require_writable
+from tidegate.sources import BatchOrigin
+from tidegate.sources.in_memory import check_unread
 from tidegate.stream import Stream
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _on_spark(
     from tidegate.elastic.options import Elastic
 
     if bounded is None:
-        bounded = all(isinstance(source.origin, Files | pa.Table | None) for source in sources(query.node))
+        bounded = all(isinstance(source.origin, BatchOrigin | None) for source in sources(query.node))
     sink: Sink = Screen(query.time, show, live=not bounded)
     if folder is not None and kind is not None:
         sink = Folder(folder, kind)

@@ -5,20 +5,58 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from tidegate.compile.compiler import compile_query
-from tidegate.errors import SetAsideWarning, UnsupportedError
-from tidegate.files import Files, Malformed, Rejects, read_table
+from tidegate.errors import QueryError, SetAsideWarning, UnsupportedError, choices
 from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
 from tidegate.query.nodes import Source, sources, unique_names
-from tidegate.reference import Answer, events_of, interpret
+from tidegate.reference import Answer, Event, events_of, interpret
 from tidegate.results import RunResult, in_order, require_empty, require_writable, show_count, show_rows, write_results
+from tidegate.sources import BatchOrigin, Malformed, PlacedBatch, Rejects
+from tidegate.sources.in_memory import TableOrigin
 from tidegate.stream import Stream
+
+
+def answer(
+    query: Stream,
+    tables: Mapping[str, pa.Table] | None = None,
+    *,
+    events: Iterable[Event] | None = None,
+    clock: datetime | None = None,
+) -> Answer:
+    """Interpret a query over given events, over tables by source name, or over what its sources hold.
+
+    ``clock`` is when tables are read, now if it is not given: tuples further ahead of it than their stream allows are set
+    aside.
+    """
+    if not isinstance(query, Stream):
+        raise QueryError(f"answer takes a query made with tg.stream(...); got {type(query).__name__}")
+    if events is None:
+        named = sources(unique_names(query.node))
+        given: dict[str, Any] = {source.name: source.origin for source in named}
+        for name, table in (tables or {}).items():
+            if name not in given:
+                raise QueryError(f"answer: there is no stream {name!r}; there is {choices(given)}")
+            given[name] = TableOrigin(table) if isinstance(table, pa.Table) else table
+        for name, origin in given.items():
+            if not isinstance(origin, BatchOrigin):
+                raise QueryError(f"stream '{name}' holds no table; pass answer(query, {{'{name}': table}})")
+        inputs = [_Input.read(source, given[source.name]) for source in named]
+        events = _events(query, inputs, in_microseconds(clock or datetime.now(UTC)))
+    found = interpret(query.node, events)
+    if found.ahead:
+        warnings.warn(
+            f"{found.ahead} tuples lie too far in the future and were set aside", SetAsideWarning, stacklevel=2
+        )
+    return found
 
 
 def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show: int) -> RunResult:
@@ -27,55 +65,82 @@ def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show:
     if folder is not None:
         require_writable(require_empty(folder))
     began = time.monotonic()
-    tables: dict[str, pa.Table] = {}
-    rejects: list[Rejects] = []
     named = sources(unique_names(query.node))
     for source in named:
-        held = source.origin
-        rejects.append(Rejects(source.name, source.dead_letters))
-        table = read_table(held, source.schema, rejects[-1], source.time) if isinstance(held, Files) else held
-        if not isinstance(table, pa.Table):
+        if not isinstance(source.origin, BatchOrigin):
             raise UnsupportedError(
                 f"stream '{source.name}' reads neither files nor an Arrow table, so the reference cannot run it; make it "
                 "with tg.stream('files/*.parquet', time=...)"
             )
-        tables[source.name] = table
+    inputs = [_Input.read(source, source.origin) for source in named]
     clock = in_microseconds(datetime.now(UTC))
-    answer = interpret(query.node, events_of(query.node, tables, clock=clock))
-    notes = tuple(_set_aside(named, answer, clock, rejects))
+    found = interpret(query.node, _events(query, inputs, clock))
+    notes = tuple(_set_aside(inputs, found, clock))
     if folder is not None and kind is not None:
-        write_results(answer.rows, folder, kind)
-    elif answer.rows.num_rows:
-        rows = in_order(answer.rows, query.time).slice(0, show)
-        print(f"{show_rows(rows)}\n{show_count(answer.rows.num_rows, rows.num_rows)}")
+        write_results(found.rows, folder, kind)
+    elif found.rows.num_rows:
+        rows = in_order(found.rows, query.time).slice(0, show)
+        print(f"{show_rows(rows)}\n{show_count(found.rows.num_rows, rows.num_rows)}")
     else:
         print("(no rows)")
     return RunResult(
         to=folder,
         format=kind,
         schema=query.schema,
-        rows=sum(table.num_rows for table in tables.values()),
-        results=answer.rows.num_rows,
-        late=answer.late,
+        rows=sum(each.table.num_rows for each in inputs),
+        results=found.rows.num_rows,
+        late=found.late,
         batches=0,
         finished=True,
         seconds=time.monotonic() - began,
         notes=notes,
-        malformed=sum(found.count for found in rejects),
-        ahead=answer.ahead,
+        malformed=sum(each.rejects.count for each in inputs),
+        ahead=found.ahead,
     )
 
 
-def _set_aside(named: Sequence[Source], answer: Answer, clock: int, rejects: Sequence[Rejects]) -> Iterator[str]:
-    """Tell about tuples of the future that the reference set aside, and write them to the dead letters."""
-    for source, letters in zip(named, rejects, strict=True):
-        found = answer.ahead_tuples.get(source.name, ())
-        if not found:
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """All tuples of one source, in batches that know where their rows come from."""
+
+    source: Source
+    rejects: Rejects
+    batches: list[PlacedBatch]
+
+    @classmethod
+    def read(cls, source: Source, origin: BatchOrigin) -> _Input:
+        rejects = Rejects(source.name, source.dead_letters)
+        return cls(source, rejects, list(origin.batches(source.schema, 1 << 20, rejects, source.time)))
+
+    @property
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches([each.batch for each in self.batches], schema=self.source.schema)
+
+
+def _events(query: Stream, inputs: Sequence[_Input], clock: int) -> Iterator[Event]:
+    return events_of(query.node, {each.source.name: each.table for each in inputs}, clock=clock)
+
+
+def _set_aside(inputs: Sequence[_Input], found: Answer, clock: int) -> Iterator[str]:
+    """Warn of tuples from the future that the reference set aside, and write them to the dead letters."""
+    for each in inputs:
+        source, letters = each.source, each.rejects
+        tuples = found.ahead_tuples.get(source.name, ())
+        if not tuples:
             continue
-        note = ahead_notice(source, f"a tuple has {show_moment(found[0][source.time])} in '{source.time}'", clock)
-        warnings.warn(note, SetAsideWarning, stacklevel=4)
-        if letters.path is not None:
-            for row in found:
-                why = ahead_reason(source, row[source.time], clock)
-                letters.write(Malformed(None, None, why, json.dumps(row, default=str)))
-        yield note
+        starts = [0]
+        for placed in each.batches:
+            starts.append(starts[-1] + placed.batch.num_rows)
+        note = None
+        for number, values in zip(found.ahead_rows[source.name], tuples, strict=True):
+            batch = bisect_right(starts, number) - 1
+            place, row = each.batches[batch].place, number - starts[batch]
+            moment = show_moment(values[source.time])
+            if note is None:
+                note = ahead_notice(source, f"{place.of(row)} has {moment} in '{source.time}'", clock)
+                warnings.warn(note, SetAsideWarning, stacklevel=4)
+                yield note
+            if letters.path is not None:
+                why = ahead_reason(source, values[source.time], clock)
+                raw = json.dumps({**values, source.time: moment}, default=str)
+                letters.write(Malformed(place.file, place.number(row), why, raw))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from tidegate.errors import QueryError
-from tidegate.files import Files, files_of
-from tidegate.origins import items_of
 from tidegate.query.advice import advised
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.event_time import Duration
 from tidegate.query.nodes import DefaultName
 from tidegate.query.schema import as_schema
+from tidegate.sources import BatchOrigin
+from tidegate.sources.files import Files, files_of
+from tidegate.sources.in_memory import TableOrigin, items_of
 
 if TYPE_CHECKING:
     from tidegate.runtime.spark.types import DataFrame
@@ -102,38 +104,92 @@ def stream(
     """
     if dead_letters is not None and not isinstance(dead_letters, str | Path):
         raise QueryError(f"stream: dead_letters is the path of a file; got {dead_letters!r}")
-    letters = Path(dead_letters).expanduser().absolute() if dead_letters is not None else None
-    if isinstance(origin, str | Path):
-        declared = as_schema(schema) if schema is not None else None
-        origin = files_of(str(origin), declared, lenient=letters is not None)
-        schema = None
-    if letters is not None:
-        _check_dead_letters(origin, letters)
-    if schema is None:
-        found, kept, called = _look(origin)
-    else:
-        found, kept, called = schema, _iterable(origin), "stream"
-    aside = str(letters) if letters is not None else None
     if name is not None and not isinstance(name, str):
         raise QueryError(f"stream: name is text; got {name!r}")
-    chosen = name or DefaultName(called)
+    letters = None if dead_letters is None else Path(dead_letters).expanduser().absolute()
+    opened = _open(origin, as_schema(schema) if schema is not None else None, letters is not None)
+    if letters is not None:
+        _check_dead_letters(origin, opened.origin, letters)
     node = source(
-        chosen,
-        found,
+        name or DefaultName(opened.name),
+        opened.schema,
         time=time,
         disorder=disorder,
-        origin=kept,
-        dead_letters=aside,
+        origin=opened.origin,
+        dead_letters=None if letters is None else str(letters),
         ahead=ahead,
         ahead_of=ahead_of,
     )
     return Stream(node)
 
 
-def _check_dead_letters(origin: Any, path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a runtime reads, its columns, and what the stream is called by default."""
+
+    origin: Any
+    schema: pa.Schema | Mapping[str, pa.DataType]
+    name: str = "stream"
+
+
+@singledispatch
+def _open(given: Any, declared: pa.Schema | None, lenient: bool) -> _Opened:
+    """Open what a user gives as the origin of a stream, by its type: here whatever none of the functions below takes.
+
+    ``lenient`` lets malformed records pass, which will be set aside when the query runs.
+    """
+    if declared is not None:
+        return _open_iterable(given, declared)
+    if isinstance(given, BatchOrigin):
+        return _Opened(given, given.schema, given.name)
+    if type(given).__module__.startswith("pyspark."):
+        from tidegate.runtime.spark.types import arrow_schema
+
+        return _Opened(given, arrow_schema(given.schema))
+    raise QueryError(
+        "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table, a schema, or an iterable "
+        f"together with schema=...; got {type(given).__name__}"
+    )
+
+
+@_open.register(str)
+@_open.register(Path)
+def _open_files(given: str | Path, declared: pa.Schema | None, lenient: bool) -> _Opened:
+    files = files_of(str(given), declared, lenient=lenient)
+    return _Opened(files, files.schema, files.name)
+
+
+@_open.register
+def _open_table(given: pa.Table, declared: pa.Schema | None, lenient: bool) -> _Opened:
+    _refuse_declared(given, declared)
+    return _open(TableOrigin(given), None, lenient)
+
+
+@_open.register(pa.Schema)
+@_open.register(Mapping)
+def _open_schema(given: pa.Schema | Mapping[str, pa.DataType], declared: pa.Schema | None, lenient: bool) -> _Opened:
+    _refuse_declared(given, declared)
+    return _Opened(None, given)
+
+
+def _open_iterable(given: Any, declared: pa.Schema) -> _Opened:
+    if isinstance(given, BatchOrigin) or not (hasattr(given, "__iter__") or callable(given)):
+        _refuse_declared(given, declared)
+    return _Opened(items_of(given), declared)
+
+
+def _refuse_declared(given: Any, declared: pa.Schema | None) -> None:
+    if declared is not None:
+        raise QueryError(
+            "stream: schema=... goes with files, an iterable of batches, tables or dicts, or a function that returns one; "
+            f"other origins have their own. Got {type(given).__name__}"
+        )
+
+
+def _check_dead_letters(given: Any, origin: Any, path: Path) -> None:
     """Refuse a file for malformed records that cannot be written, that is read, or that nothing would go to."""
     if not isinstance(origin, Files) or not origin.is_text:
-        kind = origin.format if isinstance(origin, Files) else type(origin).__name__
+        kind = origin.format if isinstance(origin, Files) else type(given).__name__
         raise QueryError(
             f"stream: dead_letters={str(path)!r} takes malformed records of JSON lines and CSV files; a {kind} has none "
             "that could be told apart. Leave it out"
@@ -145,31 +201,3 @@ def _check_dead_letters(origin: Any, path: Path) -> None:
             f"stream: dead_letters={str(path)!r} would be read as input next time, since {origin.pattern!r} matches it; "
             "put it elsewhere"
         )
-
-
-def _iterable(origin: Any) -> Any:
-    """What gives the tuples of a schema; anything that already has a schema of its own is refused."""
-    if isinstance(origin, pa.Table | pa.Schema | Mapping) or not (hasattr(origin, "__iter__") or callable(origin)):
-        raise QueryError(
-            "stream: schema=... goes with files, an iterable of batches, tables or dicts, or a function that returns one; "
-            f"other origins have their own. Got {type(origin).__name__}"
-        )
-    return items_of(origin)
-
-
-def _look(origin: Any) -> tuple[pa.Schema | Mapping[str, pa.DataType], Any, str]:
-    """The schema of an origin, what a runtime needs of it, and a name."""
-    if isinstance(origin, Files):
-        return origin.schema, origin, origin.name
-    if isinstance(origin, pa.Table):
-        return origin.schema, origin, "table"
-    if isinstance(origin, pa.Schema | Mapping):
-        return origin, None, "stream"
-    if type(origin).__module__.startswith("pyspark."):
-        from tidegate.runtime.spark.types import arrow_schema
-
-        return arrow_schema(origin.schema), origin, "stream"
-    raise QueryError(
-        "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table, a schema, or an iterable "
-        f"together with schema=...; got {type(origin).__name__}"
-    )

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import tidegate as tg
 from tests.chaos.queries import QUERIES
 from tests.chaos.small_disk import SmallDisk
-from tidegate.files import Files
 from tidegate.query.nodes import sources
 from tidegate.results import read_results
+from tidegate.sources.files import Files
 from tidegate.testing import difference
 
 MOST = 8

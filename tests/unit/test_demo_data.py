@@ -12,7 +12,7 @@ import pytest
 from tidegate.demo.calls import calls
 from tidegate.demo.tweets import tweets
 from tidegate.demo.usage import usage
-from tidegate.files import files_of
+from tidegate.sources.files import files_of
 
 INPUTS = [(calls, "ts"), (tweets, "ts"), (usage, "time")]
 

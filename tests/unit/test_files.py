@@ -8,7 +8,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError, QueryError
-from tidegate.files import files_of, read_table
+from tidegate.sources import read_table
+from tidegate.sources.files import files_of
 
 
 def test_json_lines_keep_columns_that_the_first_line_lacks(tmp_path: Path) -> None:

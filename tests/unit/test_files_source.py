@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.errors import DataError, UnsupportedError
-from tidegate.files import files_of
 from tidegate.query.builder import source
 from tidegate.runtime.spark.files_source import MOST_BATCH_BYTES, Pace, choose_pace, link, stage
+from tidegate.sources.files import files_of
+from tidegate.sources.in_memory import TableOrigin
 
 MOMENT = pa.timestamp("us", tz="UTC")
 
@@ -76,7 +77,7 @@ def test_csv_files_for_spark_have_one_header(tmp_path: Path) -> None:
 
 def test_a_table_is_staged_once(tmp_path: Path) -> None:
     table = pa.table({"ts": pa.array([1_000], pa.timestamp("ns"))})
-    node = source("s", table.schema, time="ts", origin=table)
+    node = source("s", table.schema, time="ts", origin=TableOrigin(table))
     assert stage(node, tmp_path, 3) == Pace(None)
     written = tmp_path / "table.parquet"
     assert pq.read_schema(written).field("ts").type == pa.timestamp("us")
@@ -86,4 +87,4 @@ def test_a_table_is_staged_once(tmp_path: Path) -> None:
 
     finer = pa.table({"ts": pa.array([1], pa.timestamp("ns"))})
     with pytest.raises(DataError, match="stream 's': the column 'ts' holds times in nanoseconds"):
-        stage(source("s", finer.schema, time="ts", origin=finer), tmp_path / "finer", None)
+        stage(source("s", finer.schema, time="ts", origin=TableOrigin(finer)), tmp_path / "finer", None)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import DataError, EnvironmentFault, QueryError
-from tidegate.files import Malformed, Rejects, files_of, pieces_of, read_table
-from tidegate.files.csv_lines import csv_parser
-from tidegate.files.json_lines import json_parser
-from tidegate.files.lines import blocks_of, parse_block
+from tidegate.sources import Malformed, Rejects, read_table
+from tidegate.sources.csv_lines import csv_parser
+from tidegate.sources.files import files_of
+from tidegate.sources.json_lines import json_parser
+from tidegate.sources.lines import blocks_of, parse_block
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("ts", TIME), ("k", pa.string()), ("n", pa.int64())])
@@ -56,12 +57,12 @@ def test_a_malformed_line_is_named_or_set_aside(suffix: str, line: bytes, reason
     files = files_of(str(file), SCHEMA)
     number = HEADER[suffix].count(b"\n") + 6
     with pytest.raises(DataError) as stopped:
-        list(pieces_of(files, SCHEMA, 100, Rejects("calls"), "ts"))
+        list(files.batches(SCHEMA, 100, Rejects("calls"), "ts"))
     assert f"{file}, line {number}: " in str(stopped.value)
     assert reason in str(stopped.value)
 
     rejects = Rejects("calls", str(tmp_path / "dead.jsonl"))
-    pieces = list(pieces_of(files, SCHEMA, 4, rejects, "ts"))
+    pieces = list(files.batches(SCHEMA, 4, rejects, "ts"))
     assert [row for piece in pieces for row in piece.batch.column("n").to_pylist()] == [1] * 7
     assert [piece.place.of(row) for piece in pieces for row in range(piece.batch.num_rows)] == [
         f"{file}, line {number + step}" for step in (-5, -4, -3, -2, -1, 1, 2)

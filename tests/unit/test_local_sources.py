@@ -15,10 +15,10 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError, QueryError
-from tidegate.files import Rejects
-from tidegate.origins import Heartbeat
 from tidegate.query.builder import source
 from tidegate.runtime.local.origins import Arrival, Reading, arrivals_of
+from tidegate.sources import Rejects
+from tidegate.sources.in_memory import Heartbeat
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = {"ts": TIME, "k": pa.string()}

@@ -56,13 +56,11 @@ def command(chosen: argparse.Namespace) -> None:
 
 def sampled(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
     """What each subquery did on the first tuples of the input, and how many these were; a bit more than asked for."""
-    import pyarrow as pa
-
-    from tidegate.files import Files
     from tidegate.query.nodes import sources
+    from tidegate.sources import BatchOrigin
 
     for source in sources(query.node):
-        if not isinstance(source.origin, Files | pa.Table):
+        if not isinstance(source.origin, BatchOrigin):
             raise UserError(
                 f"plan: stream '{source.name}' reads neither files nor a table, and a sample must leave its input as it "
                 "was; give it files"

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tidegate.errors import DataError, InternalError, QueryError, choices
-from tidegate.query.event_time import check_times
+from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
     Join,
     KeyedApply,
@@ -24,16 +24,16 @@ from tidegate.query.nodes import (
     WindowAggregate,
     apply_stateless,
     is_stateful,
+    sources,
     unique_names,
     walk,
 )
 from tidegate.query.schema import fitting
-from tidegate.reference.aggregates import Tuple
-from tidegate.reference.ahead import AheadLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.keyed_apply import KeyedApplyLaw
+from tidegate.reference.rows import Tuple
 from tidegate.reference.windows import WindowLaw
-from tidegate.watermark import START, Watermark
+from tidegate.watermark import END, START, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ Event = Rows | Advance
 class Answer:
     """The result rows in the order in which they were made, the tuples that came too late, and those set aside.
 
-    ``ahead_tuples`` are those, by stream, that lay further in the future than it allows.
+    ``ahead_tuples`` are those, by stream, that lay further in the future than it allows, ``ahead_rows`` their numbers
+    among all tuples of the stream, from 0.
     """
 
     rows: pa.Table
@@ -70,6 +71,7 @@ class Answer:
     late_tuples: tuple[Tuple, ...]
     ahead: int = 0
     ahead_tuples: Mapping[str, tuple[Tuple, ...]] = field(default_factory=dict)
+    ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Law(Protocol):
@@ -105,7 +107,7 @@ def law_of(node: Stateful) -> Law:
 def interpret(query: Node, events: Iterable[Event]) -> Answer:
     """Run a query over a sequence of arrivals and watermark advances.
 
-    The input ends with the events: windows still open then are handed out only by a last ``Advance(END)``. Sources
+    The input ends with the events: windows still open then are emitted only by a last ``Advance(END)``. Sources
     are told apart by their names, as `unique_names` makes them.
     """
     query = unique_names(query)
@@ -115,16 +117,16 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
         for side, upstream in enumerate(node.inputs):
             operators[id(upstream)].readers.append((operators[id(node)], side))
     operators[id(query)].sink = made
-    sources = {node.name: operators[id(node)] for node in walk(query) if isinstance(node, Source)}
-    ahead = {node.name: AheadLaw(node) for node in walk(query) if isinstance(node, Source)}
+    readers = {source.name: operators[id(source)] for source in sources(query)}
+    ahead = {source.name: AheadLaw(source) for source in sources(query)}
     watermark = START
     for event in events:
         match event:
             case Rows(name, table, clock):
-                if name not in sources:
-                    raise QueryError(f"there is no stream {name!r}; there is {choices(sources)}")
-                arrived = fitting(table, sources[name].node.schema, f"stream '{name}'")
-                sources[name].receive(ahead[name].timely(arrived, clock), 0)
+                if name not in readers:
+                    raise QueryError(f"there is no stream {name!r}; there is {choices(readers)}")
+                arrived = fitting(table, readers[name].node.schema, f"stream '{name}'")
+                readers[name].receive(ahead[name].timely(arrived, clock), 0)
             case Advance(reached):
                 if reached < watermark:
                     raise DataError(f"a watermark cannot go back: {reached} after {watermark}")
@@ -133,8 +135,44 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
                     operators[id(node)].advance(watermark)
     late = [row for node in walk(query) for row in operators[id(node)].late]
     rows = pa.concat_tables(made) if made else query.schema.empty_table()
-    aside = {name: tuple(law.set_aside) for name, law in ahead.items() if law.set_aside}
-    return Answer(rows, len(late), tuple(late), sum(map(len, aside.values())), aside)
+    aside = {name: tuple(values for _, values in law.set_aside) for name, law in ahead.items() if law.set_aside}
+    numbers = {name: tuple(number for number, _ in ahead[name].set_aside) for name in aside}
+    return Answer(rows, len(late), tuple(late), sum(map(len, aside.values())), aside, numbers)
+
+
+@dataclass
+class AheadLaw:
+    """One source: its tuples from too far in the future enter nothing and move no watermark.
+
+    ``set_aside`` has each of them and its number among all tuples, ``newest`` the newest time of the others.
+    """
+
+    source: Source
+    set_aside: list[tuple[int, Tuple]] = field(default_factory=list)
+    newest: int | None = None
+    seen: int = 0
+
+    def timely(self, table: pa.Table, clock: int | None) -> pa.Table:
+        """The tuples that may enter, of those that are read at a time of the clock, one after the other."""
+        kept = []
+        for offset, time in enumerate(table.column(self.source.time).cast(pa.int64()).to_pylist()):
+            limit = ahead_bound(self.source, clock, self.newest)
+            if time is None:  # what reads it says so
+                kept.append(offset)
+                continue
+            if limit is not None and time > limit:
+                if self.source.ahead_of == "stream" and self.newest is not None:
+                    what = f"a tuple has {show_moment(time)} in '{self.source.time}'"
+                    raise ahead_error(self.source, what, self.newest)
+                # No calendar may have its time, so that stays a number.
+                others = table.slice(offset, 1).drop_columns([self.source.time]).to_pylist()[0]
+                values = {name: others.get(name, time) for name in table.column_names}
+                self.set_aside.append((self.seen + offset, values))
+                continue
+            kept.append(offset)
+            self.newest = time if self.newest is None else max(self.newest, time)
+        self.seen += table.num_rows
+        return table if len(kept) == table.num_rows else table.take(kept)
 
 
 @dataclass
@@ -166,7 +204,7 @@ class _Operator:
             self.forward(apply_stateless(self.node, table))
 
     def forward(self, table: pa.Table) -> None:
-        """Hand tuples on."""
+        """Pass tuples on."""
         if self.sink is not None:
             self.sink.append(table)
         for reader, side in self.readers:
@@ -177,3 +215,35 @@ class _Operator:
         if self.law is not None:
             for made in self.law.advance(watermark):
                 self.forward(made)
+
+
+def events_of(
+    query: Node, tables: Mapping[str, pa.Table], batch_rows: int = 1000, clock: int | None = None
+) -> Iterator[Event]:
+    """Feed tables in turns of ``batch_rows``; after each turn W is the least over sources of latest τ − disorder.
+
+    ``clock`` is when all of them are read: a tuple too far after it moves no watermark.
+    """
+    query = unique_names(query)
+    named = sources(query)
+    latest = dict.fromkeys((source.name for source in named), START)
+    watermark = START
+    ahead = {source.name: AheadLaw(source) for source in named}
+    tables = {source.name: fitting(tables[source.name], source.schema, f"stream '{source.name}'") for source in named}
+    longest = max((table.num_rows for table in tables.values()), default=0)
+    for offset in range(0, longest, batch_rows):
+        for source in named:
+            part = tables[source.name].slice(offset, batch_rows)
+            if part.num_rows:
+                yield Rows(source.name, part, clock)
+                ahead[source.name].timely(part, clock)
+                newest = ahead[source.name].newest
+                if newest is not None:
+                    latest[source.name] = max(latest[source.name], newest - source.disorder_us)
+            if offset + batch_rows >= tables[source.name].num_rows:
+                latest[source.name] = END
+        if min(latest.values()) > watermark:
+            watermark = min(latest.values())
+            yield Advance(watermark)
+    if watermark < END:
+        yield Advance(END)

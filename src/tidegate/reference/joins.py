@@ -19,8 +19,7 @@ from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.schema import canonical
-from tidegate.reference.aggregates import Tuple
-from tidegate.reference.rows import python_row
+from tidegate.reference.rows import Tuple, python_row
 from tidegate.watermark import START, Watermark
 
 
@@ -30,15 +29,15 @@ class JoinLaw:
 
     node: Join
     watermark: Watermark = START
-    held: tuple[list[_Held], list[_Held]] = field(default_factory=lambda: ([], []))
-    windows: dict[int, tuple[list[_Held], list[_Held]]] = field(default_factory=dict)
+    held: tuple[list[_HeldTuple], list[_HeldTuple]] = field(default_factory=lambda: ([], []))
+    windows: dict[int, tuple[list[_HeldTuple], list[_HeldTuple]]] = field(default_factory=dict)
     late: list[Tuple] = field(default_factory=list)
 
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
         """Pair a tuple with those that are there, or put it into its windows."""
         node = self.node
         tuple_ = python_row(row, node.inputs[side])
-        new = _Held(tuple_[node.inputs[side].time], row, plain_values(row)[0])
+        new = _HeldTuple(tuple_[node.inputs[side].time], row, plain_values(row)[0])
         if node.window is not None:
             open_ = [number for number in node.window.covering(new.time) if node.window.end(number) > self.watermark]
             for number in open_:
@@ -71,7 +70,7 @@ class JoinLaw:
                         if self._fits(left, right):
                             yield self._result(left, right, window.end(number) - 1, number)
 
-    def _fits(self, left: _Held, right: _Held) -> bool:
+    def _fits(self, left: _HeldTuple, right: _HeldTuple) -> bool:
         for name, other in self.node.on:
             one, two = left.values[name], right.values[other]
             if one is None or two is None or canonical(one) != canonical(two):
@@ -83,11 +82,11 @@ class JoinLaw:
             return bool(expressions.keep(self._pair(left, right), where.given).num_rows)
         return where.holds(left.values, right.values, self.node.name)
 
-    def _pair(self, left: _Held, right: _Held) -> pa.Table:
+    def _pair(self, left: _HeldTuple, right: _HeldTuple) -> pa.Table:
         rows = left.row, right.row
         return pa.table({made.name: rows[made.side].column(made.column) for made in self.node.columns})
 
-    def _result(self, left: _Held, right: _Held, time: int, window: int | None) -> pa.Table:
+    def _result(self, left: _HeldTuple, right: _HeldTuple, time: int, window: int | None) -> pa.Table:
         node, pair = self.node, self._pair(left, right)
         moments: dict[str, Any] = {node.time: time}
         if window is not None and node.window is not None:
@@ -99,7 +98,7 @@ class JoinLaw:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _HeldTuple:
     """A tuple: its time, its row, and its values as predicates see them."""
 
     time: int

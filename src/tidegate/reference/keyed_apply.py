@@ -17,8 +17,7 @@ from tidegate.errors import DataError
 from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Slots, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical
-from tidegate.reference.aggregates import canonical_tuple
-from tidegate.reference.rows import keys_of, table_of
+from tidegate.reference.rows import canonical_tuple, keys_of, table_of
 from tidegate.watermark import START, Watermark, has_ended
 
 FOREVER = 0
@@ -35,7 +34,7 @@ class _Arrived:
 
 
 @dataclass
-class _Held:
+class _HeldWindow:
     """The window of one key: its state (records, or a table of one row) and its last tuple's time."""
 
     key: tuple[Any, ...]
@@ -50,7 +49,7 @@ class KeyedApplyLaw:
     node: KeyedApply
     watermark: Watermark = START
     waiting: list[_Arrived] = field(default_factory=list)
-    windows: dict[int, dict[Any, _Held]] = field(default_factory=dict)
+    windows: dict[int, dict[Any, _HeldWindow]] = field(default_factory=dict)
     late: list[dict[str, Any]] = field(default_factory=list)
 
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
@@ -87,7 +86,7 @@ class KeyedApplyLaw:
         for number in self._covering(one.values.time):
             for key in keys:
                 instances = self.windows.setdefault(number, {})
-                held = instances.setdefault(canonical(key), _Held(key, self._empty()))
+                held = instances.setdefault(canonical(key), _HeldWindow(key, self._empty()))
                 held.last = one.values.time
                 held.state, rows, retired = self._update(held, number, one)
                 yield from self._emit(rows, one.values.time)
@@ -131,7 +130,7 @@ class KeyedApplyLaw:
             return form.is_empty(state)
         return not form.state.names or canonical(state.to_pylist()) == canonical(form.initial.to_pylist())
 
-    def _update(self, held: _Held, number: int, one: _Arrived) -> tuple[Any, Sequence[Any], bool]:
+    def _update(self, held: _HeldWindow, number: int, one: _Arrived) -> tuple[Any, Sequence[Any], bool]:
         node, form = self.node, self.node.form
         if isinstance(form, TupleForm):
             step = form.updates(node.name, self._window(held, number), one.values)
@@ -141,26 +140,26 @@ class KeyedApplyLaw:
         made = form.updates(node.name, batch, node.window is None)
         return made.states, made.rows.to_pylist(), made.retired is not None and bool(made.retired[0])
 
-    def _output(self, held: _Held, number: int) -> Sequence[Any]:
+    def _output(self, held: _HeldWindow, number: int) -> Sequence[Any]:
         form = self.node.form
         if isinstance(form, TupleForm):
             return form.outputs(self.node.name, self._window(held, number))
         return list(form.outputs(self.node.name, self._slots(held, number)).rows.to_pylist())
 
-    def _slide(self, held: _Held, number: int) -> Any:
+    def _slide(self, held: _HeldWindow, number: int) -> Any:
         form = self.node.form
         if isinstance(form, ColumnForm):
             return form.slides(self.node.name, self._slots(held, number))
         return form.slides(self.node.name, self._window(held, number))
 
-    def _window(self, held: _Held, number: int) -> KeyedWindow:
+    def _window(self, held: _HeldWindow, number: int) -> KeyedWindow:
         key = held.key if len(held.key) > 1 else held.key[0]
         window = self.node.window
         if window is None:
             return KeyedWindow(key, None, None, held.state)
         return KeyedWindow(key, window.start(number), window.end(number), held.state)
 
-    def _slots(self, held: _Held, number: int) -> Slots:
+    def _slots(self, held: _HeldWindow, number: int) -> Slots:
         window, moment = self.node.window, self.node.schema.field(self.node.time).type
         schema = self.node.key_schema
         keys = pa.table(

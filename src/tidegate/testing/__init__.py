@@ -9,7 +9,7 @@
 """
 
 from tidegate.reference import Advance, Answer, Event, Rows, events_of, interpret
-from tidegate.testing.answers import answer
+from tidegate.run_reference import answer
 from tidegate.testing.bags import difference, last_revisions, same_bag
 
 __all__ = [

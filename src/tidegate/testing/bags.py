@@ -14,15 +14,15 @@ from tidegate.errors import InternalError, QueryError
 from tidegate.query.schema import canonical
 from tidegate.reference import Answer
 
-Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
+TableOrRows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
 
 
-def same_bag(left: Rows, right: Rows) -> bool:
+def same_bag(left: TableOrRows, right: TableOrRows) -> bool:
     """Whether two tables hold the same rows; one of them may be given as a list of dicts."""
     return difference(left, right) is None
 
 
-def difference(left: Rows, right: Rows) -> str | None:
+def difference(left: TableOrRows, right: TableOrRows) -> str | None:
     """None if two tables hold the same rows, else a text that shows how they differ.
 
     One of them may be given as a list of dicts, with a value for each column.

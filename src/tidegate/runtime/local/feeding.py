@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.files import Files, Rejects
 from tidegate.gate.source import GateSource, RowWidth
 from tidegate.operators.columns import known_times
 from tidegate.query.event_time import check_times
@@ -21,6 +20,8 @@ from tidegate.runtime.local.latency import Schedule
 from tidegate.runtime.local.origins import Arrival, Heartbeat, Reading, arrivals_of
 from tidegate.runtime.local.origins.broken_promises import Reached, broken_promise, reached_by
 from tidegate.runtime.local.origins.from_future import FutureFilter
+from tidegate.sources import Rejects
+from tidegate.sources.files import Files
 from tidegate.watermark import START
 
 SEGMENT_BYTES = 2 << 20

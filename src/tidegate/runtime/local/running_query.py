@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 from tidegate.compile.plan import OUTPUT, Feed, Plan
 from tidegate.errors import QueryError, UserError, choices
-from tidegate.files import Rejects
 from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
@@ -30,6 +29,7 @@ from tidegate.runtime.local.region_work import work_of
 from tidegate.runtime.local.running_subquery import Outlet, RunningSubquery
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import Held
+from tidegate.sources import Rejects
 from tidegate.watermark import START, Watermark, has_ended, is_finite
 
 

@@ -22,11 +22,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.errors import DataError, QueryError, UnsupportedError, choices
-from tidegate.files import Files, check_columns, files_of
-from tidegate.files.csv_lines import first_header
 from tidegate.query.nodes import Source
-from tidegate.query.schema import fitting
 from tidegate.runtime.spark.types import spark_schema
+from tidegate.sources import BatchOrigin, Rejects, read_table
+from tidegate.sources.csv_lines import first_header
+from tidegate.sources.files import Files, files_of
+from tidegate.sources.in_memory import TableOrigin
+from tidegate.sources.parquet import check_columns
 
 # Batches are made about this many, unless they would exceed the size.
 BATCHES = 20
@@ -79,11 +81,11 @@ def stage(source: Source, folder: Path, files_per_batch: int | None) -> Pace:
             stats = [Path(path).stat() for path in files.paths]
             sizes, modified_ms = [s.st_size for s in stats], [s.st_mtime_ns // 1_000_000 for s in stats]
             return choose_pace(source.name, sizes, modified_ms, files_per_batch)
-        case pa.Table() as table:
+        case BatchOrigin() as origin:
             part = folder / "table.parquet"
             if not part.exists():
                 draft = folder / f".{uuid.uuid4().hex}"
-                pq.write_table(fitting(table, source.schema, f"stream '{source.name}'"), draft)
+                pq.write_table(read_table(origin, source.schema, Rejects(source.name), source.time), draft)
                 draft.rename(part)
             return Pace(None)
         case origin if origin is not None:
@@ -152,7 +154,7 @@ def newest_time(source: Source) -> int | None:
     """The latest event time of all that a source holds, where that is known without reading it; in microseconds."""
     kind = source.schema.field(source.time).type
     match source.origin:
-        case pa.Table() as table:
+        case TableOrigin(table):
             found = pc.max(table.column(source.time))
             return None if found.as_py() is None else int(found.cast(kind).value)
         case Files(format="parquet") as files:

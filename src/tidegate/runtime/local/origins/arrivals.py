@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidegate.errors import DataError, UnsupportedError
-from tidegate.files import Files, Place, Rejects, pieces_of
-from tidegate.origins import Heartbeat, Marked, Paced
 from tidegate.query.nodes import Source
-from tidegate.query.schema import fitting
 from tidegate.runtime.local.origins.basket import Basket
 from tidegate.runtime.local.origins.items import Items
+from tidegate.sources import BatchOrigin, Rejects, RowPlace
+from tidegate.sources.in_memory import Heartbeat, Marked, Paced
 
 LINGER_SECONDS = 0.001
 
@@ -25,7 +24,7 @@ class Arrival:
     """A batch or a heartbeat; where its rows come from, and when it was due by the clock of the run, if scheduled."""
 
     what: pa.RecordBatch | Heartbeat
-    place: Place | None = None
+    place: RowPlace | None = None
     due: float | None = None
 
 
@@ -54,11 +53,9 @@ def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, No
     """What a source delivers, in its order. To be closed when no more is wanted."""
     items = Items(source.name, source.schema, reading.rows)
     match source.origin:
-        case pa.Table():
-            yield from _table(source, source.origin, reading.rows)
-        case Files():
-            pieces = pieces_of(source.origin, source.schema, reading.rows, reading.rejects, source.time)
-            yield from (Arrival(piece.batch, piece.place) for piece in pieces)
+        case BatchOrigin() as origin:
+            batches = origin.batches(source.schema, reading.rows, reading.rejects, source.time)
+            yield from (Arrival(each.batch, each.place) for each in batches)
         case Paced():
             yield from _paced(source.name, items, source.origin, reading)
         case Marked():
@@ -79,13 +76,6 @@ def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, No
                 f"stream '{source.name}' reads a {type(source.origin).__name__}, which cannot be read in this process; "
                 "give files, an Arrow table or an iterable of batches, or run it on='spark'"
             )
-
-
-def _table(source: Source, table: pa.Table, rows: int) -> Iterator[Arrival]:
-    place = Place(None, "row", 0)
-    for batch in fitting(table, source.schema, f"stream '{source.name}'").to_batches(rows):
-        yield Arrival(batch, place)
-        place = place.after(batch.num_rows)
 
 
 def _paced(stream: str, items: Items, paced: Paced, reading: Reading) -> Iterator[Arrival]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from tidegate.origins import Heartbeat
+from tidegate.sources.in_memory import Heartbeat
 
 
 class Basket:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.origins import Heartbeat
 from tidegate.query.event_time import show_moment
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.origins.arrivals import Arrival
+from tidegate.sources.in_memory import Heartbeat
 
 
 @dataclass(frozen=True, slots=True)

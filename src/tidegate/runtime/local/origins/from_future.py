@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import SetAsideWarning
-from tidegate.files import Rejects
-from tidegate.files.malformed import Malformed
 from tidegate.operators.columns import known_times
-from tidegate.origins import Heartbeat
 from tidegate.query.event_time import ahead_bound, ahead_error, ahead_notice, ahead_reason, show_moment
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.origins.arrivals import Arrival
+from tidegate.sources import Malformed, Rejects
+from tidegate.sources.in_memory import Heartbeat
 
 
 def _now() -> int:

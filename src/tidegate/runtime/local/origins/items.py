@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.files import Place
-from tidegate.origins import Heartbeat
 from tidegate.query.schema import fitting
 from tidegate.query.user_functions import user_context
+from tidegate.sources import RowPlace
+from tidegate.sources.in_memory import Heartbeat
 
 # A batch of so many rows is worth a segment of its own; copying it to join others would cost more than it saves.
 LARGE = 4_096
 
 _NOTHING = object()
 
-Found = tuple[pa.RecordBatch | Heartbeat, Place | None]
+Found = tuple[pa.RecordBatch | Heartbeat, RowPlace | None]
 
 
 class Items:
@@ -98,9 +98,9 @@ class Items:
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self._schema)
         return batch, self._place(batch)
 
-    def _place(self, batch: pa.RecordBatch) -> Place:
+    def _place(self, batch: pa.RecordBatch) -> RowPlace:
         """Where the rows of the next batch stand among all that were given."""
-        place = Place(None, "row", self._given)
+        place = RowPlace(None, "row", self._given)
         self._given += batch.num_rows
         return place
 

@@ -6,7 +6,7 @@ on stand alone: a good file costs one call per block, a bad line a few dozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -14,12 +14,10 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidegate.files.malformed import Malformed
+from tidegate.sources import Malformed, Numbers, PlacedBatch, Rejects, RowPlace
 
 BLOCK_BYTES = 1 << 20
 _MARK = b"\xef\xbb\xbf"
-
-Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,19 @@ def blocks_of(file: str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
                 first, held = first + block.data.count(b"\n"), held[end:]
     if held:
         yield Block(file, first, _plain(held + b"\n"))
+
+
+def read_lines(
+    blocks: Iterable[tuple[Block, Parser]], names: list[str], rows: int, rejects: Rejects
+) -> Iterator[PlacedBatch]:
+    """Some columns of the records of blocks, each block read by its parser, in batches of at most ``rows``."""
+    for block, parse in blocks:
+        tables, numbers = parse_block(block, parse, rejects.add)
+        if tables:
+            place = RowPlace(block.file, "line", block.first, numbers)
+            for batch in pa.concat_tables(tables).select(names).combine_chunks().to_batches(max_chunksize=rows):
+                yield PlacedBatch(batch, place)
+                place = place.after(batch.num_rows)
 
 
 def parse_block(

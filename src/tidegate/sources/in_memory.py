@@ -1,4 +1,4 @@
-"""Origins that say more than their tuples: when each is due, and how far event time has come."""
+"""Tables and iterables as sources; and iterables that say when each item is due, or how far event time has come."""
 
 from __future__ import annotations
 
@@ -8,8 +8,30 @@ from datetime import datetime
 from inspect import GEN_CLOSED, getgeneratorstate, isgenerator
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from tidegate.errors import DataError, QueryError
 from tidegate.query.event_time import Duration, in_microseconds, parse_duration
+from tidegate.query.schema import fitting
+from tidegate.sources import PlacedBatch, Rejects, RowPlace
+
+
+@dataclass(frozen=True, slots=True)
+class TableOrigin:
+    """The rows of an Arrow table, in their order."""
+
+    table: pa.Table
+    name: str = "table"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def batches(self, schema: pa.Schema, rows: int, rejects: Rejects, time: str | None = None) -> Iterator[PlacedBatch]:
+        place = RowPlace(None, "row", 0)
+        for batch in fitting(self.table, schema, f"stream '{rejects.stream}'").to_batches(rows):
+            yield PlacedBatch(batch, place)
+            place = place.after(batch.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +74,10 @@ class IteratorFunction:
         return iter(items)
 
 
-Items: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
+IterableOrFunction: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
 
 
-def items_of(given: Items) -> Iterable[Any]:
+def items_of(given: IterableOrFunction) -> Iterable[Any]:
     """What gives the items of a stream: an iterable, or a function that returns one."""
     if isinstance(given, Iterator):
         return OneShotIterator(given)
@@ -68,8 +90,8 @@ def check_unread(origins: Iterable[tuple[str, Any]]) -> None:
     """Refuse iterators of named streams that were read before, or that two streams would share."""
     owners: dict[int, str] = {}
     for stream, origin in origins:
-        while isinstance(origin, Marked | Paced | _AtRate | _Every):
-            origin = origin.batches if isinstance(origin, Paced) else origin.items
+        while isinstance(origin, _ItemsWrapper):
+            origin = origin.items
         if not isinstance(origin, OneShotIterator):
             continue
         kind = type(origin.items).__name__
@@ -87,23 +109,42 @@ def check_unread(origins: Iterable[tuple[str, Any]]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """Batches, tables and dicts, and between them heartbeats: the watermark is what they say, and nothing else."""
-
+class _ItemsWrapper:
     items: Iterable[Any]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.items)
 
 
-@dataclass(frozen=True, slots=True)
-class Paced:
+class Marked(_ItemsWrapper):
+    """Batches, tables and dicts, and between them heartbeats: the watermark is what they say, and nothing else."""
+
+    __slots__ = ()
+
+
+class Paced(_ItemsWrapper):
     """Batches that are due at given seconds after the start: an open-loop load, which does not wait for the query."""
 
-    batches: Iterable[tuple[float, Any]]
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _AtRate(_ItemsWrapper):
+    tuples_per_second: float
 
     def __iter__(self) -> Iterator[tuple[float, Any]]:
-        return iter(self.batches)
+        tuples = 0
+        for item in self.items:
+            yield tuples / self.tuples_per_second, item
+            tuples += 0 if isinstance(item, Heartbeat) else getattr(item, "num_rows", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Every(_ItemsWrapper):
+    seconds: float
+
+    def __iter__(self) -> Iterator[tuple[float, Any]]:
+        return ((number * self.seconds, item) for number, item in enumerate(self.items))
 
 
 def heartbeat(time: datetime | int) -> Heartbeat:
@@ -122,10 +163,10 @@ def heartbeat(time: datetime | int) -> Heartbeat:
     return Heartbeat(time)
 
 
-def marked(items: Items) -> Marked:
-    """Batches, tables or dicts in any order, whose watermark is told by the heartbeats between them alone.
+def marked(items: IterableOrFunction) -> Marked:
+    """Batches, tables or dicts in any order, whose watermark is given by the heartbeats between them alone.
 
-    A tuple below the last heartbeat is late. At the end of the items the input ends and every window is handed out.
+    A tuple below the last heartbeat is late. At the end of the items the input ends and every window is emitted.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = [{"ts": 7, "k": "a"}, {"ts": 3, "k": "a"}, tg.heartbeat(10), {"ts": 12, "k": "a"}]
@@ -137,7 +178,7 @@ def marked(items: Items) -> Marked:
     return Marked(items_of(_checked(items, "marked")))
 
 
-def paced(items: Items, *, rate: float | None = None, every: Duration | None = None) -> Paced:
+def paced(items: IterableOrFunction, *, rate: float | None = None, every: Duration | None = None) -> Paced:
     """An open-loop load: each batch comes when it is due, whether or not the query has kept up.
 
     ``rate`` is in tuples per second; a batch is due when its first tuple is. Or one item is due ``every`` so often. With
@@ -159,28 +200,7 @@ def paced(items: Items, *, rate: float | None = None, every: Duration | None = N
     return Paced(given)
 
 
-def _checked(items: Items, what: str) -> Items:
+def _checked(items: IterableOrFunction, what: str) -> IterableOrFunction:
     if not isinstance(items, Iterable) and not callable(items):
         raise QueryError(f"{what}: takes an iterable of batches, tables or dicts, or a function of one; got {items!r}")
     return items
-
-
-@dataclass(frozen=True, slots=True)
-class _AtRate:
-    items: Iterable[Any]
-    tuples_per_second: float
-
-    def __iter__(self) -> Iterator[tuple[float, Any]]:
-        tuples = 0
-        for item in self.items:
-            yield tuples / self.tuples_per_second, item
-            tuples += 0 if isinstance(item, Heartbeat) else getattr(item, "num_rows", 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Every:
-    items: Iterable[Any]
-    seconds: float
-
-    def __iter__(self) -> Iterator[tuple[float, Any]]:
-        return ((number * self.seconds, item) for number, item in enumerate(self.items))

@@ -8,17 +8,37 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from tidegate.errors import DataError, choices
-from tidegate.files.lines import Block, NotARecord, Parser, blocks_of, check_rows, check_utf8, parse_block
-from tidegate.files.malformed import Rejects
+from tidegate.sources import PlacedBatch, Rejects
+from tidegate.sources.lines import (
+    Block,
+    NotARecord,
+    Parser,
+    blocks_of,
+    check_rows,
+    check_utf8,
+    parse_block,
+    read_lines,
+)
+
+if TYPE_CHECKING:
+    from tidegate.sources.files import Files
 
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 _ROW = re.compile(r"Row #\d+: ")
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+
+
+def _split_header(block: Block) -> tuple[bytes, Block]:
+    """The first line of a file, and its first block without it."""
+    header, rest = block.data.split(b"\n", 1)
+    return header, Block(block.file, 2, rest)
 
 
 def header_of(line: bytes, file: str) -> tuple[str, ...]:
@@ -35,7 +55,7 @@ def header_of(line: bytes, file: str) -> tuple[str, ...]:
 def first_header(file: str) -> tuple[str, ...]:
     """The names of a file's columns; none if it is empty."""
     for block in blocks_of(file, 4_096):
-        return header_of(block.data.split(b"\n", 1)[0], file)
+        return header_of(_split_header(block)[0], file)
     return ()
 
 
@@ -55,6 +75,23 @@ def csv_parser(header: tuple[str, ...], schema: pa.Schema, time: str | None, fil
     return parse
 
 
+def read_csv(
+    path: str, files: Files, schema: pa.Schema, rows: int, rejects: Rejects, time: str | None
+) -> Iterator[PlacedBatch]:
+    """The records of one of some files."""
+    return read_lines(_parsed(path, files.schema, time), schema.names, rows, rejects)
+
+
+def _parsed(path: str, schema: pa.Schema, time: str | None) -> Iterator[tuple[Block, Parser]]:
+    """The blocks of a file without its header, and what reads them."""
+    parse: Parser | None = None
+    for block in blocks_of(path):
+        if parse is None:
+            first, block = _split_header(block)
+            parse = csv_parser(header_of(first, path), schema, time, path)
+        yield block, parse
+
+
 def infer_csv(file: str, rejects: Rejects) -> pa.Schema:
     """The columns of a file and the types that all their values have; no columns if it holds no record."""
     header = first_header(file)
@@ -67,7 +104,7 @@ def infer_csv(file: str, rejects: Rejects) -> pa.Schema:
         return found
 
     for block in blocks_of(file):
-        parse_block(without_header(block) if block.first == 1 else block, keep, rejects.add)
+        parse_block(_split_header(block)[1] if block.first == 1 else block, keep, rejects.add)
     if not header or not any(good):
         return pa.schema([])
     found = _read(b"".join(good), header, _options({}, header)).schema
@@ -98,8 +135,3 @@ def _read(lines: bytes, header: tuple[str, ...], converting: arrow_csv.ConvertOp
     except pa.ArrowException as error:
         named = _COLUMN.sub(lambda found: f"'{header[int(found[1])]}': ", str(error))
         raise NotARecord(_ROW.sub("", named)) from error
-
-
-def without_header(block: Block) -> Block:
-    """The first block of a file without its first line."""
-    return Block(block.file, 2, block.data.split(b"\n", 1)[1])

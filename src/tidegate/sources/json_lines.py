@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from tidegate.files.lines import NotARecord, Parser, blocks_of, check_rows, check_utf8, parse_block
-from tidegate.files.malformed import Rejects
+from tidegate.sources import PlacedBatch, Rejects
+from tidegate.sources.lines import NotARecord, Parser, blocks_of, check_rows, check_utf8, parse_block, read_lines
+
+if TYPE_CHECKING:
+    from tidegate.sources.files import Files
 
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _TIME = pa.timestamp("us", tz="UTC")
@@ -41,6 +44,14 @@ def json_parser(schema: pa.Schema, time: str | None) -> Parser:
         return check_rows(table, count, time)
 
     return parse
+
+
+def read_json(
+    path: str, files: Files, schema: pa.Schema, rows: int, rejects: Rejects, time: str | None
+) -> Iterator[PlacedBatch]:
+    """The records of one of some files."""
+    parse = json_parser(files.schema, time)
+    return read_lines(((block, parse) for block in blocks_of(path)), schema.names, rows, rejects)
 
 
 def infer_json(file: str, rejects: Rejects) -> pa.Schema:
