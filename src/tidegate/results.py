@@ -245,8 +245,9 @@ def text_table(*columns: tuple[str, str, list[str]]) -> Table:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
-    for name, side, _ in columns:
-        table.add_column(Text(name), justify="right" if side == "right" else "left", no_wrap=True)
+    for number, (name, side, _) in enumerate(columns, 1):
+        # Where the screen is narrow, the last column is wrapped.
+        table.add_column(Text(name), justify="right" if side == "right" else "left", no_wrap=number < len(columns))
     for row in zip(*(cells for *_, cells in columns), strict=True):
         table.add_row(*map(Text, row))
     return table

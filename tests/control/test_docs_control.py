@@ -7,8 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from tidegate.cli.main import parser
+from tidegate.cli.main import app
 from tidegate.control.controllers.registry import CONTROLLERS
 from tidegate.control.needs import needs_table
 from tidegate.control.read_rules import RULE, parse_rules
@@ -70,7 +72,9 @@ def test_the_commands_shown_are_valid() -> None:
     for line in commands:
         program, *arguments = shlex.split(line, comments=True)
         assert program == "tidegate"
-        parser().parse_args(arguments)
+        known = get_command(app)
+        assert isinstance(known, TyperGroup)
+        known.commands[arguments[0]].make_context(arguments[0], arguments[1:])
 
 
 def test_every_result_is_explained() -> None:

@@ -23,11 +23,10 @@ from tidegate.telemetry.read import decisions
 
 
 def test_help_lists_controllers_and_loads(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["simulate", "--help"])
+    assert main(["simulate", "--help"]) == 0
     told = capsys.readouterr().out
     for name in (*CONTROLLERS, *NAMED):
-        assert f"\n  {name} " in told
+        assert f"\n {name} " in told
 
 
 @pytest.mark.parametrize("controller", [*CONTROLLERS, "none"])
@@ -90,7 +89,7 @@ def test_rules_are_printed_as_a_file_that_reads_as_the_same_rules(capsys: pytest
         (["--load", "nothing.csv"], "no such file"),
         (["--seconds", "1"], "period_seconds"),
         (["--noise", "-1"], "noise: rates must be 0 or more"),
-        (["--controller", "none", "--shadow", "ds2"], "nobody decides"),
+        (["--controller", "none", "--shadow", "ds2"], "nothing is decided"),
         (["--ledger", "."], "ledger .: is a folder"),
         (["--rules", "nothing.toml"], "no rules file"),
         (["--plot", "run.bmp"], "'.png'"),
@@ -105,19 +104,15 @@ def test_a_mistake_is_told(options: list[str], part: str, capsys: pytest.Capture
 @pytest.mark.parametrize("option", ["--seconds", "--period", "--service-ms", "--window-seconds", "--target-ms"])
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "long"])
 def test_a_quantity_is_checked_and_its_option_named(option: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["simulate", option, text])
-    assert stopped.value.code == 2
+    assert main(["simulate", option, text]) == 2
     told = capsys.readouterr().err
-    assert f"argument {option}: " in told
+    assert f"'{option}': " in told
     assert text in told
 
 
 @pytest.mark.parametrize("text", ["8:2", "0:3", "few", "1:"])
 def test_a_range_of_instances_is_checked(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["simulate", "--instances", text])
-    assert stopped.value.code == 2
+    assert main(["simulate", "--instances", text]) == 2
     assert "1:32" in capsys.readouterr().err
 
 

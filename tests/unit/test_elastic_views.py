@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from tests.control.ledger_loops import Swinging
+from tidegate.cli.ledger import status_view
 from tidegate.cli.main import main
-from tidegate.cli.top import show_now
 from tidegate.control.controller import Limits, Outcome
 from tidegate.control.events import Notice, Noticed
 from tidegate.control.loop import ControlLoop
@@ -18,6 +18,7 @@ from tidegate.control.observation import Observation
 from tidegate.elastic.metrics import MetricsServer, QueryCollector
 from tidegate.elastic.scaling import SubqueryStatus
 from tidegate.errors import EnvironmentFault
+from tidegate.results import plain
 from tidegate.telemetry.ledger import Ledger
 from tidegate.telemetry.read import ledger_status
 
@@ -83,8 +84,8 @@ def test_top_shows_figures_changes_and_notices(tmp_path: Path, capsys: pytest.Ca
 
 def test_top_fits_the_screen_and_survives_an_empty_ledger(tmp_path: Path) -> None:
     told = ledger_status(ledger(tmp_path / "run.ledger"))
-    assert max(map(len, show_now(told, 60).splitlines())) <= 60
-    assert show_now(None) == "the ledger has no run yet"
+    assert max(map(len, plain(status_view(told), 60).splitlines())) <= 60
+    assert plain(status_view(None)) == "the ledger has no run yet"
 
 
 def test_the_ledger_lists_notices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

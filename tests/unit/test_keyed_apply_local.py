@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.cli.load import load_query
+from tidegate.cli.queries import load_query
 from tidegate.operators.settling import Settling
 from tidegate.operators.shard_sequencer import ShardSequencer
 from tidegate.query.keys import Columns

@@ -110,7 +110,9 @@ def test_an_import_points_down(module: str, path: Path) -> None:
 
 
 def test_importing_tidegate_loads_neither_spark_nor_numba() -> None:
-    heavy = "[name for name in ('pyspark', 'numba', 'pandas') if name in sys.modules]"
+    heavy = (
+        "[name for name in ('pyspark', 'numba', 'pandas', 'typer', 'rich', 'prometheus_client') if name in sys.modules]"
+    )
     told = subprocess.run(
         [sys.executable, "-c", f"import sys, tidegate; print({heavy})"], capture_output=True, text=True, check=True
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.cli.load import load_query
+from tidegate.cli.queries import load_query
 from tidegate.errors import QueryError
 
 STREAM = """\

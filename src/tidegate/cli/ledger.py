@@ -1,117 +1,183 @@
-"""``tidegate ledger``: what control loops decided, why, and what came of it."""
+"""``tidegate ledger`` and ``tidegate top``: what control loops decided, and how a query that is being scaled stands."""
 
 from __future__ import annotations
 
-import argparse
 import textwrap
-from typing import TYPE_CHECKING, Any
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
-from tidegate.cli.run import positive
-from tidegate.errors import choices
+import typer
+
+from tidegate.cli import flag, option, show
+from tidegate.errors import UserError, choices
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.console import RenderableType
 
-DESCRIPTION = """\
-List the decisions in a ledger, explain one of them in sentences, or take them away as a table. The run that writes the
-ledger may still be going on.
-"""
-EXAMPLES = """\
-examples:
-  tidegate ledger run.ledger --changes-only                 where something was changed
-  tidegate ledger run.ledger --subquery speed --since 600   one subquery, from 600 s on
-  tidegate ledger run.ledger --explain 17                   decision 17 in sentences
-  tidegate ledger run.ledger --controller ds2               what ds2 decided, driving or in the shadow
-  tidegate ledger run.ledger --notices                      instances lost, requests overdue, failures
-  tidegate ledger run.ledger --export run.parquet           everything, for pandas or polars; also .csv and .jsonl
-"""
-SHOWN = 40
+    from tidegate.telemetry.read import LedgerStatus
+
 WIDTH = 110
+PIPED_WIDTH = 200
+LISTED = {
+    "decision": "n",
+    "run": "run",
+    "subquery": "subquery",
+    "time_seconds": "at s",
+    "controller": "controller",
+    "instances_before": "from",
+    "instances": "to",
+    "result": "result",
+    "why": "why",
+}
+FIGURES = {
+    "subquery": ("subquery", "{}"),
+    "instances": ("inst", "{:,}"),
+    "offered": ("offered/s", "{:,.0f}"),
+    "processed": ("done/s", "{:,.0f}"),
+    "backlog": ("waiting", "{:,.0f}"),
+    "utilisation": ("busy", "{:.0%}"),
+    "congestion": ("blocked", "{:.0%}"),
+    "latency_seconds": ("latency s", "{:.3g}"),
+    "watermark_lag_seconds": ("lag s", "{:.3g}"),
+    "time_seconds": ("at s", "{:,.1f}"),
+}
+UNKNOWN = "–"
 
 
-def add_to(commands: Any) -> None:
-    """Add the command to the command line."""
-    made = commands.add_parser(
-        "ledger",
-        help="see what controllers decided, why, and what came of it",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("file", metavar="FILE", help="a ledger, such as tidegate simulate --ledger FILE writes")
-    made.add_argument("--subquery", metavar="NAME", help="decisions for this subquery only")
-    made.add_argument("--controller", metavar="NAME", help="of this controller only, driving or in the shadow")
-    made.add_argument("--run", metavar="N", type=positive, help="of this run only; a file may hold several")
-    made.add_argument("--since", metavar="SECONDS", type=float, help="from this time of the run on")
-    made.add_argument("--changes-only", action="store_true", help="leave out decisions to hold")
-    made.add_argument("--shadows", action="store_true", help="list what shadows would have done as well")
-    made.add_argument("--last", metavar="N", type=positive, default=SHOWN, help=f"how many to list (default: {SHOWN})")
-    instead = made.add_mutually_exclusive_group()
-    instead.add_argument("--explain", metavar="N", type=int, help="explain decision N in sentences")
-    instead.add_argument("--notices", action="store_true", help="list what happened that nobody decided")
-    instead.add_argument("--export", metavar="PATH", help="write to PATH: .parquet, .csv or .jsonl")
-    made.set_defaults(command=command)
+def ledger(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="such as tidegate simulate --ledger FILE writes")],
+    subquery: Annotated[str | None, option("NAME", "decisions for this subquery only")] = None,
+    controller: Annotated[str | None, option("NAME", "of this controller only, driving or in the shadow")] = None,
+    run: Annotated[int | None, option("N", "of this run only; a file may hold several", min=1)] = None,
+    since: Annotated[float | None, option("SECONDS", "from this time of the run on")] = None,
+    changes_only: Annotated[bool, flag("--changes-only", "leave out decisions to hold")] = False,
+    shadows: Annotated[bool, flag("--shadows", "list what shadows would have done as well")] = False,
+    last: Annotated[int, option("N", "how many to list", min=1)] = 40,
+    explain: Annotated[int | None, option("N", "instead, explain decision N in sentences")] = None,
+    notices: Annotated[bool, flag("--notices", "instead, list unplanned events")] = False,
+    export: Annotated[str | None, option("PATH", "instead, write to PATH: .parquet, .csv or .jsonl")] = None,
+) -> None:
+    """See what controllers decided, why, and what came of it.
 
+    Lists the decisions in a ledger, explains one of them in sentences, or
+    exports them as a table. The run that writes the ledger may still be going
+    on.
 
-def command(chosen: argparse.Namespace) -> None:
-    """Carry the command out."""
-    # Arrow takes a while to load, and the other commands do without these parts.
-    from tidegate.telemetry.explain import explain
-    from tidegate.telemetry.read import DecisionFilter, decisions, export, notices
+    Examples:
+    tidegate ledger run.ledger --changes-only         where something was changed
+    tidegate ledger run.ledger --subquery speed       one subquery
+    tidegate ledger run.ledger --explain 17           decision 17 in sentences
+    tidegate ledger run.ledger --controller ds2       also what it would have done
+    tidegate ledger run.ledger --notices              instances lost, failures
+    tidegate ledger run.ledger --export run.parquet   for pandas or polars
+    """
+    from tidegate.telemetry import read
+    from tidegate.telemetry.explain import explain as explain_decision
 
-    if chosen.explain is not None:
-        for paragraph in explain(chosen.file, chosen.explain).splitlines():
+    if sum((explain is not None, notices, export is not None)) > 1:
+        raise UserError("ledger: --explain, --notices and --export do different things; choose one")
+    if explain is not None:
+        for paragraph in explain_decision(file, explain).splitlines():
             print(textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False))
-        return
-    if chosen.notices:
-        for each in notices(chosen.file):
+    elif notices:
+        for each in read.notices(file):
             print(f"run {each.run}  {each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}")
-        return
-    table = decisions(
-        chosen.file,
-        DecisionFilter(
-            subquery=chosen.subquery,
-            controller=chosen.controller,
-            changes_only=chosen.changes_only,
-            since_seconds=chosen.since,
-            run=chosen.run,
-            shadows=chosen.shadows or chosen.export is not None,
-        ),
-    )
-    if chosen.export is not None:
-        export(table, chosen.export)
-        print(f"{table.num_rows:,} decisions written to {chosen.export}")
-        return
-    print(show_decisions(table, chosen.last) if table.num_rows else show_choices(decisions(chosen.file)))
+    else:
+        wanted = read.DecisionFilter(subquery, controller, changes_only, since, run, shadows or export is not None)
+        table = read.decisions(file, wanted)
+        if export is not None:
+            read.export(table, export)
+            print(f"{table.num_rows:,} decisions written to {export}")
+        elif table.num_rows:
+            _show_decisions(table, last)
+        else:
+            everything = read.decisions(file)
+            subqueries, controllers = (
+                choices(everything[name].unique().to_pylist()) for name in ("subquery", "controller")
+            )
+            print(
+                f"no decision matches: the ledger has {everything.num_rows:,}, for the subqueries {subqueries}, by the "
+                f"controllers {controllers}"
+            )
 
 
-def show_choices(everything: pa.Table) -> str:
-    """What there is to choose from, for whoever chose what is not there."""
-    subqueries, controllers = (choices(everything[name].unique().to_pylist()) for name in ("subquery", "controller"))
-    return (
-        f"no decision matches: the ledger has {everything.num_rows:,}, for the subqueries {subqueries}, by the "
-        f"controllers {controllers}"
-    )
-
-
-def show_decisions(table: pa.Table, most: int) -> str:
-    """The last decisions of a table in aligned columns, and how many there are."""
-    from tidegate.results import show_count, show_rows
+def _show_decisions(table: pa.Table, most: int) -> None:
+    """Print the last decisions of a table, and how many there are."""
+    from tidegate.results import rows_table, show_count
 
     last = table.slice(max(0, table.num_rows - most))
-    names = [
-        "decision",
-        "run",
-        "subquery",
-        "time_seconds",
-        "controller",
-        "instances_before",
-        "instances",
-        "result",
-        "why",
+    single_run = len(set(table["run"].to_pylist())) == 1
+    names = [name for name in LISTED if not (name == "run" and single_run)]
+    show(rows_table(last.select(names).rename_columns([LISTED[name] for name in names])))
+    print(show_count(table.num_rows, last.num_rows))
+
+
+def top(
+    file: Annotated[str, typer.Argument(metavar="LEDGER", help="the ledger that the run writes")],
+    every: Annotated[float, option("SECONDS", "how often to read it")] = 1.0,
+    once: Annotated[bool, flag("--once", "show one frame, and end")] = False,
+) -> None:
+    """Watch a query being scaled.
+
+    Shows rates, what waits, lag, latency, instances or executors, and the last
+    decisions with their reasons. Reads the ledger that tg.autoscale,
+    elastic=tg.Elastic(ledger=...) or tidegate run --ledger writes, from any
+    process of this machine. It ends with the run, or by Ctrl-C; where the
+    output is no terminal it shows one frame.
+
+    Examples:
+    tidegate top run.ledger                 until the run ends
+    tidegate top run.ledger --once > file   one frame
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    from tidegate.results import plain
+    from tidegate.telemetry.read import RunState, ledger_status
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        print(plain(status_view(ledger_status(file)), PIPED_WIDTH))
+    elif once or console.is_dumb_terminal:
+        console.print(status_view(ledger_status(file)))
+    else:
+        with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+            while True:
+                status = ledger_status(file)
+                live.update(status_view(status), refresh=True)
+                if status is not None and status.state is not RunState.RUNNING:
+                    return
+                time.sleep(max(every, 0.1))
+
+
+def status_view(status: LedgerStatus | None) -> RenderableType:
+    """The status of a run as lines that are cut where the screen ends; what is not known is a dash."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from tidegate.results import text_table
+
+    if status is None:
+        return Text("the ledger has no run yet")
+    figures = [
+        (
+            heading,
+            "left" if name == "subquery" else "right",
+            [UNKNOWN if row[name] is None else form.format(row[name]) for row in status.subqueries],
+        )
+        for name, (heading, form) in FIGURES.items()
     ]
-    if len(set(table["run"].to_pylist())) == 1:
-        names.remove("run")
-    short = {"decision": "n", "time_seconds": "at s", "instances_before": "from", "instances": "to"}
-    shown = last.select(names).rename_columns([short.get(name, name) for name in names])
-    return f"{show_rows(shown)}\n{show_count(table.num_rows, last.num_rows)}"
+    lines = ["", "last changes"] if status.changes else []
+    for change in status.changes:
+        done = "" if change["result"] == "acted" else f" ({change['result']})"
+        lines.append(
+            f"{change['time_seconds']:8.1f} s  {change['subquery']}: {change['instances_before']} → "
+            f"{change['instances']}{done}, {change['controller']}: {change['why']}"
+        )
+    lines += ["", "unplanned events"] if status.notices else []
+    lines += [f"{each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}" for each in status.notices]
+    head = f"run {status.run}{f' of {status.label}' if status.label else ''}: {status.state.value}"
+    cut = (Text(line, no_wrap=True, overflow="ellipsis") for line in lines)
+    return Group(Text(head, no_wrap=True, overflow="ellipsis"), text_table(*figures), *cut)

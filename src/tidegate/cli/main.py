@@ -1,89 +1,109 @@
-"""The ``tidegate`` command."""
+"""The ``tidegate`` command: its grammar, its exit codes, and how errors are reported."""
 
 from __future__ import annotations
 
-import argparse
+import logging
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
 
 from tidegate import __version__
-from tidegate.cli import demo, explain, ledger, plan, run, simulate, top
+from tidegate.cli import ledger, queries, simulate
 from tidegate.errors import DataError, EnvironmentFault, InternalError, UserError
 
 OK, FAILED, MISTAKE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
 
-EPILOG = """\
-exit codes:
-  0    done
-  1    the run failed: bad data, or Spark
-  2    a mistake in the command, the query or the choice of checkpoint
-  3    the machine lacks something, such as Java
-  130  interrupted; where there is a checkpoint, the same command goes on from there
 
-Set TIDEGATE_DEBUG=1 to see Python tracebacks and Spark's log.
-"""
+class ReportingGroup(TyperGroup):
+    """Runs a command and reports its errors in a sentence on standard error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            print(": ".join(["tidegate: interrupted", *map(str, filter(None, interrupt.args))]), file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from interrupt
+        except (typer.TyperException, typer.Exit, BrokenPipeError):
+            raise
+        except Exception as error:
+            if os.environ.get("TIDEGATE_DEBUG") or isinstance(error, InternalError):
+                raise
+            print(_paragraph(error), file=sys.stderr)
+            raise typer.Exit(exit_code(error)) from error
+
+
+app = typer.Typer(cls=ReportingGroup, rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
+for function in (queries.run, queries.explain, queries.plan, queries.demo, ledger.ledger, ledger.top):
+    app.command()(function)
+app.command(epilog=simulate.epilog())(simulate.simulate)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    chosen = parser().parse_args(arguments)
     try:
-        command: Callable[[argparse.Namespace], None] = chosen.command
-        command(chosen)
-    except KeyboardInterrupt as interrupt:
-        print(": ".join(["tidegate: interrupted", *map(str, filter(None, interrupt.args))]), file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing more may be written to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except Exception as error:
-        if os.environ.get("TIDEGATE_DEBUG") or isinstance(error, InternalError):
-            raise
-        print(_paragraph(error), file=sys.stderr)
-        return exit_code(error)
-    return OK
+        code = app(arguments, prog_name="tidegate", standalone_mode=False)
+    except typer.TyperException as error:
+        print(f"tidegate: {error.format_message().rstrip('.')}; see tidegate --help", file=sys.stderr)
+        return MISTAKE
+    return code or OK
 
 
-def parser() -> argparse.ArgumentParser:
-    """The grammar of the command line."""
-    made = argparse.ArgumentParser(
-        prog="tidegate",
-        description="Elastic, deterministic stream processing on Spark.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("--version", action="version", version=f"tidegate {__version__}")
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for part in (run, explain, plan, demo, ledger, simulate, top):
-        part.add_to(commands)
-    return made
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"tidegate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to standard error.")] = False,
+) -> None:
+    """Elastic, deterministic stream processing on Spark.
+
+    exit codes:
+    0    done
+    1    the run failed: bad data, or Spark
+    2    a mistake in the command, the query or the choice of checkpoint
+    3    the machine lacks something, such as Java
+    130  interrupted; with a checkpoint, the same command goes on from there
+
+    Set TIDEGATE_DEBUG=1 to see Python tracebacks and Spark's log.
+    """
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.getLogger("tidegate").addHandler(handler)
+        logging.getLogger("tidegate").setLevel(logging.INFO)
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code for an error: who can mend it."""
+    """The exit code for an error: who can fix it."""
     match error:
         case DataError():
             return FAILED
         case UserError():
             return MISTAKE
-        case EnvironmentFault():
-            return ENVIRONMENT
-        case ImportError() | OSError():
+        case EnvironmentFault() | ImportError() | OSError():
             return ENVIRONMENT
         case _:
             return FAILED
 
 
 def _paragraph(error: Exception) -> str:
-    from tidegate.runtime.spark.failure import summary
-
     kind = type(error)
     if isinstance(error, UserError | EnvironmentFault):
         text = str(error)
     elif kind.__module__.split(".")[0] in ("pyspark", "py4j"):
+        from tidegate.runtime.spark.failure import summary
+
         text = f"Spark failed: {summary(str(error))}"
     else:
         text = f"{kind.__name__}: {error}"

@@ -2,143 +2,152 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
-from tidegate.cli.run import positive
+import typer
+
+from tidegate.cli import flag, option
 from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
-from tidegate.errors import UserError
-from tidegate.progress import ProgressLine
+from tidegate.errors import UserError, choices
 from tidegate.simulate.loads import NAMED
 
 if TYPE_CHECKING:
     from tidegate.control.controller import Controller, Limits
-    from tidegate.control.events import Event
-    from tidegate.control.rules import Rule
-    from tidegate.simulate.model import SimulatedQuery
     from tidegate.simulate.run import RunSummary
 
-DESCRIPTION = """\
-Simulate a subquery under a load, with a controller that decides every few seconds how many instances it has; print how
-it went, and draw it. The same command gives the same run.
-"""
-EXAMPLES = """\
-examples:
-  tidegate simulate --load gedik-step --plot steady.png
-  tidegate simulate --controller thresholds --load day --seconds 86400 --instances 1:64
-  tidegate simulate --controller predictive --load stretch-q5 --window-seconds 60 --seconds 1200
-  tidegate simulate --load trace.csv --shadow ds2 --shadow thresholds --ledger run.ledger
-"""
 NONE = "none"
 
 
-def add_to(commands: Any) -> None:
-    """Add the command to the command line."""
-    loads = "\n".join(f"  {name:<17} {meaning}" for name, (_, meaning) in NAMED.items())
-    meanings = {name: _meaning(kind) for name, kind in CONTROLLERS.items()} | {NONE: "Leaves the instances as they are"}
-    controllers = "\n".join(f"  {name:<17} {meaning}" for name, meaning in meanings.items())
-    made = commands.add_parser(
-        "simulate",
-        help="try a controller against a load, in simulation",
-        description=DESCRIPTION,
-        epilog=f"controllers:\n{controllers}\n\nloads:\n{loads}\n\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    steering = made.add_argument_group("control")
-    known = (*CONTROLLERS, NONE)
-    steering.add_argument("--controller", choices=known, metavar="NAME", help=f"default: {RECOMMENDED}; see below")
-    steering.add_argument("--rules", metavar="FILE", help="a TOML file of rules; options here go before it")
-    steering.add_argument(
-        "--print-rules", action="store_true", help="print what these options amount to as such a file"
-    )
-    steering.add_argument("--subquery", metavar="NAME", default="subquery", help="whose rule in FILE is tried")
-    steering.add_argument(
-        "--shadow",
-        choices=tuple(CONTROLLERS),
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="decides, but is not heeded",
-    )
-    steering.add_argument("--instances", metavar="LEAST:MOST", type=instance_range, help="default: 1:32")
-    steering.add_argument("--start", metavar="N", type=positive, help="instances at the start (default: LEAST)")
-    steering.add_argument(
-        "--period", metavar="SECONDS", type=above_zero, default=5.0, help="between decisions (default: 5)"
-    )
-    steering.add_argument("--cooldown", metavar="SECONDS", type=float, help="without decisions after a change")
-    steering.add_argument("--max-step", metavar="N", type=positive, help="most instances that change at a time")
-    world = made.add_argument_group("what is simulated")
-    world.add_argument(
-        "--load", metavar="NAME|FILE", default="gedik-step", help="see below; a .csv or .parquet is replayed"
-    )
-    world.add_argument("--times", metavar="FACTOR", type=float, default=1.0, help="multiply the load")
-    world.add_argument("--seconds", metavar="N", type=above_zero, default=1_000.0, help="how long (default: 1000)")
-    world.add_argument(
-        "--service-ms", metavar="MS", type=above_zero, default=2.0, help="per tuple and instance (default: 2)"
-    )
-    world.add_argument("--zipf", metavar="EXPONENT", type=float, help="10,000 keys, so frequent (default: no keys)")
-    world.add_argument("--shards", metavar="N", type=positive, default=256, help="that keys belong to (default: 256)")
-    world.add_argument(
-        "--window-seconds", metavar="N", type=above_zero, help="make it a join with a window of that size"
-    )
-    world.add_argument("--comparison-ns", metavar="NS", type=float, default=10.0, help="of that join (default: 10)")
-    world.add_argument("--pause", metavar="SECONDS", type=float, default=0.0, help="that a reconfiguration takes")
-    world.add_argument("--late", metavar="SECONDS", type=float, default=0.0, help="that new instances take to start")
-    world.add_argument("--noise", metavar="SHARE", type=float, default=0.0, help="by which observations are off")
-    world.add_argument("--slowing", action="store_true", help="sources slow down instead of queueing what is not taken")
-    world.add_argument("--seed", metavar="N", type=int, default=1, help="of noise and keys (default: 1)")
-    telling = made.add_argument_group("what is told")
-    telling.add_argument(
-        "--target-ms", metavar="MS", type=above_zero, default=500.0, help="latency to keep (default: 500)"
-    )
-    telling.add_argument("--plot", metavar="FILE", help="draw the run: .png, .svg or .pdf")
-    telling.add_argument("--ledger", metavar="FILE", help="record every decision; see tidegate ledger")
-    telling.add_argument("--quiet", action="store_true", help="no progress")
-    made.set_defaults(command=command)
+def epilog() -> str:
+    """The controllers and the loads that there are."""
+    meanings = {name: (kind.__doc__ or "").strip().splitlines()[0].rstrip(".") for name, kind in CONTROLLERS.items()}
+    meanings[NONE] = "Leaves the instances as they are"
+    controllers = "\n".join(f"{name:<17} {meaning}" for name, meaning in meanings.items())
+    loads = "\n".join(f"{name:<17} {meaning}" for name, (_, meaning) in NAMED.items())
+    return f"controllers:\n{controllers}\n\nloads:\n{loads}"
 
 
-def command(chosen: argparse.Namespace) -> None:
-    """Carry the command out."""
-    from tidegate.control.loop import unrecorded
-    from tidegate.control.rules import Rules
+def above_zero(text: str | float) -> float:
+    """A number that is more than 0, from an option."""
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"'{text}' is not a number") from error
+    if not 0 < number < math.inf:
+        raise typer.BadParameter(f"{text} is not more than 0 and finite")
+    return number
+
+
+_control = partial(option, panel="Control")
+_model = partial(option, panel="What is simulated")
+_output = partial(option, panel="Output")
+
+
+def simulate(
+    controller: Annotated[str | None, _control("NAME", f"default: {RECOMMENDED}; see below")] = None,
+    rules: Annotated[str | None, _control("FILE", "a TOML file of rules; options here go before it")] = None,
+    print_rules: Annotated[bool, flag("--print-rules", "print these options as such a file", "Control")] = False,
+    subquery: Annotated[str, _control("NAME", "whose rule in FILE is tried")] = "subquery",
+    shadow: Annotated[list[str] | None, _control("NAME", "decides, but is not heeded; may be repeated")] = None,
+    instances: Annotated[str | None, _control("LEAST:MOST", "default: 1:32")] = None,
+    start: Annotated[int | None, _control("N", "instances at the start (default: LEAST)", min=1)] = None,
+    period: Annotated[float, _control("SECONDS", "between decisions", parser=above_zero)] = 5.0,
+    cooldown: Annotated[float | None, _control("SECONDS", "without decisions after a change")] = None,
+    max_step: Annotated[int | None, _control("N", "most instances that change at a time", min=1)] = None,
+    load: Annotated[str, _model("NAME|FILE", "see below; a .csv or .parquet is replayed")] = "gedik-step",
+    times: Annotated[float, _model("FACTOR", "multiply the load")] = 1.0,
+    seconds: Annotated[float, _model("N", "how long", parser=above_zero)] = 1_000.0,
+    service_ms: Annotated[float, _model("MS", "per tuple and instance", parser=above_zero)] = 2.0,
+    zipf: Annotated[float | None, _model("EXPONENT", "10,000 keys, so frequent (default: no keys)")] = None,
+    shards: Annotated[int, _model("N", "that keys belong to", min=1)] = 256,
+    window_seconds: Annotated[
+        float | None, _model("N", "make it a join with a window of that size", parser=above_zero)
+    ] = None,
+    comparison_ns: Annotated[float, _model("NS", "of that join")] = 10.0,
+    pause: Annotated[float, _model("SECONDS", "that a reconfiguration takes")] = 0.0,
+    late: Annotated[float, _model("SECONDS", "that new instances take to start")] = 0.0,
+    noise: Annotated[float, _model("SHARE", "by which observations are off")] = 0.0,
+    slowing: Annotated[bool, flag("--slowing", "sources slow down instead of queueing", "What is simulated")] = False,
+    seed: Annotated[int, _model("N", "of noise and keys")] = 1,
+    target_ms: Annotated[float, _output("MS", "latency to keep", parser=above_zero)] = 500.0,
+    plot: Annotated[str | None, _output("FILE", "draw the run: .png, .svg or .pdf")] = None,
+    ledger: Annotated[str | None, _output("FILE", "record every decision; see tidegate ledger")] = None,
+    quiet: Annotated[bool, flag("--quiet", "no progress", "Output")] = False,
+) -> None:
+    """Try a controller against a load, in simulation.
+
+    Simulates a subquery under a load, with a controller that decides every few
+    seconds how many instances it has; prints how it went, and draws it. The
+    same command gives the same run.
+
+    Examples:
+    tidegate simulate --load gedik-step --plot steady.png
+    tidegate simulate --controller thresholds --load day --instances 1:64
+    tidegate simulate --controller predictive --window-seconds 60
+    tidegate simulate --load trace.csv --shadow ds2 --ledger run.ledger
+    """
+    from tidegate.control.loop import Record, unrecorded
+    from tidegate.control.read_rules import read_rules
+    from tidegate.control.rules import Rule, Rules
     from tidegate.control.rules_text import rules_text
+    from tidegate.progress import ProgressLine
+    from tidegate.simulate import run as simulation
+    from tidegate.simulate.loads import SumOfLoads, load_named
+    from tidegate.simulate.model import JoinWindow, Noise, ReconfigurationCost, SimulatedQuery, SubqueryModel, ZipfKeys
     from tidegate.simulate.plot import check_plot_path, save_plot
-    from tidegate.simulate.run import SimulationSettings, simulate
+    from tidegate.telemetry.ledger import Ledger
 
-    if chosen.controller == NONE and (chosen.print_rules or chosen.rules or chosen.shadow or chosen.ledger):
+    steered = controller != NONE
+    if not steered and (print_rules or rules or shadow or ledger):
         raise UserError(
-            f"simulate: with --controller {NONE} nobody decides, so --rules, --print-rules, --shadow and --ledger have "
-            "nothing to go by; leave them out, or name a controller"
+            f"simulate: with --controller {NONE} nothing is decided, so --rules, --print-rules, --shadow and --ledger "
+            "have nothing to go by; leave them out, or name a controller"
         )
-    rule = _rule(chosen)
-    if chosen.print_rules:
+    target_seconds = target_ms / 1000
+    rule = read_rules(rules).of(subquery) if rules else Rule(_controller(RECOMMENDED, target_seconds))
+    options = {
+        "controller": _controller(controller, target_seconds) if controller and steered else None,
+        "limits": instance_range(instances) if instances is not None else None,
+        "cooldown_seconds": cooldown,
+        "max_step": max_step,
+        "shadows": (*rule.shadows, *(_controller(name, target_seconds) for name in shadow or ())),
+    }
+    rule = replace(rule, **{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]
+    if print_rules:
         print(rules_text(Rules(rule)), end="")
         return
-    if chosen.plot:
-        check_plot_path(chosen.plot)
-    settings = SimulationSettings(chosen.seconds, chosen.start, period_seconds=chosen.period, seed=chosen.seed)
-    steered = None if chosen.controller == NONE else rule
-    line = ProgressLine()
+    if plot:
+        check_plot_path(plot)
+    model = SubqueryModel(
+        subquery,
+        service_ms / 1000,
+        keys=None if zipf is None else ZipfKeys(exponent=zipf, seed=seed),
+        shards=shards,
+        window=None if window_seconds is None else JoinWindow(window_seconds, comparison_ns * 1e-9),
+        cost=ReconfigurationCost(pause, start_seconds=late),
+    )
+    query = SimulatedQuery(
+        model, SumOfLoads((load_named(load),), times), waits=not slowing, noise=Noise(noise, noise, noise, noise)
+    )
+    settings = simulation.SimulationSettings(seconds, start, period_seconds=period, seed=seed)
     with ExitStack() as opened:
-        record: Callable[[Event], None] = unrecorded
-        if chosen.ledger:
-            from tidegate.telemetry.ledger import Ledger
-
-            label = f"simulate {rule.controller.name} under {chosen.load}, seed {chosen.seed}"
-            record = opened.enter_context(Ledger.open(chosen.ledger, label))
-        progress = None if chosen.quiet else line
-        run = simulate(_query(chosen), steered, settings, record=record, progress=progress)
-    if not chosen.quiet:
-        line.close()
-    print(show_summary(run.summary(chosen.target_ms / 1000), chosen.target_ms))
-    if chosen.plot:
-        save_plot(run, chosen.plot, chosen.target_ms / 1000)
-        print(f"drawn: {chosen.plot}", file=sys.stderr)
+        record: Record = unrecorded
+        if ledger:
+            label = f"simulate {rule.controller.name} under {load}, seed {seed}"
+            record = opened.enter_context(Ledger.open(ledger, label))
+        line = None if quiet else ProgressLine()
+        if line is not None:
+            opened.callback(line.close)
+        run = simulation.simulate(query, rule if steered else None, settings, record=record, progress=line)
+    print(show_summary(run.summary(target_seconds), target_ms))
+    if plot:
+        save_plot(run, plot, target_seconds)
+        print(f"drawn: {plot}", file=sys.stderr)
 
 
 def show_summary(found: RunSummary, target_ms: float) -> str:
@@ -156,78 +165,21 @@ def show_summary(found: RunSummary, target_ms: float) -> str:
 
 
 def instance_range(text: str) -> Limits:
-    """Limits from LEAST:MOST, for argparse."""
+    """Limits from LEAST:MOST."""
     from tidegate.control.controller import Limits
 
     least, colon, most = text.partition(":")
     try:
         return Limits(int(least), int(most if colon else least))
     except (ValueError, UserError) as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a range such as 1:32, from 1 up") from error
+        raise UserError(f"--instances: '{text}' is not a range such as 1:32, from 1 up") from error
 
 
-def above_zero(text: str) -> float:
-    """A number that is more than 0, for argparse."""
-    try:
-        number = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from error
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0 and finite")
-    return number
-
-
-def _query(chosen: argparse.Namespace) -> SimulatedQuery:
-    from tidegate.simulate.loads import SumOfLoads, load_named
-    from tidegate.simulate.model import JoinWindow, Noise, ReconfigurationCost, SimulatedQuery, SubqueryModel, ZipfKeys
-
-    window = None
-    if chosen.window_seconds is not None:
-        window = JoinWindow(chosen.window_seconds, chosen.comparison_ns * 1e-9)
-    subquery = SubqueryModel(
-        chosen.subquery,
-        chosen.service_ms / 1000,
-        keys=None if chosen.zipf is None else ZipfKeys(exponent=chosen.zipf, seed=chosen.seed),
-        shards=chosen.shards,
-        window=window,
-        cost=ReconfigurationCost(chosen.pause, start_seconds=chosen.late),
-    )
-    noise = Noise(chosen.noise, chosen.noise, chosen.noise, chosen.noise)
-    load = SumOfLoads((load_named(chosen.load),), chosen.times)
-    return SimulatedQuery(subquery, load, waits=not chosen.slowing, noise=noise)
-
-
-def _rule(chosen: argparse.Namespace) -> Rule:
-    """The rule that is tried: from the file of rules, if there is one, with what the options say instead."""
-    from tidegate.control.rules import Rule
-
-    if chosen.rules:
-        from tidegate.control.read_rules import read_rules
-
-        rule = read_rules(chosen.rules).of(chosen.subquery)
-    else:
-        rule = Rule(_made(RECOMMENDED, chosen.target_ms))
-    said: dict[str, Any] = {}
-    if chosen.controller not in (None, NONE):
-        said["controller"] = _made(chosen.controller, chosen.target_ms)
-    if chosen.instances is not None:
-        said["limits"] = chosen.instances
-    if chosen.cooldown is not None:
-        said["cooldown_seconds"] = chosen.cooldown
-    if chosen.max_step is not None:
-        said["max_step"] = chosen.max_step
-    said["shadows"] = (*rule.shadows, *(_made(name, chosen.target_ms) for name in chosen.shadow))
-    return replace(rule, **said)
-
-
-def _made(name: str, target_ms: float) -> Controller:
-    """A controller with its own settings, and the latency target if it takes one."""
+def _controller(name: str, target_seconds: float) -> Controller:
+    """A controller with its default settings, and the latency target if it takes one."""
+    if name not in CONTROLLERS:
+        raise UserError(f"simulate: there is no controller {name!r}; choose one of {choices((*CONTROLLERS, NONE))}")
     kind = CONTROLLERS[name]
     takes_target = any(field.name == "target_seconds" for field in fields(kind))
-    made: Controller = kind(target_seconds=target_ms / 1000) if takes_target else kind()
-    return made
-
-
-def _meaning(kind: type) -> str:
-    """The first line of a controller's docstring, without its full stop."""
-    return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    controller: Controller = kind(target_seconds=target_seconds) if takes_target else kind()
+    return controller

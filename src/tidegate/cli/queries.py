@@ -1,0 +1,298 @@
+"""Commands on the query in a Python file: ``tidegate run``, ``explain`` and ``plan``; and ``tidegate demo``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tidegate.cli import flag, option, show
+from tidegate.elastic.options import Elastic
+from tidegate.errors import QueryError, TidegateError, UserError, choices
+from tidegate.stream import Stream
+
+if TYPE_CHECKING:
+    from tidegate.control.instantiate import Sampled
+    from tidegate.results import RunResult
+
+PREFERRED = "query"
+WARM_UP = 2_000
+UNKNOWN = "–"
+MOST_FILES, ROWS_PER_FILE, SHOWN = 12, 500, 10
+
+Target = Annotated[str, typer.Argument(metavar="FILE[:name]", help="a Python file with a query made by tg.stream(...)")]
+Runtime = Annotated[Literal["spark", "local", "reference"], typer.Option("--on", help="the runtime")]
+
+
+def run(
+    target: Target,
+    on: Runtime = "spark",
+    to: Annotated[str | None, option("PATH", "folder for results (default: print some)")] = None,
+    format: Annotated[Literal["parquet", "jsonl"] | None, typer.Option(help="default: by the suffix of PATH")] = None,  # noqa: A002
+    checkpoint: Annotated[str | None, option("DIR", "default: _checkpoint in the results' folder")] = None,
+    files_per_batch: Annotated[int | None, option("N", "how many files make a batch on Spark", min=1)] = None,
+    instances: Annotated[
+        int | None, option("N", "threads per subquery (default: 2), per cell on Spark (1)", min=1)
+    ] = None,
+    elastic: Annotated[str | None, option("RULES", "follow the load: a controller's name, or a file of rules")] = None,
+    ledger: Annotated[str | None, option("FILE", "with --elastic, record what is decided and why")] = None,
+    metrics_port: Annotated[int | None, option("N", "with --elastic, metrics for Prometheus on loopback")] = None,
+    master: Annotated[str | None, option("URL", "Spark master, such as local[4] (default: local, all cores)")] = None,
+    quiet: Annotated[bool, flag("--quiet", "print nothing but results and errors")] = False,
+) -> None:
+    """Run the query in a Python file: the variable after the colon, else 'query', else the only query there is.
+
+    Results go to a folder, or to the screen. If a run on Spark is stopped or
+    killed, the same command goes on where it was, and every result is in the
+    folder exactly once.
+
+    Examples:
+    tidegate run query.py --to out/                       on Spark
+    tidegate run query.py:near --on local --instances 4   in this process
+    tidegate run query.py --on local --elastic steady --ledger run.ledger
+    """
+    import tidegate as tg
+
+    if elastic is None and (ledger is not None or metrics_port is not None):
+        raise UserError("--ledger and --metrics-port go with --elastic, such as --elastic steady")
+    result = tg.run(
+        load_query(target),
+        on=on,
+        to=to,
+        format=format,
+        checkpoint=checkpoint,
+        spark=master,
+        files_per_batch=files_per_batch,
+        instances=instances,
+        elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port),
+        progress=not quiet,
+    )
+    if not quiet:
+        print(show_result(result), file=sys.stderr)
+
+
+def show_result(result: RunResult) -> str:
+    """What a run did, on one line."""
+    where = f" written to {result.to}" if result.to is not None else ""
+    malformed = f", {result.malformed:,} malformed" if result.malformed else ""
+    ahead = f", {result.ahead:,} ahead" if result.ahead else ""
+    return (
+        f"{result.rows:,} rows read, {result.late:,} late{malformed}{ahead}; {result.results:,} results{where} "
+        f"({result.seconds:.1f} s)"
+    )
+
+
+def explain(
+    target: Target,
+    on: Runtime = "spark",
+    instances: Annotated[int, option("N", "instances to spread over", min=1)] = 2,
+    rate: Annotated[float, option("R", "tuples per second")] = 100_000.0,
+    alpha: Annotated[float | None, option("A", "cost of a channel")] = None,
+    beta: Annotated[float | None, option("B", "cost of shipping")] = None,
+) -> None:
+    """Show how the query in a Python file is compiled, and why so.
+
+    Shows the query as it is written, the subqueries it is cut into with every
+    choice and its reason, and what three ways to spread it over instances cost.
+    Nothing is run, and no Java is needed.
+
+    Examples:
+    tidegate explain query.py
+    tidegate explain query.py --on local --instances 8 --rate 200000
+    """
+    costs = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
+    print(load_query(target).explain(runtime=on, instances=instances, rate=rate, **costs), end="")
+
+
+def plan(
+    target: Target,
+    sample: Annotated[int, option("N", "tuples to read", min=1)] = 200_000,
+    instances: Annotated[int | None, option("N", "distribute so many (default: one per core)", min=1)] = None,
+    rate: Annotated[float | None, option("N", "tuples per second that the sources will deliver")] = None,
+) -> None:
+    """Say how many instances the query in a Python file should start with.
+
+    Runs it in this process on the first tuples of its input, on one instance
+    each, and says how many instances its subqueries should have: by what their
+    tuples cost and how many reach them (StreamCloud's query instantiator). With
+    --rate, how many are needed to keep up with so many tuples per second.
+
+    Examples:
+    tidegate plan query.py --instances 8
+    tidegate plan query.py --sample 50000 --rate 200000
+    """
+    from tidegate.control.instantiate import instances_for, instantiate
+    from tidegate.results import text_table
+    from tidegate.run import cores
+
+    samples, read = sampled(load_query(target), sample)
+    shares = instantiate(samples, instances or max(cores(), len(samples)))
+    needed = {} if rate is None else instances_for(samples, read, rate)
+    costs = [each.seconds_per_tuple for each in samples]
+    columns = [
+        ("subquery", "left", [each.subquery for each in samples]),
+        ("tuples", "right", [f"{each.tuples:,}" for each in samples]),
+        ("µs a tuple", "right", [UNKNOWN if cost is None else f"{cost * 1e6:.3g}" for cost in costs]),
+        ("instances", "right", [str(shares[each.subquery]) for each in samples]),
+    ]
+    if needed:
+        columns.append(("needed", "right", [str(needed[each.subquery]) for each in samples]))
+    show(text_table(*columns))
+    print(f"\nmeasured on {read:,} tuples of the input; {sum(shares.values())} instances distributed by work")
+    if needed:
+        print(f"{sum(needed.values())} needed for {rate:,.0f} tuples/s, if they do not slow one another down")
+
+
+def sampled(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
+    """What each subquery did on the first tuples of the input, and how many these were; a bit more than asked for."""
+    from tidegate.query.nodes import sources
+    from tidegate.sources import BatchOrigin
+
+    for source in sources(query.node):
+        if not isinstance(source.origin, BatchOrigin):
+            raise UserError(
+                f"plan: stream '{source.name}' reads neither files nor a table, and a sample must leave its input as it "
+                "was; give it files"
+            )
+    _run_sample(query, WARM_UP)  # The first tuples pay for compiling.
+    samples, read = _run_sample(query, tuples)
+    if not read:
+        raise UserError("plan: the input has no tuple, so what one costs cannot be measured; give it some")
+    return samples, read
+
+
+def _run_sample(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
+    from tidegate.control.instantiate import Sampled
+    from tidegate.run import start
+
+    job = start(query, to=lambda _: None, instances=1)
+    while not job.wait(0.005):
+        if job.rows >= tuples:
+            job.stop()
+    regions = job.figures(time.monotonic()).regions
+    samples = [Sampled(each.name, each.traffic.passed_rows, sum(each.busy_seconds.values())) for each in regions]
+    return samples, job.rows
+
+
+def demo(
+    rows: Annotated[int, option("N", "how many calls", min=1)] = 200_000,
+    to: Annotated[str, option("DIR", "folder for calls and results")] = "demo-out",
+    seed: Annotated[int, option("N", "another seed gives other calls")] = 1,
+    spark_only: Annotated[bool, flag("--spark-only", "leave out the rising load")] = False,
+) -> None:
+    """See a query run on local Spark, on generated data, and one in process follow its load.
+
+    Generates some hours of phone calls, finds the customers whose calls are
+    long on average (StreamCloud's running example: one hour of calls, every
+    minute) on local Spark, and shows who they are. Then lets the load of a
+    query in process rise and fall, and shows what was decided and why. Takes
+    about a minute.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    import tidegate as tg
+    from tidegate.compile.show_query import show_query
+    from tidegate.demo.calls import END, calls
+    from tidegate.demo.heavy_customers import heavy_customers
+    from tidegate.results import rows_table
+
+    root = Path(to)
+    data = calls(
+        root / f"calls-{rows}-{seed}", rows=rows, seed=seed, files=max(1, min(MOST_FILES, rows // ROWS_PER_FILE))
+    )
+    query = heavy_customers(data)
+    print(f"{rows:,} calls are in {data}. The query:\n\n{show_query(query.node, '  ')}")
+    print("\nIt runs on a local Spark, which takes some seconds to start.\n", flush=True)
+    folder = _free(root / "heavy-customers")
+    result = tg.run(query, to=folder)
+    print(f"\n{show_result(result)}")
+    found = result.read()
+    if found.num_rows:
+        complete = found.filter(pc.less_equal(found["window_end"], pa.scalar(END, found["window_end"].type)))
+        last = complete.filter(pc.equal(complete["window_end"], pc.max(complete["window_end"])))
+        listed = last.sort_by([("avg_duration", "descending")]).slice(0, SHOWN)
+        print("Heavy customers of the last whole hour:\n")
+        show(rows_table(listed.select(["src", "window_start", "window_end", "calls", "avg_duration"])))
+    print(f"\nAll results are in {folder}, as parquet. Another run of the demo writes another folder.")
+    if not spark_only:
+        _show_rising_load(_free(root / "rising-load.ledger"))
+
+
+def _show_rising_load(ledger: Path) -> None:
+    from tidegate.demo.rising_load import PHASES, follow_rising_load
+
+    rates = ", then ".join(f"{rate:,} calls/s for {seconds:.0f} s" for seconds, rate in PHASES)
+    print(f"\nNow in this process, without Spark, on instances that follow the load: {rates}.", flush=True)
+    done = follow_rising_load(ledger)
+    print(f"{done.sent:,} calls were sent and {done.counted:,} counted. What was decided, and why:\n")
+    for at, before, after, why in done.decisions:
+        print(textwrap.fill(f"{at:5.1f} s  {before} → {after} instances: {why}", 110, subsequent_indent=" " * 9))
+    print(f"\ntidegate ledger {ledger} has all of it; --explain N tells one decision in full.")
+
+
+def _free(path: Path) -> Path:
+    """A path that is not taken: the given one with the first number that is free."""
+    number = 1
+    while path.with_name(f"{path.name}-{number}").exists():
+        number += 1
+    return path.with_name(f"{path.name}-{number}")
+
+
+def load_query(target: str) -> Stream:
+    """The query that ``FILE`` or ``FILE:name`` names.
+
+    Without a name it is the one called ``query``, or the only one that the file defines.
+    """
+    path, name = Path(target), None
+    if not path.is_file():
+        file, colon, name = target.rpartition(":")
+        path = Path(file if colon else target)
+        if not path.is_file():
+            raise QueryError(f"there is no file {str(path)!r}")
+    found = {key: value for key, value in vars(_execute(path)).items() if isinstance(value, Stream) and key[0] != "_"}
+    if name is not None:
+        if name in found:
+            return found[name]
+        raise QueryError(f"{path} has no query called '{name}'; it has {choices(found)}")
+    if PREFERRED in found or len(found) == 1:
+        return found.get(PREFERRED) or next(iter(found.values()))
+    if not found:
+        raise QueryError(f"{path} has no query: assign one to a variable, as in query = tg.stream(...)...")
+    raise QueryError(
+        f"{path} has several queries; name one, as in {path}:{next(iter(found))}. There are {choices(found)}"
+    )
+
+
+def _execute(path: Path) -> ModuleType:
+    """Run a file as a module of its own.
+
+    It is forgotten as a module afterwards, so that its functions are shipped to Spark's workers whole, not by name;
+    modules beside it are found by name, there and here.
+    """
+    folder = str(path.parent.absolute())
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    module = ModuleType(f"tidegate_query_{path.stem}")
+    module.__file__ = str(path.absolute())
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+    except (TidegateError, SystemExit):
+        raise
+    except SyntaxError as error:
+        raise QueryError(f"{path}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise QueryError(f"{place}: {type(error).__name__}: {error}") from error
+    finally:
+        del sys.modules[module.__name__]
+    return module
