@@ -26,8 +26,7 @@ from benchmarks.options import Options
 from benchmarks.report import write_json
 from tidegate.control.controllers.queueing import allocate
 from tidegate.control.observation import Station
-from tidegate.control.placement.assign_cores import Placement, assign_cores
-from tidegate.control.placement.cluster import Assignment, Cells, Problem
+from tidegate.control.placement import Assignment, Cells, Placement, Problem, assign_cores
 
 Real = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from figures.report import Page, Table, note, write_page
 from lab.merits import Merits, merits
 from lab.network import Run, one, simulate
 from tidegate.control.controller import Controller, Limits
-from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
+from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
 from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import DAY_SECONDS, DayLoad

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import tidegate as tg
 from figures.draw import BLUE, GREY, ORANGE, PURPLE, RED, Line, Panel
-from tidegate.control.decision import Action, Decision
+from tidegate.control.controller import Action, Decision
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import Floats, Load
 from tidegate.simulate.run import TakenDecision

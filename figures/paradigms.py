@@ -24,8 +24,7 @@ from figures.cores import Cores, Floats, Integers, Moves, Repartition
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controllers.queueing import allocate
 from tidegate.control.observation import Station
-from tidegate.control.placement.assign_cores import assign_cores
-from tidegate.control.placement.cluster import Cells, Problem
+from tidegate.control.placement import Cells, Problem, assign_cores
 
 NODES, CORES_A_NODE, EXECUTORS, SHARDS_AN_EXECUTOR = 32, 8, 32, 256
 CORES, SHARDS = NODES * CORES_A_NODE, EXECUTORS * SHARDS_AN_EXECUTOR

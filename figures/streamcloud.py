@@ -13,9 +13,8 @@ from figures.report import Page, Table, note, write_page
 from lab.keys import NormalKeys, Shift, UniformKeys
 from lab.network import Run, one, simulate
 from tidegate.control.balancers.greedy import Greedy
-from tidegate.control.controller import Limits
+from tidegate.control.controller import Action, Limits
 from tidegate.control.controllers.thresholds import Thresholds
-from tidegate.control.decision import Action
 from tidegate.control.events import Event, Observed
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import ConstantLoad, Load, RampLoad, StepLoad

@@ -9,7 +9,7 @@ import numpy as np
 
 from lab.network import Network, Source, one
 from tidegate.control.controller import Limits
-from tidegate.control.demand import Feed
+from tidegate.control.observation import DataflowEdge
 from tidegate.simulate.loads import (
     ELASTICUTOR,
     GEDIK_SINE,
@@ -97,7 +97,7 @@ def _two(load: Load) -> Network:
         SubqueryModel("parse", 0.001, cost=COST),
         SubqueryModel("score", 0.004, cost=COST),
     )
-    return Network(subqueries, (Source("parse", load),), (Feed("parse", "score", 0.4),), noise=NOISE)
+    return Network(subqueries, (Source("parse", load),), (DataflowEdge("parse", "score", 0.4),), noise=NOISE)
 
 
 def bursts(seed: int, *, seconds: float = 1_800.0, every_seconds: float = 20.0, mean: float = 5_000.0) -> TraceLoad:

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from tidegate.control.placement.cluster import Assignment, Problem, bytes_moved
+from tidegate.control.placement import Assignment, Problem, bytes_moved
 from tidegate.errors import UserError
 
 Left = tuple[int, ...]

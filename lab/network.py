@@ -12,10 +12,9 @@ from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
-from tidegate.control.demand import Feed, with_demand
 from tidegate.control.events import Event
 from tidegate.control.loop import unrecorded
-from tidegate.control.observation import Observation
+from tidegate.control.observation import DataflowEdge, Observation, with_demand
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError, choices
 from tidegate.simulate.fluid import SubqueryFlow, SubqueryHistory, passed_share
@@ -42,7 +41,7 @@ class Network:
 
     subqueries: tuple[SubqueryModel, ...]
     sources: tuple[Source, ...]
-    feeds: tuple[Feed, ...] = ()
+    feeds: tuple[DataflowEdge, ...] = ()
     noise: Noise = NO_NOISE
     order: tuple[SubqueryModel, ...] = field(init=False)
 
@@ -77,9 +76,9 @@ class Network:
         object.__setattr__(self, "order", tuple(by_name[str(name)] for name in order))
 
     @property
-    def all_feeds(self) -> tuple[Feed, ...]:
+    def all_feeds(self) -> tuple[DataflowEdge, ...]:
         """The feeds, sources among them, as the demand of each subquery is computed from."""
-        return (*(Feed(None, source.into) for source in self.sources), *self.feeds)
+        return (*(DataflowEdge(None, source.into) for source in self.sources), *self.feeds)
 
 
 def one(subquery: SubqueryModel, load: Load, *, waits: bool = True, noise: Noise = NO_NOISE) -> Network:

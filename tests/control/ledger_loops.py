@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidegate.control.controller import Limits, Outcome
-from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold
+from tidegate.control.controller import Action, Alternative, ChangeOutcome, Decision, Effect, Limits, hold
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
+from tidegate.control.rules import Rule
 from tidegate.telemetry.ledger import Ledger
 
 
@@ -31,7 +31,7 @@ class Swinging:
             Action.PROVISION if up else Action.DECOMMISSION,
             2 if up else 1,
             f"busy {observation.utilisation:.0%}",
-            expected=Expectation(utilisation=0.5),
+            expected=Effect(utilisation=0.5),
             rejected=rejected,
         )
 
@@ -55,16 +55,16 @@ class Holding:
         return self
 
     def decide(self, observation: Observation) -> Decision:
-        return hold(observation.subquery, observation.instances, "content")
+        return hold(observation, "content")
 
 
 class Machine:
     def __init__(self) -> None:
         self.instances = 1
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         self.instances = instances
-        return Outcome(True, "", 0.0, 4_096)
+        return ChangeOutcome(True, "", 0.0, 4_096)
 
 
 class Endless:
@@ -72,7 +72,7 @@ class Endless:
 
     def __init__(self, ledger: Ledger) -> None:
         self.machine = Machine()
-        self.loop = ControlLoop(Swinging(), Limits(1, 40), self.machine, shadows=(Holding(),), record=ledger)
+        self.loop = ControlLoop(Rule(Swinging(), Limits(1, 40), shadows=(Holding(),)), self.machine, ledger)
 
     def __call__(self, step: int) -> None:
         count = self.machine.instances

@@ -11,6 +11,7 @@ from tests.control.ledger_loops import Failing, Holding, Machine, Swinging, obse
 from tidegate.cli.main import main
 from tidegate.control.controller import Limits
 from tidegate.control.loop import ControlLoop
+from tidegate.control.rules import Rule
 from tidegate.telemetry.ledger import Ledger
 
 HEADING = ["n", "run", "subquery", "at", "s", "controller", "from", "to", "result", "why"]
@@ -22,11 +23,11 @@ def file(tmp_path: Path) -> str:
     path = tmp_path / "run.ledger"
     with Ledger.open(path) as ledger:
         machine = Machine()
-        loop = ControlLoop(Swinging(), Limits(1, 4), machine, shadows=(Holding(), Failing()), record=ledger)
+        loop = ControlLoop(Rule(Swinging(), Limits(1, 4), shadows=(Holding(), Failing())), machine, ledger)
         for step in range(3):
             loop.step(observed(5.0 * (step + 1), machine.instances))
     with Ledger.open(path) as ledger:
-        ControlLoop(Holding(), Limits(), Machine(), record=ledger).step(observed(5.0, subquery="still"))
+        ControlLoop(Rule(Holding(), Limits()), Machine(), ledger).step(observed(5.0, subquery="still"))
     return str(path)
 
 

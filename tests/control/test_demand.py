@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.control.demand import Feed, with_demand
-from tidegate.control.observation import Observation, Station
+from tidegate.control.observation import DataflowEdge, Observation, Station, with_demand
 from tidegate.errors import UserError
 
 
@@ -23,12 +22,12 @@ def observed(
     return Observation(subquery, 10.0, 5.0, instances, offered=offered, processed=processed, busy=busy)
 
 
-def demands(*observations: Observation, feeds: tuple[Feed, ...]) -> dict[str, float | None]:
+def demands(*observations: Observation, feeds: tuple[DataflowEdge, ...]) -> dict[str, float | None]:
     return {each.subquery: each.demand for each in with_demand(observations, feeds)}
 
 
 def test_a_chain_multiplies_selectivities() -> None:
-    feeds = (Feed("a", "b", 0.5), Feed("b", "c", 10.0))
+    feeds = (DataflowEdge("a", "b", 0.5), DataflowEdge("b", "c", 10.0))
     assert demands(observed("c"), observed("b"), observed("a", 1_000.0), feeds=feeds) == {
         "a": 1000,
         "b": 500,
@@ -38,33 +37,38 @@ def test_a_chain_multiplies_selectivities() -> None:
 
 def test_what_upstream_failed_to_process_is_still_demanded() -> None:
     slow = observed("a", offered=1_000.0, processed=10.0)
-    assert demands(slow, observed("b", processed=10.0), feeds=(Feed("a", "b", 1.0),)) == {"a": 1000, "b": 1000}
+    assert demands(slow, observed("b", processed=10.0), feeds=(DataflowEdge("a", "b", 1.0),)) == {"a": 1000, "b": 1000}
 
 
 def test_a_diamond_adds_up() -> None:
-    feeds = (Feed("a", "b", 0.5), Feed("a", "c", 2.0), Feed("b", "d", 1.0), Feed("c", "d", 0.25))
+    feeds = (
+        DataflowEdge("a", "b", 0.5),
+        DataflowEdge("a", "c", 2.0),
+        DataflowEdge("b", "d", 1.0),
+        DataflowEdge("c", "d", 0.25),
+    )
     found = demands(observed("a", 100.0), observed("b"), observed("c"), observed("d"), feeds=feeds)
     assert found["d"] == pytest.approx(100 * 0.5 + 100 * 2 * 0.25)
 
 
 def test_a_subquery_may_have_sources_of_its_own_beside_others() -> None:
-    feeds = (Feed("a", "join", 0.5), Feed(None, "join"))
+    feeds = (DataflowEdge("a", "join", 0.5), DataflowEdge(None, "join"))
     (_, join) = with_demand((observed("a", 100.0), observed("join", 30.0)), feeds)
     assert (join.demand, join.network_arrival_rate) == (80, 130)
 
 
 def test_a_subquery_that_is_fed_does_not_count_what_it_is_offered() -> None:
-    assert demands(observed("a", 100.0), observed("b", offered=100.0), feeds=(Feed("a", "b", 0.1),))["b"] == 10
+    assert demands(observed("a", 100.0), observed("b", offered=100.0), feeds=(DataflowEdge("a", "b", 0.1),))["b"] == 10
 
 
 def test_unknown_upstream_makes_all_that_follows_unknown() -> None:
-    feeds = (Feed("a", "b", None), Feed("b", "c", 1.0), Feed("x", "y", 1.0))
+    feeds = (DataflowEdge("a", "b", None), DataflowEdge("b", "c", 1.0), DataflowEdge("x", "y", 1.0))
     found = demands(observed("a", 100.0), observed("b"), observed("c"), observed("x"), observed("y"), feeds=feeds)
     assert found == {"a": 100, "b": None, "c": None, "x": None, "y": None}
 
 
 def test_an_unobserved_subquery_is_passed_through_but_no_network_is_known() -> None:
-    feeds = (Feed("a", "hidden", 0.5), Feed("hidden", "c", 0.5))
+    feeds = (DataflowEdge("a", "hidden", 0.5), DataflowEdge("hidden", "c", 0.5))
     (_, last) = with_demand((observed("a", 100.0), observed("c")), feeds)
     assert (last.demand, last.network, last.network_arrival_rate) == (25, None, None)
 
@@ -72,7 +76,7 @@ def test_an_unobserved_subquery_is_passed_through_but_no_network_is_known() -> N
 def test_the_network_has_every_subquery_and_what_enters() -> None:
     first = observed("a", 100.0, processed=90.0, busy=(0.5, 0.4))
     second = observed("b", processed=40.0, busy=(0.2,))
-    both = with_demand((first, second), (Feed("a", "b", 0.5),))
+    both = with_demand((first, second), (DataflowEdge("a", "b", 0.5),))
     stations = (Station("a", 2, 100.0, 100.0), Station("b", 1, 50.0, 200.0))
     for each in both:
         assert each.network is not None
@@ -85,19 +89,22 @@ def test_the_network_has_every_subquery_and_what_enters() -> None:
 
 def test_without_a_service_rate_there_is_no_network() -> None:
     idle = observed("b", processed=0.0, busy=(0.0,))
-    assert [each.network for each in with_demand((observed("a", 100.0), idle), (Feed("a", "b", 1.0),))] == [None, None]
+    assert [each.network for each in with_demand((observed("a", 100.0), idle), (DataflowEdge("a", "b", 1.0),))] == [
+        None,
+        None,
+    ]
 
 
 def test_a_subquery_that_gets_nothing_is_left_out_of_the_network() -> None:
     idle = observed("b", processed=0.0, busy=(0.0,))
-    found = with_demand((observed("a", 100.0), idle), (Feed("a", "b", 0.0),))
+    found = with_demand((observed("a", 100.0), idle), (DataflowEdge("a", "b", 0.0),))
     assert [[s.subquery for s in each.network or ()] for each in found] == [["a"], ["a"]]
     assert found[1].demand == 0
 
 
 def test_an_idle_query_is_known_to_be_idle_although_no_selectivity_could_be_measured() -> None:
     nothing = {"processed": 0.0, "busy": (0.0,)}
-    found = with_demand((observed("a", 0.0, **nothing), observed("b", **nothing)), (Feed("a", "b", None),))
+    found = with_demand((observed("a", 0.0, **nothing), observed("b", **nothing)), (DataflowEdge("a", "b", None),))
     for each in found:
         assert (each.demand, each.network, each.network_arrival_rate) == (0, (), 0)
         assert each.missing(("network", "network_arrival_rate")) == ()
@@ -107,7 +114,7 @@ def test_an_idle_query_is_known_to_be_idle_although_no_selectivity_could_be_meas
 def test_the_order_of_observations_and_feeds_does_not_matter(
     offered: float, along: list[float], random: Random
 ) -> None:
-    feeds = [Feed(str(place), str(place + 1), each) for place, each in enumerate(along)]
+    feeds = [DataflowEdge(str(place), str(place + 1), each) for place, each in enumerate(along)]
     observations = [observed("0", offered), *(observed(str(place + 1)) for place in range(len(along)))]
     straight = demands(*observations, feeds=tuple(feeds))
     random.shuffle(feeds)
@@ -117,7 +124,7 @@ def test_the_order_of_observations_and_feeds_does_not_matter(
 
 def test_a_cycle_is_refused_and_named() -> None:
     with pytest.raises(UserError, match=r"(a → b → a|b → a → b) is a cycle"):
-        with_demand((observed("a", 1.0), observed("b")), (Feed("a", "b"), Feed("b", "a")))
+        with_demand((observed("a", 1.0), observed("b")), (DataflowEdge("a", "b"), DataflowEdge("b", "a")))
 
 
 def test_two_observations_of_one_subquery_are_refused() -> None:
@@ -127,4 +134,4 @@ def test_two_observations_of_one_subquery_are_refused() -> None:
 
 def test_a_negative_selectivity_is_refused() -> None:
     with pytest.raises(UserError, match="feed a → b: selectivity must be finite and at least 0, got -1"):
-        Feed("a", "b", -1.0)
+        DataflowEdge("a", "b", -1.0)

@@ -10,9 +10,9 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from tests.control.needs import needs_table
 from tidegate.cli.main import app
-from tidegate.control.controllers.registry import CONTROLLERS
-from tidegate.control.needs import needs_table
+from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.read_rules import RULE, parse_rules
 from tidegate.control.rules import Rules
 from tidegate.control.rules_text import MEANING
@@ -31,7 +31,7 @@ def blocks(language: str) -> list[str]:
 def test_the_table_of_needs_is_the_declared_one() -> None:
     table = re.search(r"<!-- needs: [^\n]*-->\n(.*?)\n<!-- end of needs -->", GUIDE, re.DOTALL)
     assert table is not None
-    assert table[1] == needs_table(), "put the output of tidegate.control.needs.needs_table() there"
+    assert table[1] == needs_table(), "put the output of tests.control.needs.needs_table() there"
 
 
 def test_every_controller_has_its_line() -> None:

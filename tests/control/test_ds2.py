@@ -9,9 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidegate.control.controller import Deciding, Limits
+from tidegate.control.controller import Action, Deciding, Decision, Limits
 from tidegate.control.controllers.ds2 import Ds2
-from tidegate.control.decision import Action, Decision
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 
@@ -77,7 +76,7 @@ def test_it_stays_within_the_limits(demand: float, instances: int, least: int, m
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(0, 1e5)), min_size=1, max_size=20))
 def test_the_same_observations_get_the_same_decisions(periods: list[tuple[int, float]]) -> None:
-    settings = Ds2(activation=3, warm_up_periods=1)
+    settings = Ds2(warm_up_periods=1)
     first, second = settings.start(LIMITS), settings.start(LIMITS)
     observations = [observed(instances, demand) for instances, demand in periods]
     assert [first.decide(each) for each in observations] == [second.decide(each) for each in observations]
@@ -93,7 +92,6 @@ def test_it_holds_and_names_what_is_missing(name: str) -> None:
 def test_options_need_what_they_look_at() -> None:
     blind = replace(observed(2, 9_000.0), offered=None, admitted=None, backlog=None)
     assert Ds2().start(LIMITS).decide(blind).instances == 9
-    assert Ds2(target_rate_ratio=1.1).start(LIMITS).decide(blind).missing == ("offered", "admitted")
     assert Ds2(catch_up_seconds=60).start(LIMITS).decide(blind).missing == ("backlog",)
 
 
@@ -109,21 +107,6 @@ def test_utilisation_leaves_headroom() -> None:
     assert decision.expected.utilisation == pytest.approx(0.7)
 
 
-def test_a_decision_takes_as_many_estimates_as_asked_for() -> None:
-    demands = [5_000.0, 9_000.0, 6_000.0]
-    for combine, expected in (("median", 6), ("max", 9)):
-        deciding = Ds2(activation=3, combine=combine).start(LIMITS)  # type: ignore[arg-type]
-        decisions = follow(deciding, 2, demands)
-        assert [each.changes for each in decisions] == [False, False, True]
-        assert decisions[-1].instances == expected
-
-
-def test_after_a_change_estimates_start_over() -> None:
-    deciding = Ds2(activation=2).start(LIMITS)
-    decisions = follow(deciding, 2, [6_000.0] * 2 + [9_000.0] * 2)
-    assert [each.instances for each in decisions] == [2, 6, 6, 9]
-
-
 def test_warming_up_is_at_the_start_and_after_every_change() -> None:
     decisions = follow(Ds2(warm_up_periods=2).start(LIMITS), 2, [6_000.0] * 3 + [9_000.0] * 3)
     assert [each.instances for each in decisions] == [2, 2, 6, 6, 6, 9]
@@ -134,14 +117,6 @@ def test_a_change_that_somebody_else_made_is_waited_for_too() -> None:
     deciding = Ds2(warm_up_periods=1).start(LIMITS)
     found = [deciding.decide(observed(instances, 9_000.0)).instances for instances in (9, 9, 4, 4)]
     assert found == [9, 9, 4, 9]
-
-
-def test_the_final_adjustment_multiplies_by_what_sources_still_offer() -> None:
-    # Busy 0.8 of the time and yet 10,000 offered for 8,000 admitted: the rates say 10 is enough, the sources do not.
-    short = replace(observed(10, 10_000.0), admitted=8_000.0, processed=8_000.0, busy=(0.8,) * 10)
-    assert Ds2().start(LIMITS).decide(short).action is Action.HOLD
-    assert Ds2(target_rate_ratio=1.1).start(LIMITS).decide(short).instances == 13
-    assert Ds2(target_rate_ratio=1.3).start(LIMITS).decide(short).action is Action.HOLD
 
 
 def test_the_boundary_holds_what_is_close_to_the_target() -> None:
@@ -170,9 +145,9 @@ def test_the_expected_busy_share_is_at_most_the_target(utilisation: float, deman
     "wrong",
     [
         {"utilisation": 0.0},
-        {"activation": 0},
-        {"combine": "mean"},
-        {"target_rate_ratio": 0.9},
+        {"warm_up_periods": -1},
+        {"ignored_decrease": -1},
+        {"boundary": 1.0},
         {"catch_up_seconds": 0.0},
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass
 from pathlib import Path
 
 import narwhals as nw
@@ -14,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.control.ledger_loops import Failing, Holding, Machine, Swinging, column, observed
-from tidegate.control.controller import Limits, Outcome
+from tidegate.control.controller import ChangeOutcome, Limits
+from tidegate.control.controllers.saso import Saso
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
+from tidegate.control.rules import Rule
 from tidegate.errors import EnvironmentFault, UserError
 from tidegate.telemetry.explain import explain
 from tidegate.telemetry.ledger import Ledger
@@ -31,11 +32,11 @@ def file(tmp_path: Path) -> Path:
     with Ledger.open(path, "a test") as ledger:
         machine = Machine()
         swinging = ControlLoop(
-            Swinging(alternatives=2), Limits(1, 4), machine, shadows=(Holding(), Failing()), record=ledger
+            Rule(Swinging(alternatives=2), Limits(1, 4), shadows=(Holding(), Failing())), machine, ledger
         )
         for step in range(4):
             swinging.step(observed(5.0 * (step + 1), machine.instances, busy=1.0 / machine.instances))
-        still = ControlLoop(Holding(), Limits(), Machine(), record=ledger)
+        still = ControlLoop(Rule(Holding(), Limits()), Machine(), ledger)
         for step in range(2):
             still.step(observed(5.0 * (step + 1), 3, "still"))
     return path
@@ -106,14 +107,14 @@ def test_a_decision_that_is_not_there_is_said_so(file: Path) -> None:
 
 def test_refusals_advice_and_limits_are_kept(tmp_path: Path) -> None:
     class Stubborn:
-        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
-            return Outcome(False, "no cores left")
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
+            return ChangeOutcome(False, "no cores left")
 
     path = tmp_path / "run.ledger"
     with Ledger.open(path) as ledger:
-        ControlLoop(Swinging(), Limits(), Stubborn(), record=ledger).step(observed(5.0, subquery="a"))
-        ControlLoop(Swinging(), Limits(), Machine(), dry_run=True, record=ledger).step(observed(5.0, subquery="b"))
-        ControlLoop(Swinging(), Limits(1, 1), Machine(), record=ledger).step(observed(5.0, subquery="c"))
+        ControlLoop(Rule(Swinging(), Limits()), Stubborn(), ledger).step(observed(5.0, subquery="a"))
+        ControlLoop(Rule(Swinging(), Limits(), dry_run=True), Machine(), ledger).step(observed(5.0, subquery="b"))
+        ControlLoop(Rule(Swinging(), Limits(1, 1)), Machine(), ledger).step(observed(5.0, subquery="c"))
     table = decisions(path)
     assert column(table, "result") == ["refused", "advised", "held"]
     assert column(table, "wanted_instances") == [2, 2, 2]
@@ -126,22 +127,18 @@ def test_refusals_advice_and_limits_are_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_kept(tmp_path: Path) -> None:
-    @dataclass(frozen=True)
-    class Saso(Holding):
-        name: str = "saso"
-
     path = tmp_path / "run.ledger"
     with Ledger.open(path) as ledger:
-        ControlLoop(Saso(), Limits(), Machine(), record=ledger).step(Observation("q", 5.0, 5.0, 1))
+        ControlLoop(Rule(Saso(), Limits()), Machine(), ledger).step(Observation("q", 5.0, 5.0, 1))
     assert json.loads(decisions(path)["missing"][0].as_py()) == ["congestion", "processed"]
     text = explain(path, 1)
-    assert "Missing: congestion, processed. The controller was not asked." in text
+    assert "Missing: congestion, processed." in text
     assert "nothing but the number of instances" in text
 
 
 def test_each_opening_is_a_run_of_its_own(file: Path) -> None:
     with Ledger.open(file, "again") as ledger:
-        ControlLoop(Holding(), Limits(), Machine(), record=ledger).step(observed(5.0))
+        ControlLoop(Rule(Holding(), Limits()), Machine(), ledger).step(observed(5.0))
     again = decisions(file, DecisionFilter(run=2))
     assert (column(again, "label"), column(again, "step")) == (["again"], [0])
 
@@ -149,10 +146,10 @@ def test_each_opening_is_a_run_of_its_own(file: Path) -> None:
 def test_a_step_in_which_the_controller_failed_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "run.ledger"
     with Ledger.open(path) as ledger:
-        loop = ControlLoop(Failing(), Limits(), Machine(), record=ledger)
+        loop = ControlLoop(Rule(Failing(), Limits()), Machine(), ledger)
         with pytest.raises(ZeroDivisionError):
             loop.step(observed(5.0))
-        ControlLoop(Holding(), Limits(), Machine(), record=ledger).step(observed(10.0))
+        ControlLoop(Rule(Holding(), Limits()), Machine(), ledger).step(observed(10.0))
     assert column(decisions(path), "time_seconds") == [10.0]
 
 
@@ -219,7 +216,7 @@ def test_a_ledger_of_another_version_is_refused(file: Path, version: int) -> Non
 
 def test_a_ledger_that_cannot_be_written_is_the_machines_fault(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "run.ledger")
-    loop = ControlLoop(Holding(), Limits(), Machine(), record=ledger)
+    loop = ControlLoop(Rule(Holding(), Limits()), Machine(), ledger)
     ledger.close()
     with pytest.raises(EnvironmentFault, match="cannot be written"):
         loop.step(observed(5.0))

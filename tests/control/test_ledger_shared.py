@@ -14,6 +14,7 @@ import pytest
 from tests.control.ledger_loops import Endless, Holding, Machine, Swinging, column, observed
 from tidegate.control.controller import Limits
 from tidegate.control.loop import ControlLoop
+from tidegate.control.rules import Rule
 from tidegate.telemetry.ledger import Ledger
 from tidegate.telemetry.read import DecisionFilter, decisions
 
@@ -50,7 +51,7 @@ loop(5)
 def test_two_writers_share_a_file(tmp_path: Path) -> None:
     path = tmp_path / "run.ledger"
     with Ledger.open(path, "one") as one, Ledger.open(path, "two") as two:
-        loops = [ControlLoop(Swinging(), Limits(), Machine(), record=ledger) for ledger in (one, two)]
+        loops = [ControlLoop(Rule(Swinging(), Limits()), Machine(), ledger) for ledger in (one, two)]
         for step in range(10):
             for loop in loops:
                 loop.step(observed(5.0 * (step + 1)))
@@ -63,7 +64,7 @@ def test_several_threads_share_a_ledger(tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
 
         def drive(subquery: str) -> None:
-            loop = ControlLoop(Holding(), Limits(), Machine(), shadows=(Holding(),), record=ledger)
+            loop = ControlLoop(Rule(Holding(), Limits(), shadows=(Holding(),)), Machine(), ledger)
             for step in range(50):
                 loop.step(observed(5.0 * (step + 1), subquery=subquery))
 

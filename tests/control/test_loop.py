@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.control.controller import Limits, Outcome
-from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
+from tidegate.control.controller import Action, Alternative, ChangeOutcome, Decision, Effect, Limits, hold, resize
+from tidegate.control.controllers.saso import Saso
 from tidegate.control.events import (
     Acted,
     Advised,
@@ -20,16 +20,16 @@ from tidegate.control.events import (
     EffectSeen,
     Event,
     Observed,
-    Reading,
     Refused,
     ShadowDecided,
     ShadowFailed,
     Stepped,
     Withheld,
-    reading,
+    measured_effect,
 )
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
+from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 
 LIMITS = Limits(1, 10)
@@ -60,24 +60,24 @@ class Machine:
     seconds: float | None = None
     calls: list[int] = field(default_factory=list)
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         self.calls.append(instances)
         self.instances = instances
-        return Outcome(True, "", self.seconds, 1_000)
+        return ChangeOutcome(True, "", self.seconds, 1_000)
 
 
 class Broken:
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         raise ConnectionError("nobody there")
 
 
 class Stubborn:
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
-        return Outcome(False, "no cores left")
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
+        return ChangeOutcome(False, "no cores left")
 
 
-def to(instances: int, expected: Expectation = Expectation()) -> Scripted:  # noqa: B008 - a frozen value
-    return Scripted(lambda seen: resize(seen.subquery, seen.instances, instances, "as told", expected=expected))
+def to(instances: int, expected: Effect = Effect()) -> Scripted:  # noqa: B008 - a frozen value
+    return Scripted(lambda seen: resize(seen, instances, "as told", expected=expected))
 
 
 def seen(time_seconds: float, instances: int = 1, **known: object) -> Observation:
@@ -95,7 +95,7 @@ def of(events: list[Event], kind: type[Event]) -> list[Event]:
 def test_a_step_observes_decides_acts_and_ends() -> None:
     events: list[Event] = []
     machine = Machine()
-    decision = ControlLoop(to(3), LIMITS, machine, record=events.append).step(seen(5.0))
+    decision = ControlLoop(Rule(to(3), LIMITS), machine, events.append).step(seen(5.0))
     assert (decision.action, decision.instances) == (Action.PROVISION, 3)
     assert machine.calls == [3]
     assert kinds(events) == [Observed, Decided, Acted, Stepped]
@@ -105,7 +105,7 @@ def test_a_step_observes_decides_acts_and_ends() -> None:
 def test_holding_asks_nothing_of_the_actuator() -> None:
     events: list[Event] = []
     machine = Machine()
-    ControlLoop(to(1), LIMITS, machine, record=events.append).step(seen(5.0))
+    ControlLoop(Rule(to(1), LIMITS), machine, events.append).step(seen(5.0))
     assert machine.calls == []
     assert kinds(events) == [Observed, Decided, Stepped]
 
@@ -115,32 +115,32 @@ def test_a_balance_is_carried_out_with_its_mapping() -> None:
     given: list[tuple[int, tuple[int, ...] | None]] = []
 
     class Mapped:
-        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
             given.append((instances, mapping))
-            return Outcome(True)
+            return ChangeOutcome(True)
 
     driver = Scripted(lambda seen: Decision("q", Action.BALANCE, 2, "uneven", mapping))
-    ControlLoop(driver, LIMITS, Mapped(), max_step=1).step(seen(5.0, 2))
+    ControlLoop(Rule(driver, LIMITS, max_step=1), Mapped()).step(seen(5.0, 2))
     assert given == [(2, mapping)]
 
 
 def test_the_step_limit_cuts_both_ways_and_takes_the_expectation_along() -> None:
     events: list[Event] = []
     machine = Machine(instances=5)
-    up = ControlLoop(to(9, Expectation(0.5)), LIMITS, machine, max_step=2, record=events.append).step(seen(5.0, 5))
-    assert (up.instances, machine.calls, up.expected) == (7, [7], Expectation())
+    up = ControlLoop(Rule(to(9, Effect(0.5)), LIMITS, max_step=2), machine, events.append).step(seen(5.0, 5))
+    assert (up.instances, machine.calls, up.expected) == (7, [7], Effect())
     assert up.rejected == (Alternative(9, "at most 2 instances may change at a time"),)
     (withheld,) = of(events, Withheld)
     assert isinstance(withheld, Withheld)
     assert (withheld.wanted.instances, withheld.allowed.instances) == (9, 7)
-    down = ControlLoop(to(1), LIMITS, Machine(), max_step=2).step(seen(5.0, 5))
+    down = ControlLoop(Rule(to(1), LIMITS, max_step=2), Machine()).step(seen(5.0, 5))
     assert (down.action, down.instances) == (Action.DECOMMISSION, 3)
 
 
 @pytest.mark.parametrize(("wanted", "now", "allowed"), [(40, 4, 10), (0, 4, 1), (40, 10, 10)])
 def test_nothing_leaves_the_limits(wanted: int, now: int, allowed: int) -> None:
     machine = Machine(instances=now)
-    decision = ControlLoop(to(wanted), LIMITS, machine).step(seen(5.0, now))
+    decision = ControlLoop(Rule(to(wanted), LIMITS), machine).step(seen(5.0, now))
     assert decision.instances == allowed
     assert machine.calls == ([] if allowed == now else [allowed])
     assert decision.changes == (allowed != now)
@@ -148,9 +148,9 @@ def test_nothing_leaves_the_limits(wanted: int, now: int, allowed: int) -> None:
 
 def test_the_controller_is_not_asked_while_cooling_down() -> None:
     events: list[Event] = []
-    driver = Scripted(lambda seen: resize("q", seen.instances, seen.instances + 1, "more"))
+    driver = Scripted(lambda seen: resize(seen, seen.instances + 1, "more"))
     machine = Machine()
-    loop = ControlLoop(driver, LIMITS, machine, cooldown_seconds=10.0, record=events.append)
+    loop = ControlLoop(Rule(driver, LIMITS, cooldown_seconds=10.0), machine, events.append)
     decisions = [loop.step(seen(time, machine.instances)) for time in (5.0, 10.0, 14.9, 15.0)]
     assert driver.asked == [5.0, 15.0]
     assert machine.calls == [2, 3]
@@ -161,7 +161,7 @@ def test_the_controller_is_not_asked_while_cooling_down() -> None:
 
 def test_a_refused_change_starts_no_cool_down() -> None:
     driver = to(3)
-    loop = ControlLoop(driver, LIMITS, Stubborn(), cooldown_seconds=100.0)
+    loop = ControlLoop(Rule(driver, LIMITS, cooldown_seconds=100.0), Stubborn())
     loop.step(seen(5.0))
     loop.step(seen(10.0))
     assert driver.asked == [5.0, 10.0]
@@ -173,7 +173,7 @@ def test_a_refused_change_starts_no_cool_down() -> None:
 )
 def test_an_actuator_that_will_not_is_recorded_and_survived(actuator: Broken | Stubborn, why: str) -> None:
     events: list[Event] = []
-    loop = ControlLoop(to(3), LIMITS, actuator, record=events.append)
+    loop = ControlLoop(Rule(to(3), LIMITS), actuator, events.append)
     assert loop.step(seen(5.0)).instances == 3
     assert loop.step(seen(10.0)).instances == 3
     refused = of(events, Refused)
@@ -185,26 +185,17 @@ def test_an_actuator_that_will_not_is_recorded_and_survived(actuator: Broken | S
 def test_a_dry_run_only_advises() -> None:
     events: list[Event] = []
     machine = Machine()
-    loop = ControlLoop(to(3), LIMITS, machine, dry_run=True, cooldown_seconds=60.0, record=events.append)
+    loop = ControlLoop(Rule(to(3), LIMITS, dry_run=True, cooldown_seconds=60.0), machine, events.append)
     assert [loop.step(seen(time)).instances for time in (5.0, 10.0)] == [3, 3]
     assert machine.calls == []
     assert kinds(events) == [Observed, Decided, Advised, Stepped] * 2
 
 
-def test_a_controller_is_not_asked_without_what_it_needs() -> None:
-    driver = Scripted(to(3).wish, "saso")
-    loop = ControlLoop(driver, LIMITS, Machine())
-    decision = loop.step(seen(5.0, congestion=float("nan"), processed=10.0))
-    assert (decision.action, decision.missing, driver.asked) == (Action.HOLD, ("congestion",), [])
-    assert "congestion" in decision.why
-    assert loop.step(seen(10.0, congestion=0.1, processed=10.0)).instances == 3
-
-
 def test_the_effect_is_that_of_the_first_whole_period_under_the_change() -> None:
     # in force at 5 + 3 = 8 s, so the period from 5 to 10 s still has some of the old; 10 to 15 s is whole
     events: list[Event] = []
-    expected = Expectation(utilisation=0.6)
-    loop = ControlLoop(to(2, expected), LIMITS, Machine(seconds=3.0), record=events.append)
+    expected = Effect(utilisation=0.6)
+    loop = ControlLoop(Rule(to(2, expected), LIMITS), Machine(seconds=3.0), events.append)
     loop.step(seen(5.0, 1, busy=(1.0,), processed=100.0))
     loop.step(seen(10.0, 2, busy=(0.9, 0.9)))
     assert not of(events, EffectSeen)
@@ -213,17 +204,15 @@ def test_the_effect_is_that_of_the_first_whole_period_under_the_change() -> None
     (effect,) = of(events, EffectSeen)
     assert isinstance(effect, EffectSeen)
     assert (effect.decided_step, effect.step, effect.expected) == (0, 2, expected)
-    assert effect.before == Reading(1.0, None, 100.0, 0.0)
+    assert effect.before == Effect(1.0, None, 100.0, 0.0)
     assert (effect.seen.utilisation, effect.seen.processed) == (pytest.approx(0.6), 120.0)
     assert effect.seen.deviation == pytest.approx(0.1)
 
 
 def test_no_effect_is_seen_before_the_instances_are_there() -> None:
     events: list[Event] = []
-    driver = Scripted(
-        lambda seen: resize("q", seen.instances, 2, "two") if seen.time_seconds < 6 else hold("q", 1, "-")
-    )
-    loop = ControlLoop(driver, LIMITS, Machine(), record=events.append)
+    driver = Scripted(lambda seen: resize(seen, 2, "two") if seen.time_seconds < 6 else hold(seen, "-"))
+    loop = ControlLoop(Rule(driver, LIMITS), Machine(), events.append)
     for time, instances in ((5.0, 1), (10.0, 1), (15.0, 1), (20.0, 2)):
         loop.step(seen(time, instances))
     assert [event.time_seconds for event in of(events, EffectSeen)] == [20.0]
@@ -231,8 +220,8 @@ def test_no_effect_is_seen_before_the_instances_are_there() -> None:
 
 def test_a_change_that_is_overtaken_has_no_effect_of_its_own() -> None:
     events: list[Event] = []
-    driver = Scripted(lambda seen: resize("q", seen.instances, 2 + int(seen.time_seconds > 5), "more"))
-    loop = ControlLoop(driver, LIMITS, Machine(seconds=30.0), record=events.append)
+    driver = Scripted(lambda seen: resize(seen, 2 + int(seen.time_seconds > 5), "more"))
+    loop = ControlLoop(Rule(driver, LIMITS), Machine(seconds=30.0), events.append)
     loop.step(seen(5.0, 1))
     loop.step(seen(10.0, 1))
     (missed,) = of(events, EffectMissed)
@@ -242,7 +231,7 @@ def test_a_change_that_is_overtaken_has_no_effect_of_its_own() -> None:
 
 def test_a_change_under_way_is_not_asked_for_again_until_it_is_overdue() -> None:
     machine = Machine(seconds=12.0)
-    loop = ControlLoop(to(4), LIMITS, machine)
+    loop = ControlLoop(Rule(to(4), LIMITS), machine)
     decisions = [loop.step(seen(time, 1)) for time in (5.0, 10.0, 15.0, 20.0)]
     assert machine.calls == [4, 4]
     assert [decision.changes for decision in decisions] == [True, False, False, True]
@@ -251,8 +240,8 @@ def test_a_change_under_way_is_not_asked_for_again_until_it_is_overdue() -> None
 def test_shadows_see_the_same_and_do_nothing() -> None:
     events: list[Event] = []
     machine = Machine()
-    shadows = (to(7), Scripted(to(8).wish), Scripted(to(9).wish, "saso"))
-    loop = ControlLoop(to(1), LIMITS, machine, shadows=shadows, record=events.append)
+    shadows = (to(7), Scripted(to(8).wish), Saso())
+    loop = ControlLoop(Rule(to(1), LIMITS, shadows=shadows), machine, events.append)
     loop.step(seen(5.0))
     assert machine.calls == []
     opinions = {event.shadow: event.decision for event in events if isinstance(event, ShadowDecided)}
@@ -266,7 +255,7 @@ def test_shadows_see_the_same_and_do_nothing() -> None:
 
 def test_a_shadow_sees_what_comes_while_the_driver_cools_down() -> None:
     shadow = to(1)
-    loop = ControlLoop(to(3), LIMITS, Machine(), cooldown_seconds=100.0, shadows=(shadow,))
+    loop = ControlLoop(Rule(to(3), LIMITS, cooldown_seconds=100.0, shadows=(shadow,)), Machine())
     loop.step(seen(5.0))
     loop.step(seen(10.0))
     assert shadow.asked == [5.0, 10.0]
@@ -278,7 +267,7 @@ def test_a_shadow_that_fails_is_recorded_and_survived() -> None:
 
     events: list[Event] = []
     machine = Machine()
-    ControlLoop(to(3), LIMITS, machine, shadows=(Scripted(fail, "odd"),), record=events.append).step(seen(5.0))
+    ControlLoop(Rule(to(3), LIMITS, shadows=(Scripted(fail, "odd"),)), machine, events.append).step(seen(5.0))
     assert machine.calls == [3]
     (failed,) = of(events, ShadowFailed)
     assert isinstance(failed, ShadowFailed)
@@ -291,12 +280,12 @@ def test_the_drivers_own_error_is_raised_and_nothing_is_done() -> None:
 
     machine = Machine()
     with pytest.raises(ZeroDivisionError):
-        ControlLoop(Scripted(fail), LIMITS, machine).step(seen(5.0))
+        ControlLoop(Rule(Scripted(fail), LIMITS), machine).step(seen(5.0))
     assert machine.calls == []
 
 
 def test_a_loop_is_for_one_subquery_in_order_of_time() -> None:
-    loop = ControlLoop(to(1), LIMITS, Machine())
+    loop = ControlLoop(Rule(to(1), LIMITS), Machine())
     loop.step(seen(5.0))
     with pytest.raises(UserError, match="at 5 s after one at 5 s"):
         loop.step(seen(5.0))
@@ -307,12 +296,12 @@ def test_a_loop_is_for_one_subquery_in_order_of_time() -> None:
 @pytest.mark.parametrize("wrong", [{"cooldown_seconds": -1.0}, {"cooldown_seconds": float("nan")}, {"max_step": 0}])
 def test_wrong_settings_are_named(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
-        ControlLoop(to(1), LIMITS, Machine(), **wrong)  # type: ignore[arg-type]
+        ControlLoop(Rule(to(1), LIMITS, **wrong), Machine())  # type: ignore[arg-type]
 
 
 def test_a_reading_leaves_out_what_was_not_observed() -> None:
-    assert reading(seen(5.0)) == Reading()
-    assert reading(seen(5.0, 2, busy=(0.2, 0.4), latency_seconds=1.5)) == Reading(
+    assert measured_effect(seen(5.0)) == Effect()
+    assert measured_effect(seen(5.0, 2, busy=(0.2, 0.4), latency_seconds=1.5)) == Effect(
         pytest.approx(0.3), 1.5, None, pytest.approx(0.1)
     )
 
@@ -333,18 +322,18 @@ def test_whatever_is_wanted_the_loop_keeps_its_rules(
     now, there, willing = 0.0, least, True
 
     class Fickle:
-        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
             nonlocal there
             if not willing:
                 raise OSError("not now")
             changes.append((now, there, instances))
             there = instances
-            return Outcome(True)
+            return ChangeOutcome(True)
 
     wanted = 0
-    driver = Scripted(lambda seen: resize("q", seen.instances, wanted, "as told"))
+    driver = Scripted(lambda seen: resize(seen, wanted, "as told"))
     loop = ControlLoop(
-        driver, limits, Fickle(), max_step=max_step, cooldown_seconds=5.0 * cooldown_periods, record=events.append
+        Rule(driver, limits, max_step=max_step, cooldown_seconds=5.0 * cooldown_periods), Fickle(), events.append
     )
     for step, wish in enumerate(wishes):
         now, (wanted, willing) = 5.0 * (step + 1), wish

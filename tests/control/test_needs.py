@@ -6,16 +6,20 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tidegate.control.controller import Controller, Limits, Outcome
-from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
-from tidegate.control.decision import Action
+from tests.control.needs import NEEDS
+from tidegate.control.controller import Action, ChangeOutcome, Controller, Limits
+from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
 from tidegate.control.loop import ControlLoop
-from tidegate.control.needs import NEEDS, Needs
 from tidegate.control.observation import OBSERVED, Observation, Station, WindowInput
-from tidegate.errors import InternalError
+from tidegate.control.rules import Rule
 
 SETTINGS = {"queueing": {"target_seconds": 0.5}}
-DERIVED = {"utilisation": ("busy",), "busy_instances": ("busy",), "service_rate": ("processed", "busy")}
+DERIVED = {
+    "due": ("demand", "offered"),
+    "utilisation": ("busy",),
+    "busy_instances": ("busy",),
+    "service_rate": ("processed", "busy"),
+}
 FULL = Observation(
     "q",
     5.0,
@@ -83,12 +87,12 @@ def test_a_controller_looks_at_nothing_that_the_table_does_not_name(name: str) -
 @pytest.mark.parametrize("looped", [True, False], ids=["in a loop", "alone"])
 def test_a_controller_holds_without_what_it_needs_and_names_it(name: str, field: str, looped: bool) -> None:
     class Never:
-        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
             raise AssertionError("acted on missing data")
 
     observation = replace(FULL, **{field: None})
     if looped:
-        decision = ControlLoop(made(name), Limits(1, 8), Never()).step(observation)
+        decision = ControlLoop(Rule(made(name), Limits(1, 8)), Never()).step(observation)
     else:
         decision = made(name).start(Limits(1, 8)).decide(observation)
     assert decision.action is Action.HOLD
@@ -103,17 +107,9 @@ def test_a_rate_next_to_nothing_stays_within_the_limits(name: str) -> None:
         assert 1 <= made(name).start(Limits(1, 8)).decide(observation).instances <= 8
 
 
-def test_of_several_groups_the_one_that_lacks_least_counts() -> None:
-    needs = Needs(("busy",), (), (("offered", "processed"), ("window_inputs", "comparisons")))
-    assert needs.missing(FULL) == ()
-    assert needs.missing(replace(FULL, window_inputs=None)) == ()
-    assert needs.missing(replace(FULL, window_inputs=None, offered=None, processed=None)) == ("window_inputs",)
-    assert needs.missing(replace(FULL, busy=None, offered=None, comparisons=None)) == ("busy", "offered")
-
-
-def test_a_table_that_names_what_is_not_observed_is_a_bug() -> None:
-    with pytest.raises(InternalError, match="once"):
-        Needs(("busy",), ("busy",))
-    with pytest.raises(InternalError, match="colour"):
-        Needs(("colour",))
+def test_the_table_names_what_is_observed_and_each_field_once() -> None:
+    for needs in NEEDS.values():
+        named = (*needs.required, *needs.optional, *(field for group in needs.either for field in group))
+        assert set(named) <= set(OBSERVED)
+        assert len(set(named)) == len(named)
     assert set(OBSERVED) <= {field.name for field in fields(Observation)}

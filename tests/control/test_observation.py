@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.control.controller import Limits
-from tidegate.control.controllers.registry import CONTROLLERS
+from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.observation import Observation, Station
 
 SEEN = Observation("q", 5.0, 5.0, 2)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from lab.exact_placement import exact
 from tests.effort import examples
-from tidegate.control.placement.assign_cores import DEFAULT_THRESHOLD, assign_cores
-from tidegate.control.placement.cluster import Cells, Problem, bytes_moved
+from tidegate.control.placement import DEFAULT_THRESHOLD, Cells, Problem, assign_cores, bytes_moved
 from tidegate.errors import UserError
 
 QUIET, BUSY = 1_000.0, 10_000_000.0  # bytes per second, far below and far above the threshold

@@ -13,11 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tidegate.control.controller import Limits
-from tidegate.control.controllers import predictive_work
-from tidegate.control.controllers.predictive import Predictive
-from tidegate.control.controllers.predictive_work import Filling, comparisons_ahead, filling
-from tidegate.control.decision import Action, Decision
+from tidegate.control.controller import Action, Decision, Limits
+from tidegate.control.controllers import predictive as predictive_work
+from tidegate.control.controllers.predictive import Filling, Predictive, comparisons_ahead, filling
 from tidegate.control.observation import Observation, WindowInput
 from tidegate.errors import UserError
 
@@ -218,7 +216,7 @@ class TestThresholds:
         ],
     )
     def test_settings_that_mean_nothing_are_refused(self, settings: dict[str, float], named: str) -> None:
-        with pytest.raises(UserError, match=rf"predictive: .*{named} \("):
+        with pytest.raises(UserError, match=rf"predictive: .*{named}\b"):
             Predictive(**settings)
 
 

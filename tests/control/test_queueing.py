@@ -13,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tidegate.control.controller import Limits, Outcome
+from tidegate.control.controller import Action, ChangeOutcome, Limits
 from tidegate.control.controllers.queueing import Queueing, allocate, mean_seconds
-from tidegate.control.decision import Action
-from tidegate.control.demand import with_demand
 from tidegate.control.erlang import least_stable, mean_sojourn
 from tidegate.control.loop import ControlLoop
-from tidegate.control.observation import Observation, Station
+from tidegate.control.observation import Observation, Station, with_demand
+from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 
 LIMITS = Limits(1, 64)
@@ -198,11 +197,11 @@ def test_a_query_that_falls_idle_shrinks_in_a_loop_once_what_waits_is_done() -> 
     asked = []
 
     class Noted:
-        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+        def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
             asked.append(instances)
-            return Outcome(True)
+            return ChangeOutcome(True)
 
-    loop = ControlLoop(Queueing(0.02), Limits(2, 64), Noted())
+    loop = ControlLoop(Rule(Queueing(0.02), Limits(2, 64)), Noted())
     for time, waiting in ((5.0, 300.0), (10.0, 0.0)):
         idle = Observation("q", time, 5.0, 9, offered=0.0, processed=0.0, busy=(0.0,) * 9, backlog=waiting)
         loop.step(*with_demand((idle,), ()))

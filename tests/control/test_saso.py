@@ -11,11 +11,9 @@ import doctest
 
 import pytest
 
-from tidegate.control.controller import Limits
-from tidegate.control.controllers import saso_levels
-from tidegate.control.controllers.saso import Saso
-from tidegate.control.controllers.saso_levels import Levels
-from tidegate.control.decision import Action, Decision
+from tidegate.control.controller import Action, Decision, Limits
+from tidegate.control.controllers import saso as saso_levels
+from tidegate.control.controllers.saso import Levels, Saso
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 
@@ -305,5 +303,5 @@ class TestMissing:
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, float], named: str) -> None:
-    with pytest.raises(UserError, match=rf"saso: {named} \("):
+    with pytest.raises(UserError, match=rf"saso: {named} must be"):
         Saso(**settings)  # type: ignore[arg-type]

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.control.controller import Limits
-from tidegate.control.controllers.saso import Saso
-from tidegate.control.controllers.saso_levels import Levels
-from tidegate.control.decision import Action
+from tidegate.control.controller import Action, Limits
+from tidegate.control.controllers.saso import Levels, Saso
 from tidegate.control.observation import Observation
 
 PERIOD_SECONDS = 5

@@ -10,8 +10,8 @@ import pytest
 
 from tidegate.cli.main import main
 from tidegate.control.controller import Limits
+from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.controllers.ds2 import Ds2
-from tidegate.control.controllers.registry import CONTROLLERS
 from tidegate.control.read_rules import parse_rules
 from tidegate.control.rules import Rule, Rules, default_rule
 from tidegate.errors import EnvironmentFault

@@ -10,11 +10,9 @@ import pytest
 
 from lab.keys import UniformKeys
 from lab.network import Network, NetworkSimulator, Run, Source, one, simulate
-from tidegate.control.controller import Limits
-from tidegate.control.decision import Decision, hold, resize
-from tidegate.control.demand import Feed
+from tidegate.control.controller import Decision, Limits, hold, resize
 from tidegate.control.events import Event, Observed
-from tidegate.control.observation import Observation
+from tidegate.control.observation import DataflowEdge, Observation
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
 from tidegate.simulate.loads import ConstantLoad, RampLoad, SineLoad, StepLoad
@@ -39,8 +37,8 @@ class Plan:
     def decide(self, observation: Observation) -> Decision:
         after = self.steps.get(observation.time_seconds)
         if after is None:
-            return hold(observation.subquery, observation.instances, "not planned")
-        return resize(observation.subquery, observation.instances, after, "planned", mapping=self.mapping)
+            return hold(observation, "not planned")
+        return resize(observation, after, "planned", mapping=self.mapping)
 
 
 @dataclass
@@ -150,7 +148,11 @@ def test_nothing_is_lost_and_nothing_is_made_up(waits: bool, keys: ZipfKeys | No
     network = Network(
         (third, second, first),
         (Source("first", SineLoad(600, 500, 90), waits), Source("third", ConstantLoad(50), waits)),
-        (Feed("first", "second", 0.5), Feed("first", "third", 0.3), Feed("second", "third", 0.7)),
+        (
+            DataflowEdge("first", "second", 0.5),
+            DataflowEdge("first", "third", 0.3),
+            DataflowEdge("second", "third", 0.7),
+        ),
         noise=Noise(arrivals=1.0),
     )
     run = simulate(network, Rule(Plan({20: 4, 60: 2, 100: 9, 200: 3}), LIMITS), SimulationSettings(300, seed=4))
@@ -202,7 +204,7 @@ def test_a_slow_subquery_slows_down_the_one_before_it() -> None:
     network = Network(
         (SubqueryModel("fast", 0.001), SubqueryModel("slow", 0.02)),
         (Source("fast", ConstantLoad(400), waits=False),),
-        (Feed("fast", "slow", 0.5),),
+        (DataflowEdge("fast", "slow", 0.5),),
     )
     run = simulate(network, None, SimulationSettings(120))
     assert run["slow"].processed[-1] == pytest.approx(50)
@@ -305,7 +307,7 @@ def test_observations_tell_the_truth_without_noise() -> None:
     network = Network(
         (SubqueryModel("a", 0.002, keys=UniformKeys(), shards=32), SubqueryModel("b", 0.01)),
         (Source("a", ConstantLoad(1_000)),),
-        (Feed("a", "b", 0.2),),
+        (DataflowEdge("a", "b", 0.2),),
     )
     simulate(network, Rule(Plan({}), LIMITS), SimulationSettings(10, start=4), record=seen)
     a, b = seen.observations[-2:]
@@ -350,8 +352,8 @@ def test_a_mapping_is_put_into_force_or_refused() -> None:
             lambda: Network((SubqueryModel("q", 1), SubqueryModel("r", 1)), (Source("q", ConstantLoad(1)),)),
             "nothing feeds subquery 'r'",
         ),
-        (lambda: replace(one(SubqueryModel("q", 1), ConstantLoad(1)), feeds=(Feed("q", "q"),)), "is a cycle"),
-        (lambda: replace(one(SubqueryModel("q", 1), ConstantLoad(1)), feeds=(Feed(None, "q"),)), "is a Source"),
+        (lambda: replace(one(SubqueryModel("q", 1), ConstantLoad(1)), feeds=(DataflowEdge("q", "q"),)), "is a cycle"),
+        (lambda: replace(one(SubqueryModel("q", 1), ConstantLoad(1)), feeds=(DataflowEdge(None, "q"),)), "is a Source"),
         (lambda: SimulationSettings(100, period_seconds=5, tick_seconds=2), "whole number of ticks"),
         (lambda: SimulationSettings(3), "period_seconds"),
         (

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from lab.merits import merits
 from lab.network import Run, one, simulate
 from tests.effort import examples
-from tidegate.control.controller import Limits
+from tidegate.control.controller import Action, Decision, Limits
 from tidegate.control.controllers.steady import Steady, SteadyRun
 from tidegate.control.controllers.steady_limit import LimitWatch
 from tidegate.control.controllers.steady_size import enough
 from tidegate.control.controllers.steady_trend import Trend
-from tidegate.control.decision import Action, Decision
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError

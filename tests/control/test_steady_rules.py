@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.control.controller import Limits
+from tidegate.control.controller import Action, Limits
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.controllers.steady_ahead import Ahead, Waiting
 from tidegate.control.controllers.steady_limit import SLACK, Limited, LimitWatch
 from tidegate.control.controllers.steady_trend import LONGEST, SHORT, Estimate, Trend
 from tidegate.control.controllers.steady_work import Raised, Work
-from tidegate.control.decision import Action
 from tidegate.control.observation import Observation
 
 RATE = 500.0

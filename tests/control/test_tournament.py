@@ -13,8 +13,8 @@ from lab.contests import REPORTED, REPORTED_SEEDS, TUNING, TUNING_SEEDS, Contest
 from lab.matches import ENTRANTS, OURS, PUBLISHED, Result, Total, fitted, play
 from lab.network import one
 from tidegate.control.controller import Limits
+from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
 from tidegate.control.controllers.ds2 import Ds2
-from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
 from tidegate.simulate.loads import ConstantLoad
 from tidegate.simulate.model import SubqueryModel
 

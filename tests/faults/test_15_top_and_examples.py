@@ -23,9 +23,10 @@ import pytest
 import tidegate as tg
 from tests.control.ledger_loops import Swinging
 from tidegate.cli.main import main
-from tidegate.control.controller import Limits, Outcome
+from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
+from tidegate.control.rules import Rule
 from tidegate.telemetry.ledger import Ledger
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -90,12 +91,12 @@ def test_the_demo_s_calls_of_one_number_are_paired_as_streamcloud_does() -> None
 
 
 class Obeying:
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
-        return Outcome(True)
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
+        return ChangeOutcome(True)
 
 
 def step(record: Ledger) -> None:
-    loop = ControlLoop(Swinging(), Limits(1, 4), Obeying(), record=record)
+    loop = ControlLoop(Rule(Swinging(), Limits(1, 4)), Obeying(), record)
     loop.step(Observation("speed", 5.0, 1.0, 2, offered=100.0, processed=90.5, busy=(0.5, 1.0), backlog=0.0))
 
 

@@ -17,8 +17,7 @@ import tidegate as tg
 from benchmarks.elastic_spark import Answers, Load, session, tidegate_query, wait_for
 from tests.integration.stories import told
 from tidegate.autoscale import autoscale
-from tidegate.control.controller import Limits
-from tidegate.control.decision import Decision, resize
+from tidegate.control.controller import Decision, Limits, resize
 from tidegate.control.observation import Observation
 
 PATIENCE_SECONDS = 60.0
@@ -42,7 +41,7 @@ class AskedRun:
 
     def decide(self, observation: Observation) -> Decision:
         wanted = getattr(self.limits, self.asked.wish[0])
-        return resize(observation.subquery, observation.instances, wanted, f"the {self.asked.wish[0]} is asked for")
+        return resize(observation, wanted, f"the {self.asked.wish[0]} is asked for")
 
 
 def story(root: Path) -> dict[str, Any]:

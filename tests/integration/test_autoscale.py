@@ -168,7 +168,7 @@ def test_instances_in_cells_are_changed_and_seen_while_a_query_runs(spark: Any, 
         seen: list[int] = []
         while not seen or seen[-1] != until:
             assert query.isActive
-            seen += [each.instances for each in scaling.look().observations]
+            seen += [each.instances for each in scaling.poll().observations]
             time.sleep(0.1)
         return seen
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tidegate.control.controller import Limits, Outcome
+from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.controllers.steady import Steady
-from tidegate.control.look import Look
+from tidegate.control.events import Poll
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
@@ -66,15 +66,15 @@ class Taker:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         self.asked.append(instances)
-        return Outcome(True)
+        return ChangeOutcome(True)
 
 
 @pytest.mark.parametrize(("demand", "goes_to"), [(100.0, []), (250.0, [4]), (390.0, [4]), (450.0, [8])])
 def test_a_controller_is_held_to_the_sizes_there_are(demand: float, goes_to: list[int]) -> None:
     taker = Taker()
-    loop = ControlLoop(Steady(target_seconds=5.0), Limits(2, 8, (2, 4, 8)), taker)
+    loop = ControlLoop(Rule(Steady(target_seconds=5.0), Limits(2, 8, (2, 4, 8))), taker)
     for step in (1, 2, 3):
         # An instance completes 100 a second; two are there until others were asked for.
         now = taker.asked[-1] if taker.asked else 2
@@ -100,12 +100,12 @@ class Cluster:
     def seen(self) -> tuple[Executor, ...]:
         return tuple(Executor(str(each), 4, 0.0) for each in range(self.executors))
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         self.requested.append(instances)
-        return Outcome(True, "requested", 5.0)
+        return ChangeOutcome(True, "requested", 5.0)
 
-    def look(self) -> Look:
-        return Look((Observation("q", 1.0, 1.0, self.executors, busy=self.busy * self.executors),))
+    def poll(self) -> Poll:
+        return Poll((Observation("q", 1.0, 1.0, self.executors, busy=self.busy * self.executors),))
 
     def cells_told(self) -> tuple[CellTold, ...]:
         return self.told
@@ -122,27 +122,27 @@ def scaling(cluster: Any) -> tuple[CellScaling, list[int]]:
 def test_more_instances_are_told_to_cells_at_once_where_there_are_cores_for_them() -> None:
     cluster = Cluster(1)
     made, sent = scaling(cluster)
-    made.look()
+    made.poll()
     outcome = made.reconfigure("q", 4, None)
     assert (outcome.accepted, outcome.note, outcome.seconds) == (True, "1 executor, 2 in each cell", 2.0)
     assert (sent, cluster.requested) == ([2], []), "up before out"
-    made.look()
+    made.poll()
     assert sent == [2], "once"
 
 
 def test_where_executors_are_to_come_cells_are_told_when_they_are_there() -> None:
     cluster = Cluster(1)
     made, sent = scaling(cluster)
-    made.look()
+    made.poll()
     made.reconfigure("q", 8, None)
     assert (cluster.requested, sent) == ([2], [2]), "as many as the cores of one executor bear"
-    made.look()
+    made.poll()
     assert sent == [2]
     cluster.executors = 2
-    made.look()
+    made.poll()
     assert sent == [2, 4]
     cluster.executors = 1
-    made.look()
+    made.poll()
     assert sent == [2, 4, 2], "an executor is lost, and its cells share the cores of the other"
 
 
@@ -150,7 +150,7 @@ def test_where_executors_go_cells_are_told_before() -> None:
     cluster = Cluster(2)
     cluster.told = (CellTold(4, 0.5), CellTold(4, 0.5))
     made, sent = scaling(cluster)
-    made.look()
+    made.poll()
     outcome = made.reconfigure("q", 2, None)
     assert (cluster.requested, sent) == ([1], [1])
     assert outcome.note == "1 executor, 1 in each cell; requested"
@@ -168,10 +168,10 @@ def test_a_number_of_cores_that_is_no_size_is_refused() -> None:
 def test_what_is_observed_is_told_in_cores() -> None:
     cluster = Cluster(1)
     made, _ = scaling(cluster)
-    (seen,) = made.look().observations
+    (seen,) = made.poll().observations
     assert (seen.instances, seen.busy) == (2, (0.5, 0.5)), "a quarter of four cores is half of the two in use"
     cluster.told = (CellTold(2, 0.5), CellTold(2, 0.5))
-    (seen,) = made.look().observations
+    (seen,) = made.poll().observations
     assert (seen.instances, seen.busy) == (4, (0.25,) * 4)
     assert made.rules(Rule(Steady(), Limits(1, 2))).default.limits == Limits(2, 8, (2, 4, 6, 8))
 

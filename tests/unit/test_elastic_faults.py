@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.control.ledger_loops import Failing, Swinging
-from tidegate.control.controller import Controller, Limits, Outcome
+from tidegate.control.controller import ChangeOutcome, Controller, Decision, Limits, resize
 from tidegate.control.controllers.steady import Steady
-from tidegate.control.decision import Decision, resize
-from tidegate.control.events import Event, Notice, Noticed
-from tidegate.control.look import Look
+from tidegate.control.events import Event, Notice, Noticed, Poll
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule, Rules
 from tidegate.elastic.options import Elastic
@@ -29,7 +27,7 @@ def seen(seconds: float, instances: int) -> Observation:
     return Observation("q", seconds, 1.0, instances, processed=1.0, busy=(0.5,) * instances)
 
 
-def look(detector: FaultDetector, observation: Observation) -> list[tuple[Notice, str]]:
+def poll(detector: FaultDetector, observation: Observation) -> list[tuple[Notice, str]]:
     return detector.observed(observation, observation.time_seconds)
 
 
@@ -38,32 +36,32 @@ def kinds(told: Iterable[tuple[Notice, str]]) -> list[Notice]:
 
 
 def up(instances: int) -> Decision:
-    return resize("q", 1, instances, "a test")
+    return resize(Observation("q", 0.0, 1.0, 1), instances, "a test")
 
 
 def test_a_request_that_is_not_fulfilled_is_told_once_and_so_is_its_end() -> None:
     detector = FaultDetector(SOON)
-    look(detector, seen(1, 1))
+    poll(detector, seen(1, 1))
     detector.requested(up(2), 1.0)
-    assert kinds(look(detector, seen(5, 1))) == []
-    late = look(detector, seen(11, 1))
+    assert kinds(poll(detector, seen(5, 1))) == []
+    late = poll(detector, seen(11, 1))
     assert kinds(late) == [Notice.REQUEST_OVERDUE]
     assert "2 were requested 10 s ago and there are 1" in late[0][1]
-    assert kinds(look(detector, seen(12, 1))) == []
-    assert kinds(look(detector, seen(13, 2))) == [Notice.REQUEST_FULFILLED]
-    assert kinds(look(detector, seen(14, 2))) == []
+    assert kinds(poll(detector, seen(12, 1))) == []
+    assert kinds(poll(detector, seen(13, 2))) == [Notice.REQUEST_FULFILLED]
+    assert kinds(poll(detector, seen(14, 2))) == []
 
 
 def test_a_request_that_is_fulfilled_in_time_is_not_worth_telling() -> None:
     detector = FaultDetector(SOON)
-    look(detector, seen(1, 1))
+    poll(detector, seen(1, 1))
     detector.requested(up(3), 1.0)
-    assert [kinds(look(detector, seen(2 + step, n))) for step, n in enumerate((1, 2, 3, 3))] == [[], [], [], []]
+    assert [kinds(poll(detector, seen(2 + step, n))) for step, n in enumerate((1, 2, 3, 3))] == [[], [], [], []]
 
 
 def test_instances_that_go_or_come_by_themselves_are_told() -> None:
     detector = FaultDetector(SOON)
-    assert [kinds(look(detector, seen(step + 1, n))) for step, n in enumerate((2, 1, 2))] == [
+    assert [kinds(poll(detector, seen(step + 1, n))) for step, n in enumerate((2, 1, 2))] == [
         [],
         [Notice.INSTANCES_LOST],
         [Notice.INSTANCES_CAME],
@@ -72,40 +70,40 @@ def test_instances_that_go_or_come_by_themselves_are_told() -> None:
 
 def test_one_that_dies_while_more_are_asked_for_is_told() -> None:
     detector = FaultDetector(SOON)
-    look(detector, seen(1, 2))
+    poll(detector, seen(1, 2))
     detector.requested(up(3), 1.0)
-    assert kinds(look(detector, seen(2, 1))) == [Notice.INSTANCES_LOST]
+    assert kinds(poll(detector, seen(2, 1))) == [Notice.INSTANCES_LOST]
 
 
 def test_silence_is_told_once_with_its_reason_and_so_is_its_end() -> None:
     detector = FaultDetector(SOON)
-    look(detector, seen(1, 1))
+    poll(detector, seen(1, 1))
     assert detector.unobserved(10, "refused") == []
     told = detector.unobserved(11, "connection refused")
     assert kinds(told) == [Notice.SILENT]
     assert "10 s: connection refused" in told[0][1]
     assert detector.unobserved(30, "connection refused") == []
-    assert kinds(look(detector, seen(40, 1))) == [Notice.HEARD]
+    assert kinds(poll(detector, seen(40, 1))) == [Notice.HEARD]
 
 
 @dataclass
 class Script:
     """An observer that gives what it is told to, then the end; and an actuator that obeys."""
 
-    looks: list[Look | Exception]
+    looks: list[Poll | Exception]
     instances: int = 1
     asked: list[int] = field(default_factory=list)
-    answer: Callable[[int], Outcome] = lambda _: Outcome(True)
+    answer: Callable[[int], ChangeOutcome] = lambda _: ChangeOutcome(True)
 
-    def look(self) -> Look:
+    def poll(self) -> Poll:
         if not self.looks:
-            return Look(ended="the script is over")
+            return Poll(ended="the script is over")
         following = self.looks.pop(0)
         if isinstance(following, Exception):
             raise following
         return following
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         self.asked.append(instances)
         return self.answer(instances)
 
@@ -130,7 +128,7 @@ def told(scaling: Scaling) -> list[Notice]:
 
 
 def test_a_controller_that_raises_leaves_the_query_as_it_is() -> None:
-    script = Script([Look((seen(1, 3),)), Look((seen(2, 3),))])
+    script = Script([Poll((seen(1, 3),)), Poll((seen(2, 3),))])
     made = scaled(script, Failing())
     assert script.asked == []
     assert told(made) == [Notice.CONTROLLER_FAILED]
@@ -139,17 +137,17 @@ def test_a_controller_that_raises_leaves_the_query_as_it_is() -> None:
 
 
 def test_looks_that_fail_are_survived() -> None:
-    script = Script([ConnectionError("gone"), Look((seen(1, 1),)), ConnectionError("gone"), Look((seen(2, 2),))])
+    script = Script([ConnectionError("gone"), Poll((seen(1, 1),)), ConnectionError("gone"), Poll((seen(2, 2),))])
     made = scaled(script, Swinging())
     assert script.asked == [2, 1]
     assert told(made) == [Notice.QUERY_ENDED]
 
 
 def test_an_actuator_that_fails_is_survived() -> None:
-    def fail(instances: int) -> Outcome:
+    def fail(instances: int) -> ChangeOutcome:
         raise ConnectionError("the master is gone")
 
-    script = Script([Look((seen(1, 1),)), Look((seen(2, 1),))], answer=fail)
+    script = Script([Poll((seen(1, 1),)), Poll((seen(2, 1),))], answer=fail)
     made = scaled(script, Swinging())
     assert script.asked == [2, 2]
     assert made.changes == ()
@@ -157,7 +155,7 @@ def test_an_actuator_that_fails_is_survived() -> None:
 
 
 def test_a_query_that_fails_is_told() -> None:
-    made = scaled(Script([Look((seen(1, 1),)), Look(ended="out of memory", failed=True)]), Swinging())
+    made = scaled(Script([Poll((seen(1, 1),)), Poll(ended="out of memory", failed=True)]), Swinging())
     assert told(made) == [Notice.QUERY_FAILED]
 
 
@@ -165,7 +163,7 @@ def test_a_ledger_that_cannot_be_written_is_done_without() -> None:
     def full(event: Event) -> None:
         raise EnvironmentFault("disk full")
 
-    script = Script([Look((seen(1, 1),)), Look((seen(2, 2),))])
+    script = Script([Poll((seen(1, 1),)), Poll((seen(2, 2),))])
     made = scaled(script, Swinging(), full)
     assert script.asked == [2, 1]
     assert str(made.ledger_failure) == "disk full"
@@ -173,7 +171,7 @@ def test_a_ledger_that_cannot_be_written_is_done_without() -> None:
 
 def test_notices_are_in_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "run.ledger"
-    script = Script([Look((seen(1, 2),)), Look((seen(2, 1),)), Look((seen(3, 3),))])
+    script = Script([Poll((seen(1, 2),)), Poll((seen(2, 1),)), Poll((seen(3, 3),))])
     rules = Rules(Rule(Steady(), Limits(1, 8), dry_run=True))
     made = Scaling.prepare(Elastic(ledger=path), rules, script, script, name="a query", period_seconds=0.001)
     made.start()
@@ -227,5 +225,5 @@ def test_what_may_not_be_given_for_elastic() -> None:
 
 def test_a_notice_is_an_event_of_its_own() -> None:
     noted: list[Event] = []
-    scaled(Script([Look((seen(1, 2),)), Look((seen(2, 1),))]), Steady(), noted.append)
+    scaled(Script([Poll((seen(1, 2),)), Poll((seen(2, 1),))]), Steady(), noted.append)
     assert [event.step for event in noted if isinstance(event, Noticed)] == [0, 1]

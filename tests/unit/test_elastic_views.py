@@ -11,10 +11,11 @@ from prometheus_client import generate_latest
 from tests.control.ledger_loops import Swinging
 from tidegate.cli.ledger import status_view
 from tidegate.cli.main import main
-from tidegate.control.controller import Limits, Outcome
+from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.events import Notice, Noticed
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
+from tidegate.control.rules import Rule
 from tidegate.elastic.metrics import MetricsServer, QueryCollector
 from tidegate.elastic.scaling import SubqueryStatus
 from tidegate.errors import EnvironmentFault
@@ -24,8 +25,8 @@ from tidegate.telemetry.read import ledger_status
 
 
 class Obeying:
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
-        return Outcome(True)
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
+        return ChangeOutcome(True)
 
 
 def seen(subquery: str = "speed") -> Observation:
@@ -61,7 +62,7 @@ def test_figures_are_served_on_the_loopback_address_alone() -> None:
 
 def ledger(path: Path) -> Path:
     with Ledger.open(path, "a job") as record:
-        loop = ControlLoop(Swinging(), Limits(1, 4), Obeying(), record=record)
+        loop = ControlLoop(Rule(Swinging(), Limits(1, 4)), Obeying(), record)
         loop.step(Observation("speed", 1.0, 1.0, 1, processed=10.0, busy=(0.9,)))
         loop.step(seen())
         record(Noticed("speed", 1, 6.0, Notice.INSTANCES_LOST, "2 became 1, which was not requested"))

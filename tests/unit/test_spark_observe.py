@@ -240,9 +240,9 @@ def test_a_period_ends_sooner_where_batches_run_over_their_interval(monkeypatch:
     # begins with the first; then 4 within their intervals and a bit more; then one that takes 1.5 s
     for number, seconds in enumerate([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.5]):
         told.ran(number, float(number), seconds, 10)
-        shown += observer.look().observations
+        shown += observer.poll().observations
         told.now = number + max(seconds, 1.0) + 0.1
-        shown += observer.look().observations
+        shown += observer.poll().observations
     assert [(each.time_seconds, each.period_seconds) for each in shown] == [(5.5, 5.5), (7.0, 1.5)]
     assert shown[0].busy == (1.0,), "five batches, of a second of tasks each, in as many seconds"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli import flag, option
-from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
+from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
 from tidegate.errors import UserError, choices
 from tidegate.simulate.loads import NAMED
 

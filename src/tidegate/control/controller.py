@@ -1,15 +1,98 @@
-"""The seams of the control plane: a controller's settings, the controller they start, and what carries decisions out."""
+"""The seams of the control plane: decisions, the controllers that take them, and the actuators that carry them out."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
 
-from tidegate.control.decision import Decision
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
+
+
+class Action(StrEnum):
+    """The three reconfigurations, and leaving things as they are."""
+
+    PROVISION = "provision"
+    DECOMMISSION = "decommission"
+    BALANCE = "balance"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change leads to, as it is expected or as it was measured; the ledger sets one beside the other.
+
+    The deviation is the population standard deviation of the instances' busy shares (StreamCloud, figure 12).
+    """
+
+    utilisation: float | None = None
+    latency_seconds: float | None = None
+    processed: float | None = None
+    deviation: float | None = None
+
+
+NOTHING_EXPECTED = Effect()
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Something else that could have been decided, and why it was not."""
+
+    instances: int
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How many instances `subquery` should have and, where it matters, which shard goes to which of them.
+
+    `why` is a sentence with the numbers that led here. `mapping` is None where the runtime may choose. `missing` names
+    the observations that were needed and absent; such a decision always holds.
+    """
+
+    subquery: str
+    action: Action
+    instances: int
+    why: str
+    mapping: tuple[int, ...] | None = None
+    expected: Effect = NOTHING_EXPECTED
+    rejected: tuple[Alternative, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be changed."""
+        return self.action is not Action.HOLD
+
+
+def resize(
+    observation: Observation,
+    after: int,
+    why: str,
+    *,
+    mapping: tuple[int, ...] | None = None,
+    expected: Effect = NOTHING_EXPECTED,
+    rejected: tuple[Alternative, ...] = (),
+) -> Decision:
+    """The decision to go to `after` instances: provision, decommission, or hold if there are as many already."""
+    before = observation.instances
+    action = Action.PROVISION if after > before else Action.DECOMMISSION if after < before else Action.HOLD
+    return Decision(observation.subquery, action, after, why, mapping, expected, rejected)
+
+
+def hold(
+    observation: Observation, why: str, *, missing: tuple[str, ...] = (), rejected: tuple[Alternative, ...] = ()
+) -> Decision:
+    """The decision to leave things as they are."""
+    return Decision(observation.subquery, Action.HOLD, observation.instances, why, rejected=rejected, missing=missing)
+
+
+def hold_without(missing: tuple[str, ...], observation: Observation) -> Decision:
+    """The decision to leave things as they are because observations that are needed are missing."""
+    return hold(observation, f"not known: {', '.join(missing)}", missing=missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +141,7 @@ class Deciding(Protocol):
 
 
 class Controller(Protocol):
-    """A controller's settings: a frozen value, validated when made, that starts any number of independent runs."""
+    """A controller's settings: a frozen value, validated when built, that starts any number of independent runs."""
 
     @property
     def name(self) -> str:
@@ -69,8 +152,8 @@ class Controller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an actuator answers: whether the change was accepted, and when it is in force if that is known."""
+class ChangeOutcome:
+    """An actuator's answer: whether the change was accepted, and when it is in force if that is known."""
 
     accepted: bool
     note: str = ""
@@ -79,6 +162,6 @@ class Outcome:
 
 
 class Actuator(Protocol):
-    """Whatever can give a subquery more or fewer instances: the simulator, threads in a process, Spark's executors."""
+    """Gives a subquery more or fewer instances: the simulator, threads in a process, Spark's executors."""
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome: ...
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome: ...

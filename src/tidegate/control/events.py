@@ -2,41 +2,25 @@
 
 One step of a loop records `Observed`, then what became of earlier changes (`EffectSeen`, `EffectMissed`), then `Decided`,
 then at most one of `Acted`, `Refused` and `Advised`, preceded by `Withheld` where the loop cut the decision down, then
-what the shadows would have done, and at last `Stepped`. Whoever writes events down may treat everything up to `Stepped` as
-one transaction. `Noticed` stands outside of steps: it comes when something happens that nobody decided.
+what the shadows would have done, and at last `Stepped`. Everything up to `Stepped` may be written as
+one transaction. `Noticed` stands outside of steps: it reports what happened unplanned.
 """
 
 from __future__ import annotations
 
-import math
+import statistics
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
-from tidegate.control.controller import Outcome
-from tidegate.control.decision import Decision, Expectation
+from tidegate.control.controller import ChangeOutcome, Decision, Effect
 from tidegate.control.observation import Observation
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What was measured of the things a decision may expect something of."""
-
-    utilisation: float | None = None
-    latency_seconds: float | None = None
-    processed: float | None = None
-    deviation: float | None = None
-
-
-def reading(observation: Observation) -> Reading:
-    """What an observation says about the things that can be expected; absent where it does not say.
-
-    The deviation is that of StreamCloud's figure 12: the population standard deviation of the busy shares.
-    """
-    utilisation = observation.utilisation
-    deviation = None
-    if observation.busy and utilisation is not None:
-        deviation = math.sqrt(sum((share - utilisation) ** 2 for share in observation.busy) / len(observation.busy))
-    return Reading(utilisation, observation.latency_seconds, observation.processed, deviation)
+def measured_effect(observation: Observation) -> Effect:
+    """The effect that an observation shows; absent where it does not tell."""
+    deviation = statistics.pstdev(observation.busy) if observation.busy else None
+    return Effect(observation.utilisation, observation.latency_seconds, observation.processed, deviation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +44,14 @@ class EffectSeen(Event):
     """A change has settled, and this is the first whole period under it."""
 
     decided_step: int
-    before: Reading
-    expected: Expectation
-    seen: Reading
+    before: Effect
+    expected: Effect
+    seen: Effect
 
 
 @dataclass(frozen=True, slots=True)
 class EffectMissed(Event):
-    """A change was overtaken by another before its effect could be told."""
+    """A change was overtaken by another before its effect could be measured."""
 
     decided_step: int
     why: str
@@ -96,7 +80,7 @@ class Acted(Event):
     """The actuator accepted a change."""
 
     decision: Decision
-    outcome: Outcome
+    outcome: ChangeOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +104,6 @@ class ShadowDecided(Event):
 
     shadow: str
     decision: Decision
-    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +122,7 @@ class Stepped(Event):
 
 
 class Notice(StrEnum):
-    """What can happen to a query that nobody decided."""
+    """Unplanned events in the life of a query."""
 
     REQUEST_OVERDUE = "request overdue"
     REQUEST_FULFILLED = "request fulfilled late"
@@ -154,7 +137,26 @@ class Notice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Noticed(Event):
-    """Something happened that nobody decided; `step` is the last one before it, -1 before the first."""
+    """Something unplanned happened; `step` is the last one before it, -1 before the first."""
 
     notice: Notice
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One poll of what runs: one observation of each subquery, none if there is nothing new, or why it has ended.
+
+    ``failed`` says that it ended with an error. ``noticed`` are the unplanned events that the observer saw.
+    """
+
+    observations: tuple[Observation, ...] = ()
+    ended: str | None = None
+    failed: bool = False
+    noticed: tuple[tuple[Notice, str], ...] = ()
+
+
+class Observer(Protocol):
+    """Polls a running query; a poll may raise when figures cannot be had."""
+
+    def poll(self) -> Poll: ...

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tidegate.control.controller import Controller, Limits
-from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
+from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
 from tidegate.control.rules import Rule, Rules
 from tidegate.control.settings import Setting, settings_of
 from tidegate.control.toml_lines import Key, key_lines, line_of

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tidegate.control.controller import Actuator, Controller, Limits
-from tidegate.control.controllers.registry import CONTROLLERS, RECOMMENDED
-from tidegate.control.loop import ControlLoop, Record, unrecorded
+from tidegate.control.controller import Controller, Limits
+from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
 from tidegate.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one subquery is driven; see `ControlLoop` for the meaning of each."""
+    """How one subquery is driven; `ControlLoop` says what each of these means."""
 
     controller: Controller
     limits: Limits = Limits()  # noqa: RUF009 - a frozen value
@@ -27,19 +26,6 @@ class Rule:
             raise UserError(f"rule: cooldown_seconds ({self.cooldown_seconds}) must be 0 or more, and finite")
         if self.max_step is not None and self.max_step < 1:
             raise UserError(f"rule: max_step ({self.max_step}) must be 1 or more; leave it out for no limit")
-
-    def loop(self, actuator: Actuator, record: Record = unrecorded) -> ControlLoop:
-        """A loop that follows this rule."""
-        return ControlLoop(
-            self.controller,
-            self.limits,
-            actuator,
-            cooldown_seconds=self.cooldown_seconds,
-            max_step=self.max_step,
-            dry_run=self.dry_run,
-            shadows=self.shadows,
-            record=record,
-        )
 
 
 @dataclass(frozen=True, slots=True)

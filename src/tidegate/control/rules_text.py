@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.control.balancers import BALANCERS
 from tidegate.control.controller import Controller
-from tidegate.control.controllers.registry import CONTROLLERS
+from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.rules import Rule, Rules
 from tidegate.control.settings import NO_BALANCER, settings_of
 from tidegate.errors import UserError, choices

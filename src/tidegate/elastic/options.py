@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.control.controller import Controller, Limits
-from tidegate.control.controllers.registry import CONTROLLERS
+from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.read_rules import read_rules
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError, choices

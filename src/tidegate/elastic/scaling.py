@@ -10,10 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
-from tidegate.control.controller import Actuator
-from tidegate.control.decision import Decision
-from tidegate.control.events import Acted, Event, Notice, Noticed, Observed, Stepped
-from tidegate.control.look import Look, Observer
+from tidegate.control.controller import Actuator, Decision
+from tidegate.control.events import Acted, Event, Notice, Noticed, Observed, Observer, Poll, Stepped
 from tidegate.control.loop import ControlLoop, Record, unrecorded
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rules
@@ -218,7 +216,7 @@ class Scaling:
             if self._stopping.is_set():
                 # A caller that stops us because the query has ended wants that recorded.
                 with suppress(Exception):
-                    self._end(self._observer.look())
+                    self._end(self._observer.poll())
         except BaseException as error:
             # A bug of ours. The query must not suffer from it.
             self.failure = error
@@ -230,33 +228,33 @@ class Scaling:
     def _poll(self) -> bool:
         """Poll once and act on it; False when there is nothing more to poll."""
         try:
-            look = self._observer.look()
+            poll = self._observer.poll()
         except Exception as error:
             self._unobserved(f"{type(error).__name__}: {error}")
             return True
-        self._notice(self._name, list(look.noticed))
-        if self._end(look):
+        self._notice(self._name, list(poll.noticed))
+        if self._end(poll):
             return False
-        if not look.observations:
+        if not poll.observations:
             self._unobserved("")
-        for observation in look.observations:
+        for observation in poll.observations:
             self._step(observation)
         return not self._loops or any(loop is not None for loop in self._loops.values())
 
-    def _end(self, look: Look) -> bool:
+    def _end(self, poll: Poll) -> bool:
         """Record the end of the query, once; False if it goes on."""
-        if look.ended is None:
+        if poll.ended is None:
             return False
-        kind = Notice.QUERY_FAILED if look.failed else Notice.QUERY_ENDED
+        kind = Notice.QUERY_FAILED if poll.failed else Notice.QUERY_ENDED
         if not any(noticed.notice is kind for noticed in self._notices):
             for subquery in self._loops or [self._name]:
-                self._notice(subquery, [(kind, look.ended)])
+                self._notice(subquery, [(kind, poll.ended)])
         return True
 
     def _step(self, observation: Observation) -> None:
         subquery = observation.subquery
         if subquery not in self._loops:
-            self._loops[subquery] = self._rules.of(subquery).loop(self._actuator, self._record)
+            self._loops[subquery] = ControlLoop(self._rules.of(subquery), self._actuator, self._record)
         loop = self._loops[subquery]
         if loop is None:
             return

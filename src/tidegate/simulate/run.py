@@ -8,12 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from tidegate.control.controller import Limits, Outcome
-from tidegate.control.decision import Decision
-from tidegate.control.demand import with_demand
+from tidegate.control.controller import ChangeOutcome, Decision, Limits
 from tidegate.control.events import Acted, Event, Refused
-from tidegate.control.loop import unrecorded
-from tidegate.control.observation import Observation
+from tidegate.control.loop import ControlLoop, unrecorded
+from tidegate.control.observation import Observation, with_demand
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 from tidegate.simulate.fluid import SubqueryFlow, SubqueryHistory, reordered
@@ -191,7 +189,7 @@ class Simulator:
                 taken.append(TakenDecision(event.time_seconds, event.decision, isinstance(event, Acted)))
             record(event)
 
-        loops = {name: rule.loop(self, note) for name, rule in rules.items()}
+        loops = {name: ControlLoop(rule, self, note) for name, rule in rules.items()}
         ticks = self.settings.ticks_per_period
         for index in range(self.settings.ticks):
             self.tick(index)
@@ -206,7 +204,7 @@ class Simulator:
                 progress(self._progress(index, len(taken)))
         return tuple(taken)
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         """Order a number of instances, with a mapping that holds once all are there, from the next tick on or later.
 
         Those ordered before come when they are due, each lot with a pause of its own (`reordered`).
@@ -217,19 +215,19 @@ class Simulator:
         if mapping is not None and not (
             len(mapping) == len(flow.mapping) and min(mapping) >= 0 and max(mapping) < instances
         ):
-            return Outcome(
+            return ChangeOutcome(
                 False, f"the mapping must name an instance from 0 to {instances - 1} for all {len(flow.mapping)} shards"
             )
         if instances == flow.instances and (mapping is None or tuple(flow.mapping.tolist()) == mapping):
             note = "what is on order is called off" if flow.ordered else "nothing to change"
             flow.ordered = ()
-            return Outcome(True, note, 0.0)
+            return ChangeOutcome(True, note, 0.0)
         last = flow.ordered[-1] if flow.ordered else None
         same = last is not None and (last.instances, last.mapping) == (instances, mapping)
         cost = flow.model.cost
         flow.ordered = reordered(flow.ordered, flow.instances, instances, mapping, self.now_seconds, cost.start_seconds)
         in_force = flow.ordered[-1].at_seconds - self.now_seconds + cost.pause_seconds
-        return Outcome(True, "already under way" if same else "", in_force)
+        return ChangeOutcome(True, "already under way" if same else "", in_force)
 
     def _progress(self, index: int, changes: int) -> SimulationProgress:
         flows = self.flows.values()

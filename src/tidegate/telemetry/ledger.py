@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate.control.decision import Action, Alternative, Decision, Expectation
+from tidegate.control.controller import Action, Alternative, Decision, Effect
 from tidegate.control.events import (
     Acted,
     Advised,
@@ -23,7 +23,6 @@ from tidegate.control.events import (
     Event,
     Noticed,
     Observed,
-    Reading,
     Refused,
     ShadowDecided,
     ShadowFailed,
@@ -170,7 +169,7 @@ def step_rows(events: Sequence[Event]) -> StepRows:
             case Advised():
                 driver["result"] = "advised"
             case ShadowDecided(decision=decision):
-                shadow: Row = {"role": "shadow", "controller": event.shadow, "asked": event.asked, "result": "opinion"}
+                shadow: Row = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "opinion"}
                 rows.decisions.append((shadow | _wanted(decision) | _settled(decision), decision.rejected))
             case ShadowFailed():
                 nothing = Decision("", Action.HOLD, int(rows.observation["instances"] or 0), "")
@@ -220,5 +219,5 @@ def _settled(decision: Decision) -> Row:
     }
 
 
-def _prefixed(prefix: str, figures: Reading | Expectation) -> Row:
+def _prefixed(prefix: str, figures: Effect | Effect) -> Row:
     return {f"{prefix}_{name}": value for name, value in asdict(figures).items()}

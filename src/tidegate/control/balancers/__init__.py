@@ -7,15 +7,8 @@ All of them take the mapping in force, the load of each shard and the number of 
 from __future__ import annotations
 
 from tidegate.control.balancers.balance import Balancer
-from tidegate.control.balancers.consistent_hashing import ConsistentHashing
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.balancers.minimal_movement import MinimalMovement
-from tidegate.control.balancers.offload import Offload
 
-BALANCERS: dict[str, type[Balancer]] = {
-    Greedy.name: Greedy,
-    MinimalMovement.name: MinimalMovement,
-    ConsistentHashing.name: ConsistentHashing,
-    Offload.name: Offload,
-}
+BALANCERS: dict[str, type[Balancer]] = {Greedy.name: Greedy, MinimalMovement.name: MinimalMovement}
 """The balancers by the name they have in rules and on the command line."""

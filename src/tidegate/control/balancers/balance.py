@@ -1,22 +1,35 @@
-"""What a balancer returns, what it is, and the measures of evenness all of them share."""
+"""What a balancer is and returns, the measures of evenness that all share, and the verdict that one shard is the limit."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.control.balancers.one_key import OneKey
+from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Shards: TypeAlias = Sequence[int] | NDArray[Any]
 Loads: TypeAlias = Sequence[float] | NDArray[Any]
+
+THETA = 1.2
+"""The largest ratio of the most loaded instance to the average that counts as even (Elasticutor §3.1)."""
+
+ROUNDING = 1e-12
+"""The relative difference of two loads that may be rounding."""
+
+SATURATED = 0.99
+"""A busy share from which on an instance may have had more to do than it could."""
 
 
 class Verdict(StrEnum):
@@ -35,12 +48,44 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class OneKey:
+    """The heaviest shard, its part of the whole load, and how many instances are of use at most.
+
+    A shard is the unit that is placed. Where one asks for so large a share that its instance stays the most loaded
+    whatever the others hold, more instances change nothing: the remedy is more shards, or, if it is one key, a query that
+    splits it.
+    """
+
+    shard: int
+    share: float
+    useful_instances: int
+
+    def __str__(self) -> str:
+        return (
+            f"shard {self.shard} alone carries {self.share:.0%} of the load: "
+            f"more than {self.useful_instances} instances will not help"
+        )
+
+
+def one_key(loads: Floats, instances: int, theta: float = THETA) -> OneKey | None:
+    """The shard whose share of the load exceeds θ/n, so that most loaded over average is above θ for every mapping."""
+    total = float(loads.sum())
+    if total <= 0:
+        return None
+    shard = int(np.argmax(loads))
+    load = float(loads[shard])
+    if load * instances <= theta * total * (1 + ROUNDING):
+        return None
+    return OneKey(shard, load / total, max(1, math.floor(theta * total / load * (1 + ROUNDING))))
+
+
+@dataclass(frozen=True, slots=True)
 class Balance:
     """A plan: where each shard goes, what that moves, and how even it is before and after.
 
     `deviation_before` and `deviation_after` are population standard deviations of the instances' loads, in the unit of
     the loads. Before counts the instances there are and those there shall be, so a new and empty instance makes it
-    large. `moved` lists the shards whose instance changes, ascending. `moved_bytes` is None where sizes were not given.
+    large. `moved` lists the shards whose instance changes, ascending.
     """
 
     mapping: tuple[int, ...]
@@ -49,11 +94,10 @@ class Balance:
     deviation_after: float
     verdict: Verdict
     limit: OneKey | None = None
-    moved_bytes: int | None = None
 
 
 class Balancer(Protocol):
-    """A rule for which shard goes to which instance: a frozen value, validated when made.
+    """A rule for which shard goes to which instance: a frozen value, validated when built.
 
     `mapping` may name instances that shall no longer be there (`≥ instances`): their shards are always moved.
     Instances that no shard is mapped to are there to be used. The loads' unit is the caller's; a bound given in
@@ -63,30 +107,25 @@ class Balancer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def balance(
-        self, mapping: Shards, shard_loads: Loads, instances: int, shard_state_bytes: Shards | None = None
-    ) -> Balance: ...
+    def balance(self, mapping: Shards, shard_loads: Loads, instances: int) -> Balance: ...
 
 
-def checked(
-    mapping: Shards, shard_loads: Loads, instances: int, shard_state_bytes: Shards | None
-) -> tuple[Ints, Floats, Ints | None]:
+def checked(mapping: Shards, shard_loads: Loads, instances: int) -> tuple[Ints, Floats]:
     """The arguments of a balancer as columns, refused where they contradict each other."""
     owners = np.asarray(mapping, dtype=np.int64)
     loads = np.asarray(shard_loads, dtype=np.float64)
-    sizes = None if shard_state_bytes is None else np.asarray(shard_state_bytes, dtype=np.int64)
     if instances < 1:
-        raise UserError(f"balancer: shards need at least one instance, {instances} came; give a number ≥ 1")
-    if len(owners) != len(loads) or (sizes is not None and len(sizes) != len(owners)):
+        raise UserError(f"balancer: shards need at least one instance, not {instances}; give a number ≥ 1")
+    if len(owners) != len(loads):
         raise UserError(
-            f"balancer: mapping ({len(owners)}), loads ({len(loads)}) and state sizes "
-            f"({'none' if sizes is None else len(sizes)}) must have one entry per shard; give all for the same shards"
+            f"balancer: mapping ({len(owners)}) and loads ({len(loads)}) must have one entry per shard; give both for "
+            "the same shards"
         )
     if len(owners) and owners.min() < 0:
         raise UserError(f"balancer: mapping names instance {owners.min()}; instances are numbered from 0")
     if not (np.isfinite(loads).all() and (loads >= 0).all()):
         raise UserError("balancer: a shard's load must be finite and not negative; leave out shards not measured")
-    return owners, loads, sizes
+    return owners, loads
 
 
 def instance_loads(owners: Ints, loads: Floats, instances: int) -> Floats:
@@ -99,29 +138,146 @@ def deviation(loads: Floats) -> float:
     return float(np.std(loads))
 
 
-def imbalance(loads: Floats) -> float:
-    """Elasticutor's δ: the most loaded instance over the average; 1 where there is no load at all."""
-    average = float(np.mean(loads))
-    return float(np.max(loads)) / average if average > 0 else 1.0
-
-
 def planned(
-    before: Ints,
-    after: Ints,
-    loads: Floats,
-    instances: int,
-    sizes: Ints | None,
-    verdict: Verdict,
-    limit: OneKey | None = None,
+    before: Ints, after: Ints, loads: Floats, instances: int, verdict: Verdict | None, theta: float = THETA
 ) -> Balance:
-    """The plan that leads from one mapping to the other."""
-    moved = np.flatnonzero(before != after)
+    """The plan that leads from one mapping to the other; without a verdict it ended stuck, maybe because of one key."""
+    limit = one_key(loads, instances, theta) if verdict is None else None
     return Balance(
         mapping=tuple(after.tolist()),
-        moved=tuple(moved.tolist()),
+        moved=tuple(np.flatnonzero(before != after).tolist()),
         deviation_before=deviation(instance_loads(before, loads, instances)),
         deviation_after=deviation(instance_loads(after, loads, instances)),
-        verdict=verdict,
+        verdict=verdict or (Verdict.STUCK if limit is None else Verdict.ONE_KEY),
         limit=limit,
-        moved_bytes=None if sizes is None else int(sizes[moved].sum()),
     )
+
+
+def onto_rest(owners: Ints, loads: Floats, instances: int) -> Ints:
+    """The mapping with every shard of an instance `≥ instances` moved to one that stays; the others untouched.
+
+    This is StreamCloud's Offload (fig. 12, line 8) of the last instances. The paper names the function and no more; here
+    the heaviest shard goes first, each to the then least loaded instance that stays.
+    """
+    orphans = np.flatnonzero(owners >= instances)
+    if not len(orphans):
+        return owners
+    after = owners.copy()
+    carried = instance_loads(owners, loads, instances)[:instances].tolist()
+    heap = [(load, instance) for instance, load in enumerate(carried)]
+    heapify(heap)
+    heaviest_first = orphans[np.argsort(-loads[orphans], kind="stable")]
+    for shard, load in zip(heaviest_first.tolist(), loads[heaviest_first].tolist(), strict=True):
+        lightest, instance = heap[0]
+        after[shard] = instance
+        heapreplace(heap, (lightest + load, instance))
+    return after
+
+
+def observed_shards(observation: Observation) -> tuple[Ints, Floats] | None:
+    """The instance and the tuples per second of each shard; None where they are not known or contradict each other."""
+    mapping, loads = observation.mapping, observation.shard_loads
+    if observation.missing(("mapping", "shard_loads")) or mapping is None or loads is None:
+        return None
+    owners = np.fromiter(mapping, dtype=np.int64, count=len(mapping))
+    rates = np.fromiter(loads, dtype=np.float64, count=len(loads))
+    if len(owners) != len(rates) or rates.min() < 0 or owners.min() < 0 or owners.max() >= observation.instances:
+        return None
+    return owners, rates
+
+
+def shard_use(owners: Ints, rates: Floats, busy: Loads) -> Floats:
+    """The busy share each shard causes: its part of its instance's tuples, times that instance's busy share.
+
+    The sum over an instance's shards is its busy share, so the deviation of these loads is that of the busy shares.
+    An instance that is busy all the time may have received more than it could do; its tuples are then counted at no
+    less than they cost on average, or the most overloaded instance would pass for as loaded as its neighbours.
+    """
+    shares = np.asarray(busy, dtype=np.float64)
+    received = np.bincount(owners, weights=rates, minlength=len(shares))
+    costs = np.divide(shares, received, out=np.zeros_like(shares), where=received > 0)
+    total = float(received.sum())
+    if total > 0:
+        average = float(shares[received > 0].sum()) / total
+        costs = np.where(shares >= SATURATED, np.maximum(costs, average), costs)
+    return np.asarray(costs[owners] * rates, dtype=np.float64)
+
+
+LoadedShard: TypeAlias = tuple[float, int]
+"""A shard's load and its number negated, so that of equal loads the first shard moves first."""
+
+
+class ShardMover:
+    """A mapping that is being changed, shard by shard, with the most and the least loaded instance at hand.
+
+    Finding these, and the shard nearest to a load, costs a logarithm each; a move costs one insertion into a sorted
+    list. Of equally loaded instances the one with the lowest number counts as most and as least loaded. `set_aside` hides
+    an instance from `most_loaded` for good. A caller that only moves shards from the most to the least loaded, and less
+    than their gap, may do so once nothing there helps: the least load never falls, so the gap only narrows, and by the
+    time the instance is itself the least loaded no gap is left.
+    """
+
+    def __init__(self, owners: Ints, loads: Floats, instances: int) -> None:
+        order = np.lexsort((-np.arange(len(owners)), loads, owners))
+        shards: list[LoadedShard] = list(zip(loads[order].tolist(), (-order).tolist(), strict=True))
+        ends = np.cumsum(np.bincount(owners, minlength=instances)).tolist()
+        self._sorted = [shards[start:end] for start, end in pairwise((0, *ends))]
+        self.loads: list[float] = instance_loads(owners, loads, instances).tolist()
+        self.owners = owners.copy()
+        self._most = [(-load, instance) for instance, load in enumerate(self.loads)]
+        self._least = [(load, instance) for instance, load in enumerate(self.loads)]
+        heapify(self._most)
+        heapify(self._least)
+        self._aside: set[int] = set()
+
+    def most_loaded(self) -> int | None:
+        """The most loaded instance that is not set aside; None if all are."""
+        while self._most:
+            load, instance = self._most[0]
+            if -load == self.loads[instance] and instance not in self._aside:
+                return instance
+            heappop(self._most)
+        return None
+
+    def least_loaded(self) -> int:
+        """The least loaded instance."""
+        while self._least[0][0] != self.loads[self._least[0][1]]:
+            heappop(self._least)
+        return self._least[0][1]
+
+    def set_aside(self, instance: int) -> None:
+        """Pass over an instance that has nothing worth moving."""
+        self._aside.add(instance)
+
+    def largest_within(self, instance: int, least: float, most: float) -> LoadedShard | None:
+        """The heaviest shard of an instance whose load lies in [least, most]."""
+        shards = self._sorted[instance]
+        index = bisect_right(shards, most, key=_load) - 1
+        return shards[index] if index >= 0 and shards[index][0] >= least else None
+
+    def nearest(self, instance: int, load: float) -> LoadedShard | None:
+        """The shard of an instance whose load is nearest to `load`; of two as near, the lighter."""
+        shards = self._sorted[instance]
+        above = bisect_left(shards, load, key=_load)
+        if above == len(shards):
+            return shards[-1] if shards else None
+        heavier = shards[bisect_right(shards, shards[above][0], key=_load) - 1]
+        if above == 0 or heavier[0] - load < load - shards[above - 1][0]:
+            return heavier
+        return shards[above - 1]
+
+    def move(self, shard: LoadedShard, source: int, target: int) -> None:
+        """Move a shard from one instance to another."""
+        left = self._sorted[source]
+        left.pop(bisect_left(left, shard))
+        insort(self._sorted[target], shard)
+        self.owners[-shard[1]] = target
+        self.loads[source] -= shard[0]
+        self.loads[target] += shard[0]
+        for instance in (source, target):
+            heappush(self._most, (-self.loads[instance], instance))
+            heappush(self._least, (self.loads[instance], instance))
+
+
+def _load(shard: LoadedShard) -> float:
+    return shard[0]

@@ -10,19 +10,17 @@ import numpy as np
 
 from tidegate.control.balancers.balance import (
     Balance,
-    Floats,
     Ints,
     Loads,
+    ShardMover,
     Shards,
     Verdict,
     checked,
     deviation,
     instance_loads,
+    onto_rest,
     planned,
 )
-from tidegate.control.balancers.offload import onto_rest
-from tidegate.control.balancers.one_key import one_key
-from tidegate.control.balancers.piles import Piles
 from tidegate.errors import UserError
 
 ANY_GAIN = 1e-9
@@ -61,62 +59,46 @@ class Greedy:
                 f"({self.minimum_improvement}) must lie in [0, 1); give the first in the unit of the loads"
             )
 
-    def balance(
-        self, mapping: Shards, shard_loads: Loads, instances: int, shard_state_bytes: Shards | None = None
-    ) -> Balance:
-        owners, loads, sizes = checked(mapping, shard_loads, instances, shard_state_bytes)
+    def balance(self, mapping: Shards, shard_loads: Loads, instances: int) -> Balance:
+        owners, loads = checked(mapping, shard_loads, instances)
         settled = onto_rest(owners, loads, instances)
         before = deviation(instance_loads(settled, loads, instances))
         fresh = _without_shards(settled, instances)
-        if before <= self.upper_imbalance and not fresh:
-            return planned(owners, settled, loads, instances, sizes, Verdict.EVEN)
-        piles = Piles(settled, loads, instances, sizes)
-        self._even_out(piles, before, fresh)
-        after = deviation(instance_loads(piles.owners, loads, instances))
+        even = Verdict.EVEN if before <= self.upper_imbalance else None
+        if even and not fresh:
+            return planned(owners, settled, loads, instances, even)
+        mover = ShardMover(settled, loads, instances)
+        self._even_out(mover, before, fresh)
+        after = deviation(instance_loads(mover.owners, loads, instances))
         gain = before - after
-        if gain <= 0 or (
-            gain < self.minimum_improvement * before and fresh <= _without_shards(piles.owners, instances)
-        ):
-            verdict = Verdict.EVEN if before <= self.upper_imbalance else Verdict.NOT_WORTH if gain > 0 else None
-            return self._ended(owners, settled, loads, instances, sizes, verdict)
-        return self._ended(
-            owners, piles.owners, loads, instances, sizes, Verdict.BALANCED if after <= self.upper_imbalance else None
-        )
+        unused = fresh <= _without_shards(mover.owners, instances)
+        if gain <= 0 or (gain < self.minimum_improvement * before and unused):
+            verdict = even or (Verdict.NOT_WORTH if gain > 0 else None)
+            return planned(owners, settled, loads, instances, verdict)
+        verdict = Verdict.BALANCED if after <= self.upper_imbalance else None
+        return planned(owners, mover.owners, loads, instances, verdict)
 
-    def _even_out(self, piles: Piles, deviation_before: float, fresh: set[int]) -> None:
-        instances = len(piles.loads)
+    def _even_out(self, mover: ShardMover, deviation_before: float, fresh: set[int]) -> None:
+        instances = len(mover.loads)
         squares = deviation_before**2 * instances
         floor = ANY_GAIN * ANY_GAIN * squares
         asked = 1 - (1 - max(self.minimum_improvement, ANY_GAIN)) ** 2
         bound = self.upper_imbalance**2 * instances
-        while (source := piles.most()) is not None:
-            target = piles.least()
-            gap = piles.loads[source] - piles.loads[target]
+        while (source := mover.most_loaded()) is not None:
+            target = mover.least_loaded()
+            gap = mover.loads[source] - mover.loads[target]
             if gap <= 0:
                 return
             needed = max(floor, (ANY_GAIN if squares > bound or target in fresh else asked) * squares)
             # Moving x lowers the sum of squares by 2x(gap - x): at least `needed` for x in an interval around gap / 2.
             room = gap * gap / 4 - needed / 2
-            entry = (
-                piles.largest_within(source, gap / 2 - math.sqrt(room), gap / 2 + math.sqrt(room))
-                if room >= 0
-                else None
-            )
-            if entry is None:
-                piles.set_aside(source)
+            half = math.sqrt(room) if room >= 0 else -math.inf
+            shard = mover.largest_within(source, gap / 2 - half, gap / 2 + half)
+            if shard is None:
+                mover.set_aside(source)
                 continue
-            piles.move(entry, source, target)
-            squares = max(0.0, squares - 2 * entry[0] * (gap - entry[0]))
-
-    def _ended(
-        self, owners: Ints, after: Ints, loads: Floats, instances: int, sizes: Ints | None, verdict: Verdict | None
-    ) -> Balance:
-        if verdict is not None:
-            return planned(owners, after, loads, instances, sizes, verdict)
-        limit = one_key(loads, instances)
-        return planned(
-            owners, after, loads, instances, sizes, Verdict.STUCK if limit is None else Verdict.ONE_KEY, limit
-        )
+            mover.move(shard, source, target)
+            squares = max(0.0, squares - 2 * shard[0] * (gap - shard[0]))
 
 
 def _without_shards(owners: Ints, instances: int) -> set[int]:

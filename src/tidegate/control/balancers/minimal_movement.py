@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from tidegate.control.balancers.balance import (
+    ROUNDING,
+    THETA,
     Balance,
     Loads,
+    ShardMover,
     Shards,
     Verdict,
     checked,
-    imbalance,
     instance_loads,
+    onto_rest,
     planned,
 )
-from tidegate.control.balancers.offload import onto_rest
-from tidegate.control.balancers.one_key import ROUNDING, THETA, one_key
-from tidegate.control.balancers.piles import Piles
 from tidegate.errors import UserError
 
 
@@ -41,32 +43,27 @@ class MinimalMovement:
                 "average; give the ratio of the most loaded to the average that is even enough, such as 1.2"
             )
 
-    def balance(
-        self, mapping: Shards, shard_loads: Loads, instances: int, shard_state_bytes: Shards | None = None
-    ) -> Balance:
-        owners, loads, sizes = checked(mapping, shard_loads, instances, shard_state_bytes)
+    def balance(self, mapping: Shards, shard_loads: Loads, instances: int) -> Balance:
+        owners, loads = checked(mapping, shard_loads, instances)
         settled = onto_rest(owners, loads, instances)
-        bound = self.theta * (1 + ROUNDING)
-        if imbalance(instance_loads(settled, loads, instances)) <= bound:
+        bound = self.theta * (1 + ROUNDING) * float(loads.sum()) / instances
+        if np.max(instance_loads(settled, loads, instances)) <= bound:
             verdict = Verdict.EVEN if settled is owners else Verdict.BALANCED
-            return planned(owners, settled, loads, instances, sizes, verdict)
-        piles = Piles(settled, loads, instances, sizes)
-        if _even_out(piles, bound * float(loads.sum()) / instances):
-            return planned(owners, piles.owners, loads, instances, sizes, Verdict.BALANCED)
-        limit = one_key(loads, instances, theta=self.theta)
-        verdict = Verdict.STUCK if limit is None else Verdict.ONE_KEY
-        return planned(owners, piles.owners, loads, instances, sizes, verdict, limit)
+            return planned(owners, settled, loads, instances, verdict)
+        mover = ShardMover(settled, loads, instances)
+        even = _even_out(mover, bound)
+        return planned(owners, mover.owners, loads, instances, Verdict.BALANCED if even else None, self.theta)
 
 
-def _even_out(piles: Piles, bound: float) -> bool:
+def _even_out(mover: ShardMover, bound: float) -> bool:
     """Move shards until no instance carries more than `bound`; whether that was reached."""
     while True:
-        source, target = piles.most(), piles.least()
-        if source is None or piles.loads[source] <= bound:
+        source, target = mover.most_loaded(), mover.least_loaded()
+        if source is None or mover.loads[source] <= bound:
             return True
-        high, gap = piles.loads[source], piles.loads[source] - piles.loads[target]
-        entry = piles.nearest(source, gap / 2)
+        high, gap = mover.loads[source], mover.loads[source] - mover.loads[target]
+        shard = mover.nearest(source, gap / 2)
         tolerance = ROUNDING * high
-        if entry is None or not tolerance < entry[0] < gap - tolerance:
+        if shard is None or not tolerance < shard[0] < gap - tolerance:
             return False
-        piles.move(entry, source, target)
+        mover.move(shard, source, target)

@@ -11,7 +11,7 @@ The cost model is that of joins that compare each tuple with the whole opposite 
 
 A window of `window_seconds` ends up with r·window tuples if the rate r stays, at the latest when the tuples it holds now
 are gone. Until then it grows by r less what leaves it, which is known from what it held one observation before; without
-one, its tuples are taken to be of even age. `predictive_work.py` has the model as functions.
+one, its tuples are taken to be of even age.
 
 A subquery without windowed inputs is sized for its offered rate and its backlog, at the cost per tuple it has shown.
 Where the backlog is not known, pending work is left out and the decision says so.
@@ -25,11 +25,120 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tidegate.control.controller import Limits
-from tidegate.control.controllers.predictive_work import Work, join_work, tuple_work
-from tidegate.control.decision import Alternative, Decision, Expectation, hold, hold_without, resize
-from tidegate.control.observation import Observation
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
+from tidegate.control.observation import Observation, WindowInput
 from tidegate.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedWork:
+    """Work per second: now, at the worst moment of the horizon, and on top of it while pending tuples are caught up with.
+
+    `tuples_per_second` is what would be completed if all of it were done.
+    """
+
+    unit: str
+    now: float
+    predicted: float
+    pending: float
+    tuples_per_second: float
+
+    @property
+    def greatest(self) -> float:
+        return self.predicted + self.pending
+
+    def __str__(self) -> str:
+        return f"{self.now:.4g} {self.unit}/s now, {self.predicted:.4g} predicted, {self.pending:.4g} to catch up"
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One input's window on its way to what it will hold if the rate stays: `rate · window_seconds`.
+
+    `leaving_rate` is how many tuples per second grow too old.
+
+    >>> Filling(WindowInput(rate=10, held=0, window_seconds=60), leaving_rate=0).held_ahead(30)
+    300
+    """
+
+    window: WindowInput
+    leaving_rate: float
+
+    @property
+    def full(self) -> float:
+        return self.window.rate * self.window.window_seconds
+
+    @property
+    def full_after_seconds(self) -> float:
+        """When the window holds what it will hold, at the latest when all it holds now is gone."""
+        growth = self.window.rate - self.leaving_rate
+        missing = self.full - self.window.held
+        return min(missing / growth, self.window.window_seconds) if missing * growth > 0 else 0.0
+
+    def held_ahead(self, ahead_seconds: float) -> float:
+        if ahead_seconds >= self.full_after_seconds:
+            return self.full
+        return self.window.held + (self.window.rate - self.leaving_rate) * ahead_seconds
+
+
+def filling(window: WindowInput, before: WindowInput | None, elapsed_seconds: float) -> Filling:
+    """How a window fills: what leaves it is measured against what it held `elapsed_seconds` before.
+
+    Without that, or where it would lead away from the full window, tuples are taken to be of even age.
+    """
+    even = window.held / window.window_seconds if window.window_seconds > 0 else 0.0
+    if before is None or elapsed_seconds <= 0:
+        return Filling(window, even)
+    growth = (window.held - before.held) / elapsed_seconds
+    towards = growth * (window.rate * window.window_seconds - window.held) > 0
+    return Filling(window, max(window.rate - growth, 0.0) if towards else even)
+
+
+def comparisons_ahead(inputs: tuple[Filling, ...], ahead_seconds: float) -> tuple[float, float]:
+    """Comparisons per second some time ahead, and comparisons per tuple, each tuple against every other input's window.
+
+    Tuples are of the inputs in the proportion of their rates, or of all alike if nothing arrives.
+    """
+    held = [each.held_ahead(ahead_seconds) for each in inputs]
+    against = [sum(held) - own for own in held]
+    rate = sum(each.window.rate for each in inputs)
+    if rate == 0:
+        return 0.0, sum(against) / len(inputs)
+    per_second = sum(each.window.rate * others for each, others in zip(inputs, against, strict=True))
+    return per_second, per_second / rate
+
+
+def join_work(
+    observation: Observation, before: Observation | None, horizon_seconds: float, drain_seconds: float
+) -> PredictedWork:
+    """The work of a join: the greatest until the horizon, and every pending tuple as dear as at the dearest moment.
+
+    `before` is an earlier observation of the same join, if there is one. Work changes linearly until a window is full,
+    so only those moments, now and the horizon have to be looked at.
+    """
+    windows = observation.window_inputs or ()
+    earlier = (before.window_inputs or ()) if before else ()
+    elapsed_seconds = observation.time_seconds - before.time_seconds if before else 0.0
+    known = earlier if len(earlier) == len(windows) else (None,) * len(windows)
+    inputs = tuple(filling(window, past, elapsed_seconds) for window, past in zip(windows, known, strict=True))
+    moments = {0.0, horizon_seconds, *(min(each.full_after_seconds, horizon_seconds) for each in inputs)}
+    predicted, per_tuple = max(comparisons_ahead(inputs, moment) for moment in moments)
+    catching_up = _waiting(observation) / drain_seconds
+    rate = sum(window.rate for window in windows)
+    now, _ = comparisons_ahead(inputs, 0.0)
+    return PredictedWork("comparisons", now, predicted, per_tuple * catching_up, rate + catching_up)
+
+
+def tuple_work(observation: Observation, drain_seconds: float) -> PredictedWork:
+    """The work of a subquery without windowed inputs: as many tuples as are offered, and those that wait."""
+    offered, catching_up = observation.offered or 0.0, _waiting(observation) / drain_seconds
+    return PredictedWork("tuples", offered, offered, catching_up, offered + catching_up)
+
+
+def _waiting(observation: Observation) -> float:
+    """The backlog, or none where it is not known."""
+    return 0.0 if observation.backlog is None or observation.missing(("backlog",)) else observation.backlog
+
 
 JOIN_NEEDS = ("window_inputs", "comparisons", "busy")
 TUPLE_NEEDS = ("offered", "processed", "busy")
@@ -66,14 +175,11 @@ class Predictive:
                 f"predictive: lower ({self.lower}), target_utilisation ({self.target_utilisation}) and upper "
                 f"({self.upper}) must satisfy 0 < lower ≤ target_utilisation ≤ upper ≤ 1"
             )
-        if not (self.horizon_seconds >= 0 and math.isfinite(self.horizon_seconds)):
-            raise UserError(
-                f"predictive: horizon_seconds ({self.horizon_seconds}) must be 0 or more; 0 predicts nothing"
-            )
-        if not (self.drain_seconds > 0 and math.isfinite(self.drain_seconds)):
-            raise UserError(
-                f"predictive: drain_seconds ({self.drain_seconds}) must be positive: the time in which to catch up"
-            )
+        ahead, drain = self.horizon_seconds, self.drain_seconds
+        require(
+            0 <= ahead < math.inf, "predictive", "horizon_seconds", ahead, "0 or more and finite; 0 predicts nothing"
+        )
+        require(0 < drain < math.inf, "predictive", "drain_seconds", drain, "positive and finite")
 
     @property
     def name(self) -> str:
@@ -99,7 +205,7 @@ class PredictiveRun:
         joins = observation.window_inputs is not None and len(observation.window_inputs) > 1
         missing = _missing(observation, JOIN_NEEDS if joins else TUPLE_NEEDS)
         if missing:
-            return hold_without(missing, observation.subquery, observation.instances)
+            return hold_without(missing, observation)
         before, self._before = self._before, observation
         done = observation.comparisons if joins else observation.processed
         if done and observation.busy_instances > 0:
@@ -110,10 +216,10 @@ class PredictiveRun:
         else:
             work = tuple_work(observation, settings.drain_seconds)
         if joins not in self._capacity and work.greatest > 0:
-            return hold(observation.subquery, observation.instances, "no work was done yet, so its cost is unknown")
+            return hold(observation, "no work was done yet, so its cost is unknown")
         return self._size(observation, work, self._capacity.get(joins, math.inf))
 
-    def _size(self, observation: Observation, work: Work, capacity: float) -> Decision:
+    def _size(self, observation: Observation, work: PredictedWork, capacity: float) -> Decision:
         settings, before = self._settings, observation.instances
         needed = work.greatest / capacity
         utilisation = needed / before
@@ -124,8 +230,8 @@ class PredictiveRun:
         enough = math.ceil(round(needed / settings.target_utilisation, 10))
         wanted = self._limits.clamp(before if in_range else enough)
         if wanted == before:
-            return hold(observation.subquery, before, f"{seen}, {self._why_hold(before, enough, in_range)}")
-        expected = Expectation(
+            return hold(observation, f"{seen}, {self._why_hold(before, enough, in_range)}")
+        expected = Effect(
             utilisation=min(needed / wanted, 1.0),
             processed=work.tuples_per_second * min(1.0, wanted / needed) if needed > 0 else 0.0,
         )
@@ -133,7 +239,7 @@ class PredictiveRun:
         if wanted > self._limits.least:
             rejected = (Alternative(wanted - 1, f"would be used to {needed / (wanted - 1):.0%}"),)
         why = f"{seen}, {needed / wanted:.0%} of {wanted}; the range is {settings.lower:.0%} to {settings.upper:.0%}"
-        return resize(observation.subquery, before, wanted, why, expected=expected, rejected=rejected)
+        return resize(observation, wanted, why, expected=expected, rejected=rejected)
 
     def _why_hold(self, before: int, enough: int, in_range: bool) -> str:
         if in_range:

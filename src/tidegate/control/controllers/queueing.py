@@ -12,14 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.control.controller import Limits, require
-from tidegate.control.decision import Alternative, Decision, Expectation, hold, hold_without, resize
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
 from tidegate.control.erlang import least_stable, mean_sojourn, mean_sojourns
 from tidegate.control.instantiate import share_out
 from tidegate.control.observation import Observation, Station
 from tidegate.errors import UserError
 
-NEEDED = ("network", "network_arrival_rate")
+ATTAINABLE = 1.05
+"""The mean time to aim at where the target is below the service times alone, in units of these: 5 % above them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Queueing:
 
     target_seconds
         the mean time through the query that is wanted. No number of instances takes it below the service times alone;
-        the controller then aims at `attainable` (1.05) times those, because the last percents would cost all cores.
+        the controller then aims at ATTAINABLE times those, because the last percents would cost all cores.
     cores
         what the query may use in all; None stands for the subquery's own limit times the number of subqueries.
     margin
@@ -101,7 +101,6 @@ class Queueing:
     target_seconds: float
     cores: int | None = None
     margin: float = 0.1
-    attainable: float = 1.05
 
     def __post_init__(self) -> None:
         require(
@@ -109,7 +108,6 @@ class Queueing:
         )
         require(self.cores is None or self.cores >= 1, "queueing", "cores", self.cores, "at least 1, or None")
         require(0 <= self.margin < math.inf, "queueing", "margin", self.margin, "finite and at least 0")
-        require(1 < self.attainable < math.inf, "queueing", "attainable", self.attainable, "finite and above 1")
 
     @property
     def name(self) -> str:
@@ -127,59 +125,44 @@ class QueueingDeciding:
     limits: Limits
 
     def decide(self, observation: Observation) -> Decision:
-        subquery, now = observation.subquery, observation.instances
-        if missing := observation.missing(NEEDED):
-            return hold_without(missing, subquery, now)
-        assert observation.network is not None
-        assert observation.network_arrival_rate is not None
         stations, arriving = observation.network, observation.network_arrival_rate
-        own = next((place for place, each in enumerate(stations) if each.subquery == subquery), None)
+        if missing := observation.missing(("network", "network_arrival_rate")):
+            return hold_without(missing, observation)
+        assert stations is not None
+        assert arriving is not None
+        own = next((place for place, each in enumerate(stations) if each.subquery == observation.subquery), None)
         if arriving <= 0 or (observation.demand if own is None else stations[own].arrival_rate) == 0:
-            return self._without_input(observation)
+            waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog
+            if waiting:
+                return hold(observation, f"nothing arrives, but {waiting:,.0f} tuples wait")
+            return resize(observation, self.limits.least, "nothing arrives, so the fewest instances will do")
         if own is None:
-            return hold(subquery, now, "the network does not contain this subquery", missing=("network",))
-        cores = self.settings.cores or self.limits.most * len(stations)
+            return hold(observation, "the network does not contain this subquery", missing=("network",))
+        settings, now = self.settings, observation.instances
+        cores = settings.cores or self.limits.most * len(stations)
         if cores < len(stations):
             raise UserError(
                 f"queueing: {cores} cores for {len(stations)} subqueries; give each of them at least one core"
             )
         floor = math.fsum(each.arrival_rate / each.service_rate for each in stations) / arriving
-        target = max(self.settings.target_seconds, self.settings.attainable * floor)
+        target = max(settings.target_seconds, ATTAINABLE * floor)
         needed = allocate(stations, arriving, target, cores)
-        busier = [replace(each, arrival_rate=each.arrival_rate * (1 + self.settings.margin)) for each in stations]
-        kept = allocate(busier, arriving * (1 + self.settings.margin), target, cores)
+        busier = [replace(each, arrival_rate=each.arrival_rate * (1 + settings.margin)) for each in stations]
+        kept = allocate(busier, arriving * (1 + settings.margin), target, cores)
         up = self.limits.clamp(needed.instances[own])
-        down = max(up, self.limits.clamp(kept.instances[own]))
-        after = min(max(now, up), down)
-        return self._decision(observation, own, after, needed, target)
-
-    def _without_input(self, observation: Observation) -> Decision:
-        """Nothing arrives, so the fewest will do, once what waits is done."""
-        subquery, now = observation.subquery, observation.instances
-        waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog
-        if waiting:
-            return hold(subquery, now, f"nothing arrives, but {waiting:,.0f} tuples wait")
-        return resize(subquery, now, self.limits.least, "nothing arrives, so the fewest instances will do")
-
-    def _decision(self, observation: Observation, own: int, after: int, needed: Allocation, target: float) -> Decision:
-        stations, arriving = observation.network, observation.network_arrival_rate
-        assert stations is not None
-        assert arriving is not None
-        station, now = stations[own], observation.instances
-        others = needed.instances[:own], needed.instances[own + 1 :]
-        seconds = mean_seconds(stations, arriving, (*others[0], after, *others[1]))
+        after = min(max(now, up), max(up, self.limits.clamp(kept.instances[own])))
+        station, least = stations[own], needed.instances[own]
+        seconds = mean_seconds(stations, arriving, (*needed.instances[:own], after, *needed.instances[own + 1 :]))
         why = (
-            f"{station.arrival_rate:g}/s arrive and an instance completes {station.service_rate:g}/s; with "
-            f"{needed.instances[own]} instances here the mean time is {needed.seconds:.4g} s for a target of {target:.4g} s"
+            f"{station.arrival_rate:g}/s arrive and an instance completes {station.service_rate:g}/s; with {least} "
+            f"instances here the mean time is {needed.seconds:.4g} s for a target of {target:.4g} s"
         )
         rejected: tuple[Alternative, ...] = ()
-        if after == now and needed.instances[own] < now:
-            why_not = f"would be too few again if {self.settings.margin:.0%} more arrived"
-            rejected = (Alternative(needed.instances[own], why_not),)
-        busy = station.arrival_rate / (station.service_rate * after)
-        expected = Expectation(
-            utilisation=min(1.0, busy),
+        if after == now and least < now:
+            rejected = (Alternative(least, f"would be too few again if {settings.margin:.0%} more arrived"),)
+        expected = Effect(
+            utilisation=min(1.0, station.arrival_rate / (station.service_rate * after)),
             latency_seconds=seconds if math.isfinite(seconds) else None,
             processed=min(station.arrival_rate, station.service_rate * after),
         )
-        return resize(observation.subquery, now, after, why, expected=expected, rejected=rejected)
+        return resize(observation, after, why, expected=expected, rejected=rejected)

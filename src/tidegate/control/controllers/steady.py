@@ -26,14 +26,13 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from tidegate.control.controller import Limits, require
+from tidegate.control.controller import Action, Alternative, Decision, Effect, Limits, hold, require, resize
 from tidegate.control.controllers.steady_ahead import Ahead, Waiting
 from tidegate.control.controllers.steady_limit import Limited, LimitWatch
 from tidegate.control.controllers.steady_shards import Shards
 from tidegate.control.controllers.steady_size import enough, latency
 from tidegate.control.controllers.steady_trend import Estimate, Trend
 from tidegate.control.controllers.steady_work import Raised, Work
-from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
 from tidegate.control.observation import Observation
 
 EVIDENCE = 2
@@ -157,13 +156,13 @@ class SteadyRun:
 
     def decide(self, observation: Observation) -> Decision:
         """Weigh the work ahead against the instances there are."""
-        subquery, now = observation.subquery, observation.instances
+        now = observation.instances
         self._notice(observation)
         due = "offered" if observation.missing(("demand",)) else "demand"
         missing = observation.missing((due, "processed", "busy"))
         if missing or len(observation.busy or ()) != now:
             missing = missing or ("busy",)
-            return hold(subquery, now, f"not known: {', '.join(missing)}", missing=missing)
+            return hold(observation, f"not known: {', '.join(missing)}", missing=missing)
         seconds, processed, busy = observation.time_seconds, observation.processed or 0.0, observation.busy_instances
         self._demand.see(seconds, getattr(observation, due))
         # As windows fill, a tuple costs more and more; elsewhere it costs what it costs.
@@ -173,11 +172,11 @@ class SteadyRun:
         demand, cost = self._demand.estimate(), self._cost.estimate()
         assert demand is not None
         if cost is None:
-            return hold(subquery, now, "no tuple was completed yet, so what one costs is not known")
+            return hold(observation, "no tuple was completed yet, so what one costs is not known")
         shards = Shards.observed(observation)
         need = self._need(observation, demand, cost, shards)
         if self._asked is not None and need.steady <= max(now, self._impatience(observation) * self._asked[0]):
-            return hold(subquery, now, f"{need.why}; the change to {self._asked[0]} instances is under way")
+            return hold(observation, f"{need.why}; the change to {self._asked[0]} instances is under way")
         if need.low > now or now < self._limits.least:
             return self._up(observation, need, demand, shards)
         if now > self._limits.most:
@@ -316,14 +315,14 @@ class SteadyRun:
         rested = observation.time_seconds - self._changed_seconds > observation.period_seconds
         if demand.count == 1 and need.quiet and not below:
             why = f"{need.why}: {need.low} instances needed, but nothing waits, so that may be one wrong measurement"
-            return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "not certain yet"),))
+            return hold(observation, why, rejected=(Alternative(need.target, "not certain yet"),))
         if (
             self._lowered_for is not None
             and not (below or (need.waits and rested))
             and not Work(need.work, need.error).exceeds(self._lowered_for, self._settings.confidence)
         ):
             why = f"{need.why}: {need.low} instances may be needed, but {now} were enough for the same work"
-            return hold(observation.subquery, now, why, rejected=(Alternative(need.target, "nothing waits for long"),))
+            return hold(observation, why, rejected=(Alternative(need.target, "nothing waits for long"),))
         after = max(need.target, need.low, self._limits.least)
         busy = need.work / max(after - 1, 1)
         rejected: tuple[Alternative, ...] = (
@@ -357,7 +356,7 @@ class SteadyRun:
         return (
             kept
             if kept.changes
-            else hold(observation.subquery, now, kept.why, rejected=(*kept.rejected, Alternative(after, why_not)))
+            else hold(observation, kept.why, rejected=(*kept.rejected, Alternative(after, why_not)))
         )
 
     def _enough_to_keep(self, need: _Need) -> int:
@@ -380,18 +379,18 @@ class SteadyRun:
         now, subquery = observation.instances, observation.subquery
         why = f"{need.why}: {need.low} to {need.high} instances are enough, and there are {now}"
         if shards is None or not self._settings.balances:
-            return hold(subquery, now, why)
+            return hold(observation, why)
         hottest = need.work * shards.hottest_share
         rested = observation.time_seconds - self._changed_seconds >= EVIDENCE * observation.period_seconds
         if hottest < HOT or not rested:
-            return hold(subquery, now, why)
+            return hold(observation, why)
         mapping, share = shards.spread(now)
         if share > COOLER * shards.hottest_share:
             why += f"; the hottest has work for {hottest:.2f}, and no other mapping would change that much"
-            return hold(subquery, now, why)
+            return hold(observation, why)
         self._changed_seconds = observation.time_seconds
         why += f"; the hottest has work for {hottest:.2f}, with other shards {need.work * share:.2f}"
-        expected = Expectation(min(need.work / now, 1.0), processed=min(need.rate, 1 / (share * need.cost_seconds)))
+        expected = Effect(min(need.work / now, 1.0), processed=min(need.rate, 1 / (share * need.cost_seconds)))
         return Decision(subquery, Action.BALANCE, now, why, mapping, expected)
 
     def _resized(
@@ -411,13 +410,13 @@ class SteadyRun:
             self._raised = Raised(need.steady, need.due.at_least(self._settings.confidence), need.draining > 0)
         self._lowered_for = Work(need.work, need.error) if after < now else None
         mapping = shards.spread(after)[0] if shards is not None and self._settings.balances else None
-        expected = Expectation(
+        expected = Effect(
             min(need.work / after, 1.0),
             latency(after, need.rate, need.cost_seconds, keyed=keyed),
             min(need.rate + need.draining, after / need.cost_seconds),
         )
         why = f"{need.why}: {after} instances, busy {min(need.work / after, 1.0):.0%}"
-        return resize(observation.subquery, now, after, why, mapping=mapping, expected=expected, rejected=rejected)
+        return resize(observation, after, why, mapping=mapping, expected=expected, rejected=rejected)
 
 
 def _why(foreseen: Ahead, waiting: Waiting, limited: Limited | None) -> str:

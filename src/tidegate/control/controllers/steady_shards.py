@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.control.balancers.balance import Floats, Ints
+from tidegate.control.balancers.balance import Floats, Ints, observed_shards
 from tidegate.control.balancers.minimal_movement import MinimalMovement
-from tidegate.control.balancers.shard_use import observed_shards
 from tidegate.control.observation import Observation
 
 EVENNESS = 1.03

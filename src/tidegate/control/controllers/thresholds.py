@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from tidegate.control.balancers.balance import Balance, Balancer, Floats, Ints, Verdict
+from tidegate.control.balancers.balance import Balance, Balancer, Floats, Ints, Verdict, observed_shards, shard_use
 from tidegate.control.balancers.greedy import Greedy
-from tidegate.control.balancers.offload import Offload
-from tidegate.control.balancers.shard_use import observed_shards, shard_use
-from tidegate.control.controller import Limits
-from tidegate.control.decision import Action, Alternative, Decision, Expectation, hold, resize
+from tidegate.control.controller import Action, Alternative, Decision, Effect, Limits, hold, resize
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError, choices
 
@@ -37,9 +33,6 @@ class Thresholds:
         decides when loads are too uneven and what moves then (Greedy: StreamCloud's UIT and MIT), and what new
         instances get. With None, and where shard loads or the mapping are not observed, every mapping is the runtime's
         choice and nothing is balanced.
-    offload
-        who is emptied when instances go. A decision can give shards to instances by number only, so the last ones
-        go: emptying the least loaded, as the paper does, would renumber others and move more.
 
     Needs `busy`. Where it goes beyond the paper:
 
@@ -57,7 +50,6 @@ class Thresholds:
     target: float = 0.6
     provisioning: str = "load-aware"
     balancer: Balancer | None = field(default_factory=Greedy)
-    offload: Offload = field(default_factory=partial(Offload, "last"))
     name: ClassVar[str] = "thresholds"
 
     def __post_init__(self) -> None:
@@ -79,7 +71,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _BusyWork:
     """What there is to do, in instances' worth: `hot` shards that need one each and more, and the rest.
 
     `note` says how the observed busy share was corrected. `shards` are the instance and the rate of each, where known.
@@ -111,53 +103,58 @@ class ThresholdsDeciding:
     limits: Limits
 
     def decide(self, observation: Observation) -> Decision:
-        subquery, instances = observation.subquery, observation.instances
-        missing = observation.missing(("busy",))
-        busy = observation.busy
-        if missing or busy is None:
-            return hold(subquery, instances, "the instances' busy shares are not known", missing=("busy",))
+        settings, instances, busy = self.settings, observation.instances, observation.busy
+        if observation.missing(("busy",)) or busy is None:
+            return hold(observation, "the instances' busy shares are not known", missing=("busy",))
         if len(busy) != instances:
             why = f"busy shares of {len(busy)} instances were observed and there are {instances}"
-            return hold(subquery, instances, why, missing=("busy",))
-        if sum(busy) <= 0 and _due(observation) and observation.processed == 0:
-            return hold(subquery, instances, "tuples were due and none was completed, so what they cost is not known")
+            return hold(observation, why, missing=("busy",))
+        if sum(busy) <= 0 and observation.due and observation.processed == 0:
+            return hold(observation, "tuples were due and none was completed, so what they cost is not known")
         work = self._work(observation, busy)
         wanted, why = self._wanted(instances, work)
-        after = self.limits.clamp(wanted)
-        rejected = self._rejected(wanted, after, work)
-        if after < instances <= self.limits.most and work.share(after) > self.settings.upper + ROUNDING:
-            refused = Alternative(after, f"would be busy {work.share(after):.2f}, above {self.settings.upper:.2f}")
-            after, rejected = instances, (*rejected, refused)
+        after, rejected = self.limits.clamp(wanted), []
+        if wanted != after:
+            rejected.append(Alternative(wanted, f"limits are {self.limits}"))
+            why += f"; limits are {self.limits}"
+        uncapped = math.ceil(work.total / settings.target - ROUNDING)
+        if work.hot and uncapped > wanted:
+            rejected.append(Alternative(uncapped, work.hottest))
+        if after < instances <= self.limits.most and work.share(after) > settings.upper + ROUNDING:
+            rejected.append(Alternative(after, f"would be busy {work.share(after):.2f}, above {settings.upper:.2f}"))
+            after = instances
+        plan = self._plan(busy, work.shards, after)
+        expected = Effect(work.average(after), deviation=None if plan is None else plan.deviation_after)
+        mapping = None if plan is None else plan.mapping
         if after != instances:
-            plan = self._plan(observation, busy, work.shards, after)
-            return resize(
-                subquery,
-                instances,
-                after,
-                why if after == wanted else f"{why}; limits are {self.limits.least} to {self.limits.most}",
-                mapping=None if plan is None else plan.mapping,
-                expected=Expectation(work.average(after), deviation=None if plan is None else plan.deviation_after),
-                rejected=rejected,
-            )
-        return self._balanced(observation, busy, work, why, rejected)
+            return resize(observation, after, why, mapping=mapping, expected=expected, rejected=tuple(rejected))
+        if plan is None or (plan.verdict is Verdict.EVEN and not plan.moved):
+            return hold(observation, why, rejected=tuple(rejected))
+        spread = f"busy shares deviate by {plan.deviation_before:.3f}"
+        if plan.moved:
+            why = f"{spread}: moving {len(plan.moved)} shards brings that to {plan.deviation_after:.3f}; {why}"
+            return Decision(observation.subquery, Action.BALANCE, instances, why, mapping, expected, tuple(rejected))
+        reason = plan.verdict.value if plan.limit is None else str(plan.limit)
+        rejected.append(Alternative(instances, f"balancing: {spread}, but {reason}"))
+        return hold(observation, f"{why}; {spread}, {reason}", rejected=tuple(rejected))
 
-    def _work(self, observation: Observation, busy: tuple[float, ...]) -> _Work:
+    def _work(self, observation: Observation, busy: tuple[float, ...]) -> _BusyWork:
         use = sum(busy) / len(busy)
         ratio, note = self._correction(observation, use)
         total = use * ratio * len(busy)
         shards = observed_shards(observation)
         received = 0.0 if shards is None else float(shards[1].sum())
         if shards is None or received <= 0:
-            return _Work(shards, total, 0, total, note, "")
+            return _BusyWork(shards, total, 0, total, note, "")
         needed = shards[1] * (total / received)
         hot = needed > 1 + ROUNDING
         shard = int(np.argmax(needed))
-        hottest = f"shard {shard} alone needs {needed[shard]:.2f} instances, more will not help it" if hot.any() else ""
-        return _Work(shards, total, int(hot.sum()), float(total - needed[hot].sum()), note, hottest)
+        hottest = f"shard {shard} alone needs {needed[shard]:.2f} instances, more will not help it"
+        return _BusyWork(shards, total, int(hot.sum()), float(total - needed[hot].sum()), note, hottest)
 
     def _correction(self, observation: Observation, use: float) -> tuple[float, str]:
         """What to multiply the busy share by so that it says what is due rather than what was done."""
-        due, done = _due(observation), observation.processed
+        due, done = observation.due, observation.processed
         if not due or not done or not math.isfinite(done) or use <= 0:
             return 1.0, ""
         ratio = due / done
@@ -168,83 +165,25 @@ class ThresholdsDeciding:
             return ratio, ""
         return ratio, f" ({use:.2f} observed, {due:,.0f} tuples/s due and {done:,.0f} completed)"
 
-    def _wanted(self, instances: int, work: _Work) -> tuple[int, str]:
+    def _wanted(self, instances: int, work: _BusyWork) -> tuple[int, str]:
         """The size the thresholds ask for, limits aside: ComputeNewConfiguration, and why."""
-        settings = self.settings
-        share = work.share(instances)
-        seen = (
-            f"busy {share:.2f}{work.note}" if math.isfinite(share) else f"no instance is left for the rest{work.note}"
-        )
-        if work.hot:
-            seen = f"{work.hottest}; the other instances: {seen}"
+        settings, share = self.settings, work.share(instances)
+        seen = f"busy {share:.2f}" if math.isfinite(share) else "no instance is left for the rest"
+        seen = f"{work.hottest}; the other instances: {seen}{work.note}" if work.hot else f"{seen}{work.note}"
         if settings.lower - ROUNDING <= share <= settings.upper + ROUNDING:
             return instances, f"{seen}, within [{settings.lower:.2f}, {settings.upper:.2f}]"
-        fitting = max(1, work.hot + math.ceil(work.rest / settings.target - ROUNDING))
-        if share > settings.upper:
-            wanted = fitting if settings.provisioning == "load-aware" else instances + 1
-            return (
-                wanted,
-                f"{seen}, above {settings.upper:.2f}: {wanted} instances for a target of {settings.target:.2f}",
-            )
-        wanted = fitting if settings.provisioning == "load-aware" else max(1, instances - 1)
-        wanted = min(wanted, instances)
-        return wanted, f"{seen}, below {settings.lower:.2f}: {wanted} instances for a target of {settings.target:.2f}"
+        above = share > settings.upper
+        wanted = max(1, work.hot + math.ceil(work.rest / settings.target - ROUNDING))
+        if settings.provisioning == "individual":
+            wanted = instances + 1 if above else max(1, instances - 1)
+        elif not above:
+            wanted = min(wanted, instances)
+        beyond = f"above {settings.upper:.2f}" if above else f"below {settings.lower:.2f}"
+        return wanted, f"{seen}, {beyond}: {wanted} instances for a target of {settings.target:.2f}"
 
-    def _rejected(self, wanted: int, after: int, work: _Work) -> tuple[Alternative, ...]:
-        rejected = []
-        if wanted != after:
-            rejected.append(Alternative(wanted, f"limits are {self.limits.least} to {self.limits.most}"))
-        uncapped = math.ceil(work.total / self.settings.target - ROUNDING)
-        if work.hot and uncapped > wanted:
-            rejected.append(Alternative(uncapped, work.hottest))
-        return tuple(rejected)
-
-    def _plan(
-        self,
-        observation: Observation,
-        busy: tuple[float, ...],
-        shards: tuple[Ints, Floats] | None,
-        instances: int,
-    ) -> Balance | None:
+    def _plan(self, busy: tuple[float, ...], shards: tuple[Ints, Floats] | None, instances: int) -> Balance | None:
         """Fig. 12, lines 8 and 12: who gets what once there are `instances` instances; None if shards are not known."""
-        balancer = self.settings.balancer
-        if balancer is None or shards is None:
+        if self.settings.balancer is None or shards is None:
             return None
         owners, rates = shards
-        sizes = None if observation.missing(("shard_state_bytes",)) else observation.shard_state_bytes
-        if sizes is not None and len(sizes) != len(owners):
-            sizes = None
-        use = shard_use(owners, rates, busy)
-        if instances < observation.instances:
-            owners = np.asarray(self.settings.offload.balance(owners, use, instances).mapping)
-        return balancer.balance(owners, use, instances, sizes)
-
-    def _balanced(
-        self,
-        observation: Observation,
-        busy: tuple[float, ...],
-        work: _Work,
-        why: str,
-        rejected: tuple[Alternative, ...],
-    ) -> Decision:
-        subquery, instances = observation.subquery, observation.instances
-        plan = self._plan(observation, busy, work.shards, instances)
-        if plan is None:
-            return hold(subquery, instances, why, rejected=rejected)
-        spread = f"busy shares deviate by {plan.deviation_before:.3f}"
-        if plan.moved:
-            why = f"{spread}: moving {len(plan.moved)} shards brings that to {plan.deviation_after:.3f}; {why}"
-            expected = Expectation(work.average(instances), deviation=plan.deviation_after)
-            return Decision(subquery, Action.BALANCE, instances, why, plan.mapping, expected, rejected)
-        if plan.verdict is Verdict.EVEN:
-            return hold(subquery, instances, why, rejected=rejected)
-        reason = plan.verdict.value if plan.limit is None else str(plan.limit)
-        unmoved = Alternative(instances, f"balancing: {spread}, but {reason}")
-        return hold(subquery, instances, f"{why}; {spread}, {reason}", rejected=(*rejected, unmoved))
-
-
-def _due(observation: Observation) -> float | None:
-    """Tuples per second that should be completed here, where that is known."""
-    if not observation.missing(("demand",)):
-        return observation.demand
-    return None if observation.missing(("offered",)) else observation.offered
+        return self.settings.balancer.balance(owners, shard_use(owners, rates, busy), instances)

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidegate.control.controller import Outcome
+from tidegate.control.controller import ChangeOutcome
 from tidegate.control.controllers.steady import Steady
-from tidegate.control.demand import Feed, with_demand
-from tidegate.control.look import Look
-from tidegate.control.observation import Observation
+from tidegate.control.events import Poll
+from tidegate.control.observation import DataflowEdge, Observation, with_demand
 from tidegate.errors import UserError
 from tidegate.gate.flow import congestion_index
 from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
@@ -40,22 +39,22 @@ class LocalObserver:
     _last: JobFigures | None = None
     _warm: bool = False
 
-    def look(self) -> Look:
+    def poll(self) -> Poll:
         """What happened since the last look; the first one only begins to look."""
         if self.job.ended:
-            return Look(ended="the job has ended")
+            return Poll(ended="the job has ended")
         now = self.job.figures(self.clock())
         before, self._last = self._last, now
         if before is None or self._began is None:
             self._began = now.at_seconds
-            return Look()
+            return Poll()
         if not self._warm:
             self._warm = all(
                 region.traffic.passed_rows or not region.traffic.admitted_rows for region in before.regions
             ) and any(region.traffic.passed_rows for region in before.regions)
             if not self._warm:
-                return Look()
-        return Look(observed(before, now, self._began))
+                return Poll()
+        return Poll(observed(before, now, self._began))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +64,14 @@ class LocalActuator:
     job: RunningQuery
     timeout_seconds: float = SWITCH_SECONDS
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         try:
             done = self.job.reconfigure(
                 subquery=subquery, instances=instances, mapping=mapping, timeout_seconds=self.timeout_seconds
             )
         except UserError as error:
-            return Outcome(False, str(error))
-        return Outcome(True, "", done.seconds, done.state_bytes_moved)
+            return ChangeOutcome(False, str(error))
+        return ChangeOutcome(True, "", done.seconds, done.state_bytes_moved)
 
 
 def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
@@ -87,11 +86,11 @@ def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observa
     ]
     by_name = {region.name: region for region in now.regions}
     feeds = [
-        Feed(upstream, region.name, _selectivity(by_name[upstream], region))
+        DataflowEdge(upstream, region.name, _selectivity(by_name[upstream], region))
         for region in now.regions
         for upstream in region.upstream
     ]
-    feeds += [Feed(None, region.name) for region in now.regions if region.sources]
+    feeds += [DataflowEdge(None, region.name) for region in now.regions if region.sources]
     return with_demand(seen, feeds)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidegate.control.controller import Limits, Outcome
-from tidegate.control.look import Look
+from tidegate.control.controller import ChangeOutcome, Limits
+from tidegate.control.events import Poll
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
@@ -39,23 +39,25 @@ class CellScaling:
     _instances: int = 1
     _told: int | None = None
 
-    def look(self) -> Look:
+    def poll(self) -> Poll:
         """What the observer sees, in cores."""
-        look = self.observer.look()
+        poll = self.observer.poll()
         told = self.observer.cells_told()
         if told:
             self._instances = max(each.instances for each in told)
         self._tell_cells(len(self.executors.seen()))
-        return replace(look, observations=tuple(self._in_cores(each) for each in look.observations))
+        return replace(poll, observations=tuple(self._in_cores(each) for each in poll.observations))
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         """Have the rung that uses so many cores: fewer instances at once, more when the executors for them are there."""
         rung = next((each for each in self.rungs if each.cores == instances), None)
         if rung is None:
-            return Outcome(False, f"no size uses {instances} cores; there are {', '.join(map(_words, self.rungs))}")
+            return ChangeOutcome(
+                False, f"no size uses {instances} cores; there are {', '.join(map(_words, self.rungs))}"
+            )
         now = len(self.executors.seen())
         # What cells are told is in force with their next batch; a period ends with one.
-        outcome = Outcome(True, seconds=self.observer.period_seconds)
+        outcome = ChangeOutcome(True, seconds=self.observer.period_seconds)
         if rung.executors != now:
             outcome = self.executors.reconfigure(subquery, rung.executors, None)
         if outcome.accepted:

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.control.controller import Outcome
+from tidegate.control.controller import ChangeOutcome
 from tidegate.errors import UnsupportedError, UserError
 
 DRIVER = "driver"
@@ -158,18 +158,18 @@ class Executors:
         told, self._lost = self._lost, []
         return told
 
-    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> Outcome:
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         """Have so many executors; returns at once, and says when they should be there by what was seen before."""
         now = sorted((each.name for each in self.seen()), key=_age)
         if instances < 1:
-            return Outcome(False, f"there cannot be {instances} executors")
+            return ChangeOutcome(False, f"there cannot be {instances} executors")
         note = ""
         if instances < len(now):
             note = self._release(now[instances:])
         if not self._request(instances):
-            return Outcome(False, "Spark's cluster manager did not take the request")
+            return ChangeOutcome(False, "Spark's cluster manager did not take the request")
         self._asked = (len(now), instances, self.clock())
-        return Outcome(True, note, self._up_seconds if instances > len(now) else self._down_seconds)
+        return ChangeOutcome(True, note, self._up_seconds if instances > len(now) else self._down_seconds)
 
     @property
     def _scala(self) -> Any:

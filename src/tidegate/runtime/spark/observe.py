@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.control.events import Notice
-from tidegate.control.look import Look
+from tidegate.control.events import Notice, Poll
 from tidegate.control.observation import Observation
 from tidegate.runtime.spark.batch_cost import BatchCost, Price
 from tidegate.runtime.spark.batches import Batch, BatchReader, CellTold
@@ -56,23 +55,23 @@ class SparkObserver:
     def __post_init__(self) -> None:
         self._batches = BatchReader(self.query)
 
-    def look(self) -> Look:
+    def poll(self) -> Poll:
         """What happened since the last period, if a period is over."""
         if not self.query.isActive:
             error = self.query.exception()
-            return Look(ended=f"the query failed: {error}" if error else "the query was stopped", failed=bool(error))
+            return Poll(ended=f"the query failed: {error}" if error else "the query was stopped", failed=bool(error))
         now = Reading(self.clock(), self.executors.seen())
         gone = tuple(
             (Notice.INSTANCES_LOST, f"executor {each} is gone, and nobody released it")
             for each in self.executors.lost()
         )
-        return replace(self._look(now), noticed=gone)
+        return replace(self._poll(now), noticed=gone)
 
     def cells_told(self) -> tuple[CellTold, ...]:
         """What cells told with the last batch in which some did."""
         return self._cells
 
-    def _look(self, now: Reading) -> Look:
+    def _poll(self, now: Reading) -> Poll:
         new = self._batches.new()
         self._cells = next((batch.cells for batch in reversed(new) if batch.cells), self._cells)
         quiet = not self.query.status["isTriggerActive"]
@@ -83,7 +82,7 @@ class SparkObserver:
             self._last = Reading(min(new[-1].ended_at, now.at), now.executors)
         end = period_end(self._gathered, bool(new), quiet, self._pace, self._end, now.at)
         if end is None or end - self._end < self._long_enough(self._pace):
-            return Look()
+            return Poll()
         # What tasks of a batch took is read when it was seen to end: by the end of its interval the next one may run.
         until = self._last if self._last is not None and end < now.at else now
         told = self.backlog() if self.backlog is not None else None
@@ -94,7 +93,7 @@ class SparkObserver:
         self._since = self._gathered[-1].began_at if self._gathered else end
         self._start, self._end, self._gathered, self._left = until, end, [], seen.backlog
         self._last = None
-        return Look((replace(seen, subquery=self.name, time_seconds=end - self._began),))
+        return Poll((replace(seen, subquery=self.name, time_seconds=end - self._began),))
 
     def _long_enough(self, pace: Pace) -> float:
         interval = pace.interval_seconds
@@ -109,14 +108,14 @@ class SparkObserver:
             took = sum(each.task_seconds - before[each.name] for each in end.executors) + beside_tasks(self._gathered)
             self._cost.see(len(self._gathered), sum(batch.rows for batch in self._gathered), took)
 
-    def _begin(self, now: Reading, new: list[Batch], quiet: bool) -> Look:
+    def _begin(self, now: Reading, new: list[Batch], quiet: bool) -> Poll:
         """The first batch takes as long as starting everything does: measuring begins behind it."""
         if new:
             self._pace = pace_of(self.query)
             self._began = self._end = now.at if quiet else new[-1].ended_at
             self._start = Reading(self._began, now.executors)
             self._since = new[-1].began_at
-        return Look()
+        return Poll()
 
 
 def period_end(batches: Sequence[Batch], new: bool, quiet: bool, pace: Pace, start: float, now: float) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.control.placement.cluster import Cells, Problem
+from tidegate.control.placement import Cells, Problem
 
 
 @dataclass(frozen=True, slots=True)
