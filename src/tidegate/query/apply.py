@@ -34,18 +34,12 @@ Declared: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
 WindowType = Literal["multi", "single"]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Applies(Advises, Generic[B]):
     """Streams with keys and windows, on which your own functions can be applied."""
 
-    __slots__ = ()
-
-    if TYPE_CHECKING:
-
-        @property
-        def parts(self) -> tuple[Keyed[B], ...]: ...
-
-        @property
-        def window(self) -> Window | None: ...
+    parts: tuple[Keyed[B], ...]
+    window: Window | None = None
 
     @advised(init="say initial={...}", schema="say returns={...}")
     def apply(
@@ -233,23 +227,16 @@ class Applies(Advises, Generic[B]):
         return stream._then(node)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Unbounded(Applies[B]):
     """Streams with keys, whose windows never end."""
 
-    parts: tuple[Keyed[B], ...]
-
-    @property
-    def window(self) -> None:
-        return None
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class GatheredWindows(Applies[B]):
     """Several streams with keys and the same windows."""
 
-    parts: tuple[Keyed[B], ...]
-    window: Window
+    __slots__ = ()
 
 
 def _initial(step: str, schema: pa.Schema, given: Mapping[str, Any]) -> Record:

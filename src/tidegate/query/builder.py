@@ -15,7 +15,7 @@ from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
 from tidegate.query.apply import Applies, GatheredWindows, Unbounded
 from tidegate.query.event_time import Duration, parse_duration
-from tidegate.query.joins import SUFFIXES, On, join_nodes
+from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import (
     Filter,
@@ -171,19 +171,8 @@ class Builder(Advises):
         step = self._step("join", name)
         if not isinstance(right, Builder):
             raise QueryError(f"step '{step}': join takes another stream; got {type(right).__name__}")
-        node = join_nodes(
-            self.node,
-            right.node,
-            step=step,
-            on=on,
-            within=within,
-            window=window,
-            every=every,
-            where=where,
-            suffixes=suffixes,
-            bands=bands,
-        )
-        return self._then(node)
+        extent = join_extent(step, within, window, every)
+        return self._then(join_nodes(step, self.node, right.node, on, extent, where, suffixes, bands))
 
     def key_by(self, *keys: str | Each | KeyFunction) -> Keyed[Self]:
         """Group tuples by one or more columns, by `each` element of a list, or by `keys` of a function."""
@@ -236,23 +225,17 @@ class Keyed(Advises, Generic[B]):
         With ``lateness``, a window stays open to late tuples that long after the watermark passed its end, and each
         refinement is emitted with a higher ``revision``.
         """
-        return Windowed(self, Window.parse(self.stream._step("window", name), size, every, lateness))
+        return Windowed((self,), Window.parse(self.stream._step("window", name), size, every, lateness))
 
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
         return Unbounded((self,))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Windowed(Applies[B]):
     """A stream with keys and windows: what is left to choose is what to compute."""
 
-    keyed: Keyed[B]
-    window: Window
-
-    @property
-    def parts(self) -> tuple[Keyed[B], ...]:
-        return (self.keyed,)
+    __slots__ = ()
 
     @advised(positional="name each aggregate, as in n=tg.count()")
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> B:
@@ -261,7 +244,9 @@ class Windowed(Applies[B]):
         The result has the event time (the window's end − 1 µs), the keys, ``window_start``, ``window_end``, one column
         per aggregate and, with lateness, ``revision``.
         """
-        stream, keyed = self.keyed.stream, self.keyed
+        (keyed,), window = self.parts, self.window
+        assert window is not None
+        stream = keyed.stream
         step = stream._step("aggregate", name)
         if not aggregates:
             raise QueryError(
@@ -276,20 +261,13 @@ class Windowed(Applies[B]):
         moment = stream.schema.field(stream.time).type
         fields = [(stream.time, moment), *((field.name, field.type) for field in keyed.key_schema)]
         fields += [("window_start", moment), ("window_end", moment), *kinds]
-        if self.window.lateness:
+        if window.lateness:
             fields.append(("revision", pa.int64()))
         check_unique((field for field, _ in fields), step)
-        node = WindowAggregate(
-            step,
-            stream.node,
-            keyed.keys,
-            keyed.key_schema,
-            self.window,
-            tuple(aggregates.items()),
-            normal_schema(pa.schema(fields), step),
-            stream.time,
+        schema, named = normal_schema(pa.schema(fields), step), tuple(aggregates.items())
+        return stream._then(
+            WindowAggregate(step, stream.node, keyed.keys, keyed.key_schema, window, named, schema, stream.time)
         )
-        return stream._then(node)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -350,11 +328,7 @@ def source(
             f"stream '{name}': time='{time}' is {kind}, and event time is a timestamp; timestamps: {moments}"
         )
     disorder_us = parse_duration(disorder, f"stream '{name}': disorder")
-    if disorder_us < 0:
-        raise QueryError(f"stream '{name}': disorder must not be negative")
     ahead_us = None if ahead is None else parse_duration(ahead, f"stream '{name}': ahead")
-    if ahead_us is not None and ahead_us < 0:
-        raise QueryError(f"stream '{name}': ahead must not be negative; to allow any time, say ahead=None")
     if ahead_of not in ("clock", "stream"):
         raise QueryError(f"stream '{name}': ahead_of is 'clock' or 'stream'; got {ahead_of!r}")
     if ahead_of == "stream" and ahead is None:

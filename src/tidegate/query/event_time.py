@@ -84,7 +84,9 @@ def parse_duration(value: Duration, subject: str) -> int:
     5400000000
     """
     microseconds = _microseconds(value, subject)
-    if abs(microseconds) > LONGEST_US:
+    if microseconds < 0:
+        raise QueryError(f"{subject} must not be negative; got {value!r}")
+    if microseconds > LONGEST_US:
         shown = str(value) if len(str(value)) < 40 else f"{str(value)[:40]}…"
         raise QueryError(f"{subject}: {shown} is longer than the 999 years that a duration may have")
     return microseconds

@@ -20,26 +20,23 @@ SUFFIXES = ("_left", "_right")
 
 
 def join_nodes(
+    step: str,
     left: Node,
     right: Node,
-    *,
-    step: str,
     on: On | None,
-    within: Duration | None,
-    window: Duration | None,
-    every: Duration | None,
+    extent: tuple[int | None, Window | None],
     where: Any,
     suffixes: tuple[str, str],
     bands: bool,
 ) -> Join:
-    """A checked join."""
+    """A checked join; ``extent`` is how far apart in time its tuples may be, see `join_extent`."""
     refuse_refined(step, left, right)
     if left.schema.field(left.time).type != right.schema.field(right.time).type:
         raise QueryError(
             f"step '{step}': the event times have different types, {left.schema.field(left.time).type} on the left and "
             f"{right.schema.field(right.time).type} on the right; cast one"
         )
-    within_us, windows = _extent(step, within, window, every)
+    within_us, window = extent
     keys = _keys(step, on, left.schema, right.schema)
     columns = _columns(left, right, keys, suffixes, step)
     pair = pa.schema([(column.name, _type(column, left, right)) for column in columns])
@@ -53,29 +50,18 @@ def join_nodes(
         predicate = predicate_of(where, left.schema, right.schema, pair, named, step)
     moment = left.schema.field(left.time).type
     fields = [(left.time, moment)]
-    if windows is not None:
+    if window is not None:
         fields += [("window_start", moment), ("window_end", moment)]
     fields += [(field.name, field.type) for field in pair]
     check_unique((name for name, _ in fields), step)
-    return Join(
-        step,
-        left,
-        right,
-        keys,
-        within_us,
-        windows,
-        predicate,
-        columns,
-        normal_schema(pa.schema(fields), step),
-        left.time,
-        bands,
-    )
+    schema = normal_schema(pa.schema(fields), step)
+    return Join(step, left, right, keys, within_us, window, predicate, columns, schema, left.time, bands)
 
 
-def _extent(
+def join_extent(
     step: str, within: Duration | None, window: Duration | None, every: Duration | None
 ) -> tuple[int | None, Window | None]:
-    """How far apart in time tuples may be: a distance, or windows."""
+    """How far apart in time the tuples of a pair may be: a distance in microseconds, or windows they share."""
     if (within is None) == (window is None):
         raise QueryError(
             f"step '{step}': say how far apart in time a pair may be, either within='30 seconds' or, for pairs that "
@@ -84,10 +70,7 @@ def _extent(
     if window is None:
         if every is not None:
             raise QueryError(f"step '{step}': every={every!r} goes with window=..., not with within=...")
-        distance = parse_duration(within if within is not None else 0, f"step '{step}': within")
-        if distance < 0:
-            raise QueryError(f"step '{step}': within must not be negative; got {within!r}")
-        return distance, None
+        return parse_duration(within if within is not None else 0, f"step '{step}': within"), None
     return None, Window.parse(step, window, every)
 
 

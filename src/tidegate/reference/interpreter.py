@@ -6,13 +6,13 @@ file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import DataError, InternalError, QueryError, choices
+from tidegate.errors import DataError, QueryError, choices
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
     Join,
@@ -74,34 +74,12 @@ class Answer:
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-class Law(Protocol):
-    """What a stateful operator does."""
-
-    @property
-    def late(self) -> Sequence[Tuple]:
-        """The tuples that came too late."""
-        ...
-
-    def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
-        """Take one tuple that arrives at an input; yields results."""
-        ...
-
-    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """The watermark moves; yields results."""
-        ...
-
-
-def law_of(node: Stateful) -> Law:
-    """The law of a stateful node."""
-    match node:
-        case WindowAggregate():
-            return WindowLaw(node)
-        case KeyedApply():
-            return KeyedApplyLaw(node)
-        case Join():
-            return JoinLaw(node)
-        case _:
-            raise InternalError(f"no law is known for {type(node).__name__}")
+Law = WindowLaw | KeyedApplyLaw | JoinLaw
+_LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
+    WindowAggregate: WindowLaw,
+    KeyedApply: KeyedApplyLaw,
+    Join: JoinLaw,
+}
 
 
 def interpret(query: Node, events: Iterable[Event]) -> Answer:
@@ -112,7 +90,9 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     """
     query = unique_names(query)
     made: list[pa.Table] = []
-    operators = {id(node): _Operator(node, law_of(node) if is_stateful(node) else None) for node in walk(query)}
+    operators = {
+        id(node): _Operator(node, _LAWS[type(node)](node) if is_stateful(node) else None) for node in walk(query)
+    }
     for node in walk(query):
         for side, upstream in enumerate(node.inputs):
             operators[id(upstream)].readers.append((operators[id(node)], side))

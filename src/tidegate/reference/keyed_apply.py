@@ -13,11 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import DataError
 from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Slots, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical
-from tidegate.reference.rows import canonical_tuple, keys_of, table_of
+from tidegate.reference.rows import canonical_tuple, keys_of, python_row, table_of
 from tidegate.watermark import START, Watermark, has_ended
 
 FOREVER = 0
@@ -55,16 +54,12 @@ class KeyedApplyLaw:
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
         """Keep a tuple until it is settled; one before the watermark is late."""
         source = self.node.inputs[side]
-        values = row.to_pylist()[0]
-        if values[source.time] is None:
-            raise DataError(
-                f"step '{source.name}': a tuple has no event time in '{source.time}': {values}; filter such tuples out"
-            )
-        time = row.column(source.time).cast(pa.int64())[0].as_py()
+        numbered = python_row(row, source)
+        time, values = numbered[source.time], row.to_pylist()[0]
         if time < self.watermark:
             self.late.append(values)
             return
-        place = canonical_tuple({**values, source.time: time}, source.schema, source.time)
+        place = canonical_tuple(numbered, source.schema, source.time)
         self.waiting.append(_Arrived(row, arrived([values], source.schema, 0, [time], side)[0], (time, side, *place)))
         yield from ()
 
