@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.real_trades import read_trades
-from tidegate.demo.trades import trades
+from examples.inputs.trades import trades
 
 Array = np.ndarray[Any, Any]
 

@@ -9,9 +9,9 @@ than their average price is a bargain, the better the more shares it offers. Try
 import math
 
 import narwhals as nw
+from inputs.trades import quotes, trades
 
 import tidegate as tg
-from tidegate.demo.trades import quotes, trades
 
 vwap = (
     tg.stream(trades(rows=20_000), time="ts", name="trades")

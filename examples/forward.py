@@ -8,9 +8,9 @@ of one microsecond and a state without fields: nothing is kept. Try
 
 import numpy as np
 import pyarrow as pa
+from inputs.tweets import tweets
 
 import tidegate as tg
-from tidegate.demo.tweets import tweets
 
 COPIES = 3
 

@@ -12,9 +12,9 @@ of parquet files with ts, id, price and average. Try
 import os
 
 import narwhals as nw
+from inputs.trades import trades
 
 import tidegate as tg
-from tidegate.demo.trades import trades
 
 moves = (
     tg.stream(os.environ.get("TRADES") or trades(rows=4_000), time="ts", name="trades")

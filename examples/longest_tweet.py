@@ -10,9 +10,9 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from inputs.tweets import tweets
 
 import tidegate as tg
-from tidegate.demo.tweets import tweets
 
 
 def hashtags(batch: pa.RecordBatch) -> pa.ListArray:

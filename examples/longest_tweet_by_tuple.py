@@ -7,9 +7,9 @@ hands it out. `longest_tweet.py` says the same with `tg.max`, and is faster. Try
 """
 
 import pyarrow as pa
+from inputs.tweets import tweets
 
 import tidegate as tg
-from tidegate.demo.tweets import tweets
 
 
 def hashtags(batch: pa.RecordBatch) -> pa.Array:

@@ -6,9 +6,9 @@ OpMon, the sample application of Gedik et al., "Elastic Scaling for Data Stream 
 """
 
 import narwhals as nw
+from inputs.usage import usage
 
 import tidegate as tg
-from tidegate.demo.usage import usage
 
 THRESHOLD = 5_000.0
 

@@ -7,9 +7,9 @@ counts, f_O hands the counts out. With `tg.each("words")` as key it would be `wo
 """
 
 import pyarrow as pa
+from inputs.tweets import tweets
 
 import tidegate as tg
-from tidegate.demo.tweets import tweets
 
 DISTANCE = 2
 PAIR = {"one": pa.string(), "other": pa.string()}

@@ -9,15 +9,13 @@ which ``disorder`` says. Try
     tidegate run examples/same_number.py --on local
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tidegate as tg
+from tidegate.demo import demo_folder, write_once
 from tidegate.demo.calls import calls
-from tidegate.demo.parts import cut, demo_folder, made_once
 
 EARTH_KM = 6_371.0
 ROWS = 20_000
@@ -56,11 +54,8 @@ def same_number(records: tg.Stream) -> tg.Stream:
 
 def folder() -> str:
     """The demo's calls with their start, in files."""
-
-    def parts() -> Iterator[pa.Table]:
-        return cut(with_start(pq.read_table(calls(rows=ROWS))), 12)
-
-    return made_once(demo_folder(f"calls-with-start-{ROWS}"), parts)
+    where = demo_folder(f"calls-with-start-{ROWS}")
+    return write_once(where, lambda: with_start(pq.read_table(calls(rows=ROWS))), 12)
 
 
 query = same_number(tg.stream(folder(), time="start", disorder="1 day", name="calls"))

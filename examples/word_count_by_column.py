@@ -9,9 +9,9 @@ of words; `slots` says which window each goes to. Try
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+from inputs.tweets import tweets
 
 import tidegate as tg
-from tidegate.demo.tweets import tweets
 
 
 def count(batch):

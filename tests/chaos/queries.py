@@ -9,9 +9,8 @@ import narwhals as nw
 import pyarrow as pa
 
 import tidegate as tg
-from tidegate.demo.calls import calls
-from tidegate.demo.heavy_customers import heavy_customers
-from tidegate.demo.trades import trades
+from examples.inputs.trades import trades
+from tidegate.demo.calls import calls, heavy_customers
 
 
 def demo(folder: Path) -> tg.Stream:

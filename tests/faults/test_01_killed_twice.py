@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from examples.inputs.usage import usage
 from tests.faults.killed_run import QUERIES, committed, versions
 from tests.property.spark_driver import Batch, Driver
-from tidegate.demo.usage import usage
 from tidegate.results import read_results
 from tidegate.runtime.spark import session
 from tidegate.runtime.spark.dataframe import ATTEMPTS_APART, FILE_MANAGER, LOCAL_FILES

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from examples.inputs.usage import usage
 from tests.property.spark_driver import Batch, Driver
-from tidegate.demo.usage import usage
 from tidegate.errors import CheckpointError
 from tidegate.runtime.spark import execution
 from tidegate.state import cache as cache_module

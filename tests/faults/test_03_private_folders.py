@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.demo.parts import demo_folder
+from tidegate.demo import demo_folder
 from tidegate.errors import EnvironmentFault
 from tidegate.runtime.spark.java_folder import JavaFolder
 from tidegate.state import cache as cache_module

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from examples.inputs.usage import usage
 from tests.faults import full_disk_run
-from tidegate.demo.usage import usage
 from tidegate.results import read_results
 from tidegate.runtime.spark.control import unknown_files
 from tidegate.testing import answer, difference

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from examples.inputs.usage import usage
 from tidegate.cli.main import main
 from tidegate.cli.queries import load_query
-from tidegate.demo.usage import usage
 from tidegate.results import read_results
 from tidegate.testing import answer, difference
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tidegate as tg
-from tidegate.demo.usage import usage
+from examples.inputs.usage import usage
 from tidegate.runtime.spark.outward import OBSERVED
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.testing import answer, difference

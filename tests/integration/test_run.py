@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
-from tidegate.demo.usage import usage
+from examples.inputs.usage import usage
 from tidegate.results import SPARK_LOG
 from tidegate.testing import answer, difference
 

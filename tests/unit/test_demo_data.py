@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from examples.inputs.tweets import tweets
+from examples.inputs.usage import usage
 from tidegate.demo.calls import calls
-from tidegate.demo.tweets import tweets
-from tidegate.demo.usage import usage
 from tidegate.sources.files import files_of
 
 INPUTS = [(calls, "ts"), (tweets, "ts"), (usage, "time")]

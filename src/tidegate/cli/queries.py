@@ -200,8 +200,7 @@ def demo(
 
     import tidegate as tg
     from tidegate.compile.show_query import show_query
-    from tidegate.demo.calls import END, calls
-    from tidegate.demo.heavy_customers import heavy_customers
+    from tidegate.demo.calls import END, calls, heavy_customers
     from tidegate.results import rows_table
 
     root = Path(to)

@@ -1,37 +1,52 @@
-"""Call detail records (StreamCloud, table II): who called whom, when, from where."""
+"""Call detail records (StreamCloud, table II), and the query that finds heavy customers (§IV, figure 2, and §X.B)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from tidegate.demo.parts import cut, demo_folder, made_once
+from tidegate.demo import demo_folder, write_once
+from tidegate.query.aggregates import count, mean
+from tidegate.stream import Stream, stream
 
 CUSTOMERS = 2_000
 HEAVY_EVERY = 100
 MEAN_SECONDS, MEAN_HEAVY_SECONDS = 120.0, 600.0
 FIRST_SECOND = 1_704_096_000  # 2024-01-01 08:00 UTC
 HOURS = 3
+THRESHOLD_SECONDS = 450
 END = datetime.fromtimestamp(FIRST_SECOND + HOURS * 3600, UTC)
 
 
 def calls(
     folder: str | Path | None = None, *, rows: int = 20_000, seed: int = 1, hours: float = HOURS, files: int = 12
 ) -> str:
-    """A folder of call detail records in the order of their emission, made unless it is there; returns its path.
+    """A folder of call detail records in the order of their emission, generated unless it is there; returns its path.
 
     One customer in a hundred makes much longer calls than the others. ``ts`` is when a record was emitted, the end of
     its call.
     """
     where = Path(folder) if folder is not None else demo_folder(f"calls-{rows}-{seed}")
-    return made_once(where, lambda: _tables(rows, seed, hours, files))
+    return write_once(where, lambda: _table(rows, seed, hours), files)
 
 
-def _tables(rows: int, seed: int, hours: float, files: int) -> Iterator[pa.Table]:
+def heavy_customers(calls: str) -> Stream:
+    """Which customers, over an hour, make calls that are long on average; computed every minute."""
+    return (
+        stream(calls, time="ts", name="calls")
+        .with_columns(duration=nw.col("end_s") - nw.col("start_s"), name="duration")
+        .key_by("src")
+        .window("1 hour", every="1 minute")
+        .aggregate(calls=count(), avg_duration=mean("duration"), name="per_customer")
+        .filter(nw.col("avg_duration") > THRESHOLD_SECONDS, name="heavy")
+    )
+
+
+def _table(rows: int, seed: int, hours: float) -> pa.Table:
     random = np.random.default_rng(seed)
     numbers = pa.array([f"+4670{number:07}" for number in random.permutation(10_000_000)[:CUSTOMERS]])
     emitted_us = FIRST_SECOND * 1_000_000 + np.sort(random.integers(0, int(hours * 3_600_000_000), rows))
@@ -42,7 +57,7 @@ def _tables(rows: int, seed: int, hours: float, files: int) -> Iterator[pa.Table
     seconds = 1 + random.exponential(mean).astype(np.int64)
     end_s = emitted_us // 1_000_000
     district = source % 40
-    table = pa.table(
+    return pa.table(
         {
             "src": numbers.take(pa.array(source)),
             "dst": numbers.take(pa.array(target)),
@@ -54,4 +69,3 @@ def _tables(rows: int, seed: int, hours: float, files: int) -> Iterator[pa.Table
             "ts": pa.array(emitted_us, pa.timestamp("us", tz="UTC")),
         }
     )
-    return cut(table, files)

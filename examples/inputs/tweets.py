@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.demo.parts import cut, demo_folder, made_once
+from tidegate.demo import demo_folder, write_once
 
 WORDS = ["hi", "the", "tide", "is", "high", "and", "I", "am", "holding", "on", "to", "what", "a", "stream", "says"]
 TAGS = ["#red", "#pink", "#blue", "#green", "#tide", "#gate", "#spark", "#monday", "#coffee", "#rain"]
@@ -18,12 +17,12 @@ FIRST_SECOND = 1_704_099_600  # 2024-01-01 09:00 UTC
 def tweets(
     folder: str | Path | None = None, *, rows: int = 20_000, seed: int = 1, hours: float = 6, files: int = 12
 ) -> str:
-    """A folder of tweets in order, made unless it is there; returns its path. A tweet has up to three hashtags."""
+    """A folder of tweets in order, generated unless it is there; returns its path. A tweet has up to three hashtags."""
     where = Path(folder) if folder is not None else demo_folder(f"tweets-{rows}-{seed}")
-    return made_once(where, lambda: _tables(rows, seed, hours, files))
+    return write_once(where, lambda: _table(rows, seed, hours), files)
 
 
-def _tables(rows: int, seed: int, hours: float, files: int) -> Iterator[pa.Table]:
+def _table(rows: int, seed: int, hours: float) -> pa.Table:
     random = np.random.default_rng(seed)
     moments = FIRST_SECOND * 1_000_000 + np.sort(random.integers(0, int(hours * 3_600_000_000), rows))
     users = random.integers(0, max(rows // 10, 1), rows)
@@ -34,5 +33,4 @@ def _tables(rows: int, seed: int, hours: float, files: int) -> Iterator[pa.Table
         " ".join([WORDS[word] for word in words[row, : lengths[row]]] + [TAGS[tag] for tag in tags[row, : tagged[row]]])
         for row in range(rows)
     ]
-    table = pa.table({"ts": pa.array(moments, pa.timestamp("us", tz="UTC")), "user": users, "tweet": texts})
-    return cut(table, files)
+    return pa.table({"ts": pa.array(moments, pa.timestamp("us", tz="UTC")), "user": users, "tweet": texts})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.demo.parts import cut, demo_folder, made_once
+from tidegate.demo import demo_folder, write_once
 
 Array = np.ndarray[Any, Any]
 
@@ -19,50 +18,44 @@ MOVE = 0.0008
 
 
 def trades(folder: str | Path | None = None, *, rows: int = 20_000, seed: int = 1, files: int = 4) -> str:
-    """A folder of trades, made unless it is there; returns its path.
+    """A folder of trades, generated unless it is there; returns its path.
 
     ``average`` is the company's average price of the day before. Companies move in two groups, one against the other.
     """
     where = Path(folder) if folder is not None else demo_folder(f"trades-{rows}-{seed}")
-    return made_once(where, lambda: _trades(rows, seed, files))
+    return write_once(where, lambda: _trades(rows, seed), files)
 
 
 def quotes(folder: str | Path | None = None, *, rows: int = 20_000, seed: int = 2, files: int = 4) -> str:
-    """A folder of quotes: what somebody asks for shares of a company, and how many."""
+    """A folder of quotes: what is asked for shares of a company, and how many."""
     where = Path(folder) if folder is not None else demo_folder(f"quotes-{rows}-{seed}")
-    return made_once(where, lambda: _quotes(rows, seed, files))
+    return write_once(where, lambda: _quotes(rows, seed), files)
 
 
-def _trades(rows: int, seed: int, files: int) -> Iterator[pa.Table]:
+def _trades(rows: int, seed: int) -> pa.Table:
     times, company, average, price = _market(rows, seed)
-    return cut(
-        pa.table(
-            {
-                "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
-                "id": pa.array(COMPANIES).take(pa.array(company)),
-                "price": price,
-                "average": average,
-                "volume": np.random.default_rng(seed).integers(1, 500, rows),
-            }
-        ),
-        files,
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
+            "id": pa.array(COMPANIES).take(pa.array(company)),
+            "price": price,
+            "average": average,
+            "volume": np.random.default_rng(seed).integers(1, 500, rows),
+        }
     )
 
 
-def _quotes(rows: int, seed: int, files: int) -> Iterator[pa.Table]:
+def _quotes(rows: int, seed: int) -> pa.Table:
     times, company, _, price = _market(rows, seed)
     random = np.random.default_rng(seed)
     asked = price * (1 + random.normal(0, 0.003, rows))
-    return cut(
-        pa.table(
-            {
-                "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
-                "id": pa.array(COMPANIES).take(pa.array(company)),
-                "ask": asked,
-                "size": random.integers(1, 50, rows) * 100,
-            }
-        ),
-        files,
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
+            "id": pa.array(COMPANIES).take(pa.array(company)),
+            "ask": asked,
+            "size": random.integers(1, 50, rows) * 100,
+        }
     )
 
 
