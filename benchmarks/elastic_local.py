@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 import tidegate as tg
-from tidegate.runtime.local.latency import Latencies
-from tidegate.runtime.local.origins import Paced
+from tidegate.runtime.local.figures import Latencies
+from tidegate.sources.in_memory import Paced
 from tidegate.telemetry.read import DecisionFilter, decisions
 
 TIME = pa.timestamp("us", tz="UTC")

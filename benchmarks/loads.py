@@ -17,7 +17,7 @@ from benchmarks.engines.tidegate_query import query_of
 from benchmarks.inputs import START_US, InputSpec, prepare
 from benchmarks.options import CACHE
 from benchmarks.workloads import Batching, Workload
-from tidegate.runtime.local.origins import Paced
+from tidegate.sources.in_memory import Paced
 
 POOL = Batching(200_000, 50_000)
 TUPLES_PER_EVENT_SECOND = 1_000

@@ -26,7 +26,7 @@ from benchmarks.reconfigure import BATCHES_PER_SECOND, LOAD, sustained
 from benchmarks.workloads import WINDOWED
 from tidegate.operators.instances import SHARDS
 from tidegate.runtime.local.job import LocalJob
-from tidegate.runtime.local.origins import Paced
+from tidegate.sources.in_memory import Paced
 
 Array = np.ndarray[Any, Any]
 

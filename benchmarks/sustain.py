@@ -15,7 +15,7 @@ import numpy as np
 
 import tidegate as tg
 from benchmarks.loads import Load, Pool
-from tidegate.runtime.local.latency import Latencies
+from tidegate.runtime.local.figures import Latencies
 
 LIMIT_MS = 1_000.0
 SAMPLES_PER_SECOND = 20

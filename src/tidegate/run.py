@@ -163,8 +163,8 @@ def start(
     from tidegate.elastic.scaling import FaultTimeouts, Scaling
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
-    from tidegate.runtime.local.outputs import Output, ToFolder, ToFunction, ToIterator
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
+    from tidegate.runtime.local.sinks import Sink, ToFolder, ToFunction, ToIterator
 
     _check_query(query, "start")
     if on != "local":
@@ -173,7 +173,7 @@ def start(
     check_unread((source.name, source.origin) for source in plan.sources)
     if format is not None and not isinstance(to, str | Path):
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
-    output: Output
+    output: Sink
     match to:
         case None:
             output = ToIterator()
@@ -312,7 +312,7 @@ def _on_local(
     show: int,
     elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
 ) -> RunResult:
-    from tidegate.runtime.local.outputs import ToScreen
+    from tidegate.runtime.local.sinks import ToScreen
 
     screen = ToScreen(show)
     line = ProgressLine() if progress is True else None

@@ -132,7 +132,7 @@ def test_what_waits_in_front_of_a_subquery_is_bounded_by_a_batch_more_than_allow
     stream = tg.stream(table(rows=3_000), time="ts").map_batches(held)
     job = tg.start(few(stream, "few"), instances=1, segment_rows=50, waiting_rows=200, to=lambda made: None)
     assert begun.wait(30)
-    until(lambda: any(job.figures(0.0).regions[0].blocked.blocked_seconds.values()))
+    until(lambda: any(job.figures(0.0).subqueries[0].blocked.blocked_seconds.values()))
     assert job.rows <= 200 + 50, "what may wait, and the batch that was too much"
     go.set()
     assert job.wait(30)

@@ -94,7 +94,7 @@ def test_cancel_in_the_output_function() -> None:
 
 
 def test_cancel_in_a_report_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.runtime.local.collecting.SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr("tidegate.runtime.local.sinks.SECONDS_BETWEEN_REPORTS", 0.0)
     jobs: queue.SimpleQueue[LocalJob] = queue.SimpleQueue()
     job = tg.start(counts(unending()), to=lambda table: None, progress=lambda told: jobs.get().cancel())
     jobs.put(job)

@@ -102,7 +102,7 @@ def test_instances_that_take_turns_work_one_after_the_other() -> None:
     """However many instances take turns at it, the work of a stretch is what one would do."""
     job = tg.start(applied(1.0), to=lambda table: None, instances=4)
     job.wait()
-    [region] = job.figures(time.monotonic()).regions
+    [region] = job.figures(time.monotonic()).subqueries
     assert sum(region.busy_seconds.values()) < 2 * 0.4 * 1.0, "four that wait for one another would be busy for 1.6 s"
 
 

@@ -15,9 +15,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.query.forms import Updated
-from tidegate.runtime.local.core_choice import CoreChoice
-from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.job import LocalJob
+from tidegate.runtime.local.threads import CoreChoice, CorePinning
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="there is no choice of cores here"

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.local.job import LocalJob
-from tidegate.runtime.local.origins import Heartbeat, Marked
-from tidegate.runtime.local.outputs import ToFunction
 from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.local.sinks import ToFunction
+from tidegate.sources.in_memory import Heartbeat, Marked
 from tidegate.watermark import START
 
 Batches = Sequence[dict[str, list[pa.Table]]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tidegate.runtime.local.core_choice import FIRST_SECONDS, LONGEST_WINDOW_SECONDS, ROUNDS, WARM_SEGMENTS, CoreChoice
+from tidegate.runtime.local.threads import FIRST_SECONDS, LONGEST_WINDOW_SECONDS, ROUNDS, WARM_SEGMENTS, CoreChoice
 
 
 @dataclass

@@ -18,9 +18,9 @@ from tidegate.control.rules import Rules, default_rule
 from tidegate.errors import UserError
 from tidegate.gate.flow import BlockedTimes
 from tidegate.gate.gate import Traffic
-from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
+from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
 from tidegate.runtime.local.observe import observed
-from tidegate.runtime.local.origins import Paced
+from tidegate.sources.in_memory import Paced
 from tidegate.telemetry.read import DecisionFilter, decisions, notices
 from tidegate.testing import answer, difference
 
@@ -144,14 +144,14 @@ def test_a_misspelt_subquery_and_a_bad_ledger_are_refused_before_anything_runs(t
 
 def region(
     admitted: int, passed: int, busy: dict[int, float], blocked: float, at: float, ended: bool = False
-) -> RegionFigures:
+) -> SubqueryFigures:
     sources = {} if ended else {"s": blocked}
     traffic = Traffic(admitted, admitted, passed)
-    return RegionFigures("q", tuple(busy), (0, 1), busy, traffic, BlockedTimes(at, sources), (), ("s",), 1_000_000)
+    return SubqueryFigures("q", tuple(busy), (0, 1), busy, traffic, BlockedTimes(at, sources), (), ("s",), 1_000_000)
 
 
 def figures(
-    at: float, of: RegionFigures, rows: int, due: float | None = None, timed: tuple[int, float] = (0, 0.0)
+    at: float, of: SubqueryFigures, rows: int, due: float | None = None, timed: tuple[int, float] = (0, 0.0)
 ) -> JobFigures:
     return JobFigures(at, (of,), {"s": SourceFigures(rows, due, False)}, 3_000_000, *timed)
 
@@ -179,6 +179,8 @@ def test_a_schedule_says_what_is_offered_and_what_waits_in_the_source() -> None:
 
 def test_what_is_not_known_is_absent() -> None:
     before = figures(10.0, region(1_000, 900, {}, 0.0, 10.0), 1_000)
-    unknown = RegionFigures("q", (0,), (0, 0), {}, Traffic(1_000, 1_000, 900), BlockedTimes(12.0, {}), (), ("s",), None)
+    unknown = SubqueryFigures(
+        "q", (0,), (0, 0), {}, Traffic(1_000, 1_000, 900), BlockedTimes(12.0, {}), (), ("s",), None
+    )
     (made,) = observed(before, figures(12.0, unknown, 1_000), 8.0)
     assert (made.busy, made.congestion, made.watermark_lag_seconds, made.latency_seconds) == (None, None, None, None)

@@ -19,7 +19,7 @@ import tidegate as tg
 from tests.unit.gate_kit import until
 from tidegate.errors import CheckpointError, DataError, QueryError, UnsupportedError, UserError
 from tidegate.progress import Progress
-from tidegate.runtime.local.origins import Paced
+from tidegate.sources.in_memory import Paced
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = {"ts": TIME, "k": pa.string()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tidegate.runtime.local.latency import STEPS, Latencies, Schedule
+from tidegate.runtime.local.figures import STEPS, Latencies, Schedule
 
 
 def test_a_watermark_was_due_with_the_first_batch_that_reached_it() -> None:

@@ -16,7 +16,7 @@ import pytest
 import tidegate as tg
 from tidegate.errors import DataError, QueryError
 from tidegate.query.builder import source
-from tidegate.runtime.local.origins import Arrival, Reading, arrivals_of
+from tidegate.runtime.local.sources.arrivals import Arrival, ReadOptions, arrivals_of
 from tidegate.sources import Rejects
 from tidegate.sources.in_memory import Heartbeat
 
@@ -38,7 +38,7 @@ def counts(origin: Any, **options: Any) -> tg.Stream:
 
 def arrivals(origin: Any, rows: int = 100, linger_seconds: float = 0.5) -> list[Any]:
     """What arrives from an iterable: numbers of rows, and heartbeats."""
-    reading = Reading(rows, Rejects("calls"), linger_seconds)
+    reading = ReadOptions(rows, Rejects("calls"), linger_seconds)
     found = list(arrivals_of(source("calls", SCHEMA, time="ts", origin=origin), reading))
     return [each.what if isinstance(each.what, Heartbeat) else each.what.num_rows for each in found]
 
@@ -224,7 +224,7 @@ def test_a_schedule_says_when_each_item_is_due() -> None:
 
 def test_paced_items_keep_their_due_times() -> None:
     began = iter([100.0, 100.0, 100.0, 100.0])
-    reading = Reading(10, Rejects("calls"), clock=lambda: next(began, 101.0))
+    reading = ReadOptions(10, Rejects("calls"), clock=lambda: next(began, 101.0))
     origin = tg.paced([table(1), row(2), tg.heartbeat(3)], every="1 ms")
     found: list[Arrival] = list(arrivals_of(source("calls", SCHEMA, time="ts", origin=origin), reading))
     assert [each.due for each in found] == pytest.approx([100.0, 100.001, 100.002])

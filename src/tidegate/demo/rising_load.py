@@ -13,7 +13,7 @@ import pyarrow as pa
 from tidegate.elastic.options import Elastic
 from tidegate.query.aggregates import count
 from tidegate.run import start
-from tidegate.runtime.local.origins import Paced
+from tidegate.sources.in_memory import Paced
 from tidegate.stream import stream
 
 TIME = pa.timestamp("us", tz="UTC")

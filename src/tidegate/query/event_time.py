@@ -64,9 +64,11 @@ def show_moment(time: int) -> str:
         return f"{time} µs"
 
 
-def check_times(times: Array, subject: str, column: str) -> None:
-    """Refuse a batch with a time that no tuple may have; costs its least and its greatest time."""
-    if len(times) == 0 or (times.min() >= EARLIEST_US and times.max() < AFTER_LATEST_US):
+def check_times(times: Array, subject: str, column: str, latest: int | None = None) -> None:
+    """Refuse a batch with a time that no tuple may have; costs its least time, and its latest unless that is known."""
+    if len(times) == 0 or (
+        times.min() >= EARLIEST_US and (times.max() if latest is None else latest) < AFTER_LATEST_US
+    ):
         return
     row = int(np.flatnonzero((times < EARLIEST_US) | (times >= AFTER_LATEST_US))[0])
     raise DataError(

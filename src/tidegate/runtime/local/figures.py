@@ -1,20 +1,37 @@
-"""What a job in this process has counted so far: figures that only grow, for observers to take differences of."""
+"""What a job in this process has counted so far: figures that only grow, and the latency of its results.
+
+The latency of a result is when it left, minus when the tuple whose watermark released it was due.
+"""
 
 from __future__ import annotations
 
+import bisect
+import math
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from tidegate.gate.flow import BlockedTimes
 from tidegate.gate.gate import Traffic
 
+Array = np.ndarray[Any, Any]
+
+MOST_MOMENTS = 65_536
+LEAST_SECONDS = 1e-6
+STEP = math.log(1.01)
+STEPS = 2_400
+"""Latencies are counted in steps of 1 %, from a microsecond to some hours."""
+
 
 @dataclass(frozen=True, slots=True)
-class RegionFigures:
-    """One region until now.
+class SubqueryFigures:
+    """One subquery until now.
 
     ``busy_seconds`` has the instances of the present epoch, in the order in which ``mapping`` numbers them. ``upstream`` are
-    the regions it reads, ``sources`` the sources.
+    the subqueries it reads, ``sources`` the sources.
     """
 
     name: str
@@ -44,8 +61,70 @@ class JobFigures:
     """
 
     at_seconds: float
-    regions: tuple[RegionFigures, ...]
+    subqueries: tuple[SubqueryFigures, ...]
     sources: Mapping[str, SourceFigures]
     newest: int | None
     timed_results: int
     latency_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """For one source, which watermark was due when: (watermark, due) in the order of both.
+
+    What has been emitted is forgotten. Past `most` moments every two neighbours become one, due when the first of them was:
+    where windows are long a latency may come out longer by what lies between, and memory stays bounded.
+    """
+
+    most: int = MOST_MOMENTS
+    _watermarks: list[int] = field(default_factory=list)
+    _due: list[float] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, watermark: int, due: float) -> None:
+        """A batch was due that lets the source's watermark reach so far."""
+        with self._lock:
+            if not self._watermarks or watermark > self._watermarks[-1]:
+                self._watermarks.append(watermark)
+                self._due.append(due)
+                if len(self._due) > self.most:
+                    # The last one stays as it is when their number is odd.
+                    odd = len(self._due) % 2
+                    self._watermarks = self._watermarks[1::2] + self._watermarks[-1:] * odd
+                    self._due = self._due[::2]
+
+    def due(self, watermark: int) -> float | None:
+        """When the watermark was due to reach a time; what lies before is forgotten."""
+        with self._lock:
+            at = bisect.bisect_left(self._watermarks, watermark)
+            if at == len(self._watermarks):
+                return None
+            found = self._due[at]
+            del self._watermarks[:at], self._due[:at]
+            return found
+
+
+@dataclass(slots=True, eq=False)
+class Latencies:
+    """How many results left how late, in steps of 1 %; written by one thread. Its size does not depend on how many."""
+
+    max_seconds: float | None = None
+    results: int = 0
+    total_seconds: float = 0.0
+    _counts: Array = field(default_factory=lambda: np.zeros(STEPS, np.int64))
+
+    def add(self, seconds: float, results: int) -> None:
+        """So many results left that late."""
+        step = math.ceil(math.log(max(seconds, LEAST_SECONDS) / LEAST_SECONDS) / STEP)
+        self._counts[min(step, STEPS - 1)] += results
+        self.results += results
+        self.total_seconds += results * seconds
+        self.max_seconds = max(seconds, self.max_seconds or 0.0)
+
+    def quantile(self, share: float) -> float | None:
+        """The latency that this share of results did not exceed, to 1 %; None if none were measured."""
+        if self.max_seconds is None:
+            return None
+        passed = np.cumsum(self._counts)
+        step = int(np.searchsorted(passed, max(share * passed[-1], 1)))
+        return min(LEAST_SECONDS * math.exp(step * STEP), self.max_seconds)

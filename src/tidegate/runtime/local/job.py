@@ -14,11 +14,10 @@ from tidegate.compile.plan import Plan
 from tidegate.errors import UserError
 from tidegate.progress import Progress
 from tidegate.runtime.local.epochs import Reconfiguration
-from tidegate.runtime.local.figures import JobFigures
-from tidegate.runtime.local.latency import Latencies
-from tidegate.runtime.local.outputs import Output, ToIterator
-from tidegate.runtime.local.running_query import RunningQuery
+from tidegate.runtime.local.figures import JobFigures, Latencies
+from tidegate.runtime.local.graph import RunningQuery
 from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.local.sinks import Sink, ToIterator
 
 if TYPE_CHECKING:
     from tidegate.elastic.scaling import Scaling
@@ -41,11 +40,11 @@ class LocalJob:
     def __init__(
         self,
         plan: Plan,
-        output: Output,
+        sink: Sink,
         settings: Settings | None = None,
         report: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        self.running = RunningQuery(plan, output, settings or Settings(), report)
+        self.running = RunningQuery(plan, sink, settings or Settings(), report)
         self.scaling: Scaling | None = None
 
     def start(self) -> LocalJob:
@@ -102,12 +101,12 @@ class LocalJob:
     @property
     def results(self) -> int:
         """Results handed out so far."""
-        return self.running.handed_out[0]
+        return self.running.emitted[0]
 
     @property
     def segments(self) -> int:
         """Segments of results handed out so far."""
-        return self.running.handed_out[1]
+        return self.running.emitted[1]
 
     @property
     def latencies(self) -> Latencies:
@@ -148,7 +147,7 @@ class LocalJob:
 
         Whoever stops before the last of them cancels the run, as nobody would take the rest.
         """
-        output = self.running.output
+        output = self.running.sink
         if not isinstance(output, ToIterator):
             raise UserError("the results of this job go elsewhere; start it without to=... to iterate over them")
         try:
@@ -205,7 +204,7 @@ class LocalJob:
         if error is not None:
             self.cancel()
             return
-        if isinstance(self.running.output, ToIterator):
+        if isinstance(self.running.sink, ToIterator):
             # Nobody can take what is left.
             self.cancel()
         try:

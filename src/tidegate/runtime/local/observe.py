@@ -12,8 +12,8 @@ from tidegate.control.events import Poll
 from tidegate.control.observation import DataflowEdge, Observation, with_demand
 from tidegate.errors import UserError
 from tidegate.gate.flow import congestion_index
-from tidegate.runtime.local.figures import JobFigures, RegionFigures, SourceFigures
-from tidegate.runtime.local.running_query import RunningQuery
+from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
+from tidegate.runtime.local.graph import RunningQuery
 
 MOST_BLOCKED = 0.98
 """A source that is let in for less than this leaves of its time says little about how fast it could be."""
@@ -29,7 +29,7 @@ SWITCH_SECONDS = 30.0
 class LocalObserver:
     """Looks at a job now and then; each look is a period from the last one.
 
-    Nothing is shown until each region that got tuples has completed some of them before the period: the first ones take
+    Nothing is shown until each subquery that got tuples has completed some of them before the period: the first ones take
     as long as compiling the loops does, and say nothing about the rest.
     """
 
@@ -50,8 +50,8 @@ class LocalObserver:
             return Poll()
         if not self._warm:
             self._warm = all(
-                region.traffic.passed_rows or not region.traffic.admitted_rows for region in before.regions
-            ) and any(region.traffic.passed_rows for region in before.regions)
+                subquery.traffic.passed_rows or not subquery.traffic.admitted_rows for subquery in before.subqueries
+            ) and any(subquery.traffic.passed_rows for subquery in before.subqueries)
             if not self._warm:
                 return Poll()
         return Poll(observed(before, now, self._began))
@@ -75,27 +75,32 @@ class LocalActuator:
 
 
 def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
-    """The observations of all regions over the time between two readings, with the demand on each of them."""
-    regions = {region.name: region for region in before.regions}
+    """The observations of all subqueries over the time between two readings, with the demand on each of them."""
+    subqueries = {subquery.name: subquery for subquery in before.subqueries}
     timed = now.timed_results - before.timed_results
     latency = (now.latency_seconds - before.latency_seconds) / timed if timed else None
     seen = [
-        _observation(regions[region.name], region, before, now, began, latency)
-        for region in now.regions
-        if region.name in regions
+        _observation(subqueries[subquery.name], subquery, before, now, began, latency)
+        for subquery in now.subqueries
+        if subquery.name in subqueries
     ]
-    by_name = {region.name: region for region in now.regions}
+    by_name = {subquery.name: subquery for subquery in now.subqueries}
     feeds = [
-        DataflowEdge(upstream, region.name, _selectivity(by_name[upstream], region))
-        for region in now.regions
-        for upstream in region.upstream
+        DataflowEdge(upstream, subquery.name, _selectivity(by_name[upstream], subquery))
+        for subquery in now.subqueries
+        for upstream in subquery.upstream
     ]
-    feeds += [DataflowEdge(None, region.name) for region in now.regions if region.sources]
+    feeds += [DataflowEdge(None, subquery.name) for subquery in now.subqueries if subquery.sources]
     return with_demand(seen, feeds)
 
 
 def _observation(
-    before: RegionFigures, now: RegionFigures, start: JobFigures, end: JobFigures, began: float, latency: float | None
+    before: SubqueryFigures,
+    now: SubqueryFigures,
+    start: JobFigures,
+    end: JobFigures,
+    began: float,
+    latency: float | None,
 ) -> Observation:
     period = end.at_seconds - start.at_seconds
     admitted = (now.traffic.admitted_rows - before.traffic.admitted_rows) / period
@@ -132,7 +137,7 @@ def _observation(
     )
 
 
-def _busy(before: RegionFigures, now: RegionFigures, period: float) -> tuple[float, ...] | None:
+def _busy(before: SubqueryFigures, now: SubqueryFigures, period: float) -> tuple[float, ...] | None:
     """The share of the period that each instance worked; those that came in it count from when they came."""
     if any(instance not in now.busy_seconds for instance in now.instances):
         return None
@@ -156,8 +161,8 @@ def _scheduled(
     return None if held_back else (0.0, 0.0)
 
 
-def _selectivity(upstream: RegionFigures, downstream: RegionFigures) -> float | None:
-    """Rows that one row upstream becomes here, on average since the start; not known where several regions lead here."""
+def _selectivity(upstream: SubqueryFigures, downstream: SubqueryFigures) -> float | None:
+    """Rows that one row upstream becomes here, on average since the start; not known where several subqueries lead here."""
     if len(downstream.upstream) != 1 or downstream.sources or not upstream.traffic.passed_rows:
         return None
     return downstream.traffic.admitted_rows / upstream.traffic.passed_rows

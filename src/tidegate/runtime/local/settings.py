@@ -9,7 +9,7 @@ from tidegate.gate.flow import FlowLimits
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.runtime.local.keyed_apply_work import SPLIT_KEYS
-from tidegate.runtime.local.origins.arrivals import LINGER_SECONDS
+from tidegate.runtime.local.sources.arrivals import LINGER_SECONDS
 
 SEGMENT_ROWS = 65_536
 

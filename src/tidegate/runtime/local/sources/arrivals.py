@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, UnsupportedError
 from tidegate.query.nodes import Source
-from tidegate.runtime.local.origins.basket import Basket
-from tidegate.runtime.local.origins.items import Items
+from tidegate.runtime.local.sources.items import ItemReader, LingerBuffer
 from tidegate.sources import BatchOrigin, Rejects, RowPlace
 from tidegate.sources.in_memory import Heartbeat, Marked, Paced
 
@@ -33,7 +32,7 @@ def _run_on_a_thread(function: Callable[[], None]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """How a source is read.
 
     Batches that we cut or gather ourselves have at most ``rows`` rows. What an iterable gives in small pieces is held
@@ -49,9 +48,9 @@ class Reading:
     pause: Callable[[float], object] = field(default=time.sleep)
 
 
-def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, None]:
+def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None, None]:
     """What a source delivers, in its order. To be closed when no more is wanted."""
-    items = Items(source.name, source.schema, reading.rows)
+    items = ItemReader(source.name, source.schema, reading.rows)
     match source.origin:
         case BatchOrigin() as origin:
             batches = origin.batches(source.schema, reading.rows, reading.rejects, source.time)
@@ -67,7 +66,7 @@ def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, No
                 "iterable of batches"
             )
         case list() | tuple():
-            # Nobody waits for what lies in memory.
+            # What lies in memory is not waited for.
             yield from (Arrival(*each) for each in items.gathered(source.origin))
         case Iterable():
             yield from _iterable(items, source.origin, reading)
@@ -78,7 +77,7 @@ def arrivals_of(source: Source, reading: Reading) -> Generator[Arrival, None, No
             )
 
 
-def _paced(stream: str, items: Items, paced: Paced, reading: Reading) -> Iterator[Arrival]:
+def _paced(stream: str, items: ItemReader, paced: Paced, reading: ReadOptions) -> Iterator[Arrival]:
     began = reading.clock()
     for pair in items.guarded(paced):
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], int | float):
@@ -94,15 +93,15 @@ def _paced(stream: str, items: Items, paced: Paced, reading: Reading) -> Iterato
         yield Arrival(what, place, began + due)
 
 
-def _iterable(items: Items, origin: Iterable[object], reading: Reading) -> Iterator[Arrival]:
+def _iterable(items: ItemReader, origin: Iterable[object], reading: ReadOptions) -> Iterator[Arrival]:
     if reading.linger_seconds <= 0:
         for item in items.guarded(origin):
             yield Arrival(*items.single(item))
         return
-    basket = Basket(reading.rows, reading.linger_seconds, reading.clock)
-    reading.spawn(lambda: basket.fill(items.guarded(origin)))
+    buffer = LingerBuffer(reading.rows, reading.linger_seconds, reading.clock)
+    reading.spawn(lambda: buffer.fill(items.guarded(origin)))
     try:
-        while (held := basket.take()) is not None:
+        while (held := buffer.take()) is not None:
             yield from (Arrival(*each) for each in items.gathered(held))
     finally:
-        basket.close()
+        buffer.close()

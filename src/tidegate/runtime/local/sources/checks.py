@@ -1,4 +1,4 @@
-"""What lies too far in the future leaves its batch before any gate sees it."""
+"""Checks what a source delivers: tuples too far in the future are set aside, and a row that breaks the order is named."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import SetAsideWarning
-from tidegate.operators.columns import known_times
+from tidegate.errors import DataError, SetAsideWarning
 from tidegate.query.event_time import ahead_bound, ahead_error, ahead_notice, ahead_reason, show_moment
 from tidegate.query.nodes import Source
-from tidegate.runtime.local.origins.arrivals import Arrival
+from tidegate.runtime.local.sources.arrivals import Arrival
 from tidegate.sources import Malformed, Rejects
 from tidegate.sources.in_memory import Heartbeat
 
@@ -37,16 +36,13 @@ class FutureFilter:
     clock: Callable[[], int] = _now
     newest: int | None = field(default=None)
 
-    def take(self, arrival: Arrival) -> Arrival | None:
-        """What may go on of an arrival; None if nothing is left."""
-        what = arrival.what
+    def heartbeat(self, heartbeat: Heartbeat) -> bool:
+        """Whether a heartbeat may move the watermark."""
+        return self._allows(heartbeat, self.clock())
+
+    def batch(self, arrival: Arrival, latest: int) -> Arrival | None:
+        """What may go on of a batch whose latest event time is known; None if nothing is left."""
         clock = self.clock()
-        if isinstance(what, Heartbeat):
-            return arrival if self._allows(what, clock) else None
-        times = known_times(what.column(self.source.time))
-        if not len(times):  # a batch without rows, or without event times, which is told elsewhere
-            return arrival
-        latest = int(times.max())
         limit = ahead_bound(self.source, clock, self.newest)
         if self.source.ahead_of == "stream":
             self._check_leaps(arrival, latest)
@@ -118,3 +114,46 @@ class FutureFilter:
         if self.rejects.notice is None:
             self.rejects.notice = ahead_notice(self.source, what, clock)
             warnings.warn(self.rejects.notice, SetAsideWarning, stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How far a source has come in event time, by a tuple or by a heartbeat."""
+
+    time: int
+    by_heartbeat: bool = False
+
+
+def progress_by(source: Source, what: pa.RecordBatch | Heartbeat) -> SourceProgress:
+    """How far a sorted source has come when it has delivered something that holds at least one row."""
+    if isinstance(what, Heartbeat):
+        return SourceProgress(what.time, by_heartbeat=True)
+    return SourceProgress(what.column(source.time)[-1].value)
+
+
+def order_violation(source: Source, arrival: Arrival, reached: SourceProgress | None) -> DataError | None:
+    """Why a batch cannot be taken, if it is for a row without event time or out of order; else None.
+
+    Called only when a gate has refused the batch, so good batches cost nothing. ``reached`` is how far the source had
+    come before.
+    """
+    if isinstance(arrival.what, Heartbeat) or arrival.place is None:
+        return None
+    column = arrival.what.column(source.time)
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        return DataError(
+            f"stream '{source.name}': {arrival.place.of(row)} has no event time in '{source.time}'; leave such rows out"
+        )
+    times = column.cast(pa.int64()).to_numpy()
+    since = times[:1] if reached is None else np.array([reached.time])
+    earlier = np.concatenate([since, times[:-1]])
+    if source.disorder_us or not (times < earlier).any():
+        return None
+    row = int((times < earlier).argmax())
+    after = "after a heartbeat at" if row == 0 and reached is not None and reached.by_heartbeat else "after"
+    return DataError(
+        f"stream '{source.name}' is declared sorted by '{source.time}', but {arrival.place.of(row)} has "
+        f"{show_moment(int(times[row]))} {after} {show_moment(int(earlier[row]))}; sort it, or declare how far out of "
+        "order it may be: tg.stream(..., disorder='10 seconds')"
+    )

@@ -15,21 +15,19 @@ from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.source import SourceSpec
 from tidegate.progress import Progress
 from tidegate.query.nodes import Join, MapBatches, Node, Source
-from tidegate.runtime.local.collecting import Collector
-from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Reconfiguration
-from tidegate.runtime.local.feeding import Inlet
-from tidegate.runtime.local.figures import JobFigures, RegionFigures
-from tidegate.runtime.local.latency import Latencies
+from tidegate.runtime.local.figures import JobFigures, Latencies, SubqueryFigures
 from tidegate.runtime.local.metered import MeteredWork
-from tidegate.runtime.local.origins import Marked, Reading
-from tidegate.runtime.local.outputs import Output, ToIterator
-from tidegate.runtime.local.pool import Pool
+from tidegate.runtime.local.operator import Outlet, RunningSubquery
 from tidegate.runtime.local.region_work import work_of
-from tidegate.runtime.local.running_subquery import Outlet, RunningSubquery
 from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.local.sinks import ResultCollector, Sink, ToIterator
+from tidegate.runtime.local.sources.arrivals import ReadOptions
+from tidegate.runtime.local.sources.inlet import SourceInlet
+from tidegate.runtime.local.threads import CorePinning, ThreadPool
 from tidegate.runtime.local.work import Held
 from tidegate.sources import Rejects
+from tidegate.sources.in_memory import Marked
 from tidegate.watermark import START, Watermark, has_ended, is_finite
 
 
@@ -42,18 +40,18 @@ class RunningQuery:
     """
 
     plan: Plan
-    output: Output
+    sink: Sink
     settings: Settings
     report: Callable[[Progress], None]
     latencies: Latencies = field(default_factory=Latencies)
     subqueries: list[RunningSubquery] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
-    pool: Pool = field(default_factory=lambda: Pool("tidegate"))
+    pool: ThreadPool = field(default_factory=lambda: ThreadPool("tidegate"))
     done: threading.Event = field(default_factory=threading.Event)
     failure: BaseException | None = None
     cancelled: bool = False
-    _inlets: list[Inlet] = field(default_factory=list)
-    _collector: Collector = field(init=False)
+    _inlets: list[SourceInlet] = field(default_factory=list)
+    _collector: ResultCollector = field(init=False)
     _complete: bool = False
     _ending: threading.Lock = field(default_factory=threading.Lock)
     _core: CorePinning = field(default_factory=CorePinning)
@@ -92,11 +90,11 @@ class RunningQuery:
                 )
             )
         for source in plan.sources:
-            ways = [gates[feed.target].source(self._spec(feed, source).name) for feed in plan.feeds_from(source)]
-            self._inlets.append(Inlet(source, ways, Rejects(source.name, source.dead_letters), self._core))
+            sources = [gates[feed.target].source(self._spec(feed, source).name) for feed in plan.feeds_from(source)]
+            self._inlets.append(SourceInlet(source, sources, Rejects(source.name, source.dead_letters), self._core))
         schedules = [inlet.schedule for inlet in self._inlets]
         settled = any(subquery.safety().settled for subquery in plan.subqueries)
-        self._collector = Collector(self.output, schedules, settled, self._core, self.latencies)
+        self._collector = ResultCollector(self.sink, schedules, settled, self._core, self.latencies)
         self._reported = (time.monotonic(), 0)
         for running in self.subqueries:
             running.start()
@@ -142,7 +140,7 @@ class RunningQuery:
         return tuple(inlet.rejects.notice for inlet in self._inlets if inlet.rejects.notice is not None)
 
     @property
-    def handed_out(self) -> tuple[int, int]:
+    def emitted(self) -> tuple[int, int]:
         """Results, and segments of results, so far."""
         return self._collector.results, self._collector.segments
 
@@ -182,7 +180,7 @@ class RunningQuery:
         )
 
     def end_input(self) -> None:
-        """Read no more from any source; what has been read is handed out, then the run ends."""
+        """Read no more from any source; results of what has been read are emitted, then the run ends."""
         for inlet in self._inlets:
             inlet.end()
 
@@ -204,21 +202,21 @@ class RunningQuery:
         self._abort(error)
 
     def _abort(self, error: BaseException) -> None:
-        """Wake whoever waits; whoever comes to a gate is sent away."""
+        """Wake all threads that wait; gates refuse those that come."""
         for gate in self.gates:
             gate.abort(error)
         for running in self.subqueries:
             running.work.abort()
         for inlet in self._inlets:
             inlet.leave()
-        if isinstance(self.output, ToIterator):
-            # Nobody may come to take what it holds.
-            self.output.close(complete=False)
+        if isinstance(self.sink, ToIterator):
+            # What it holds may never be taken.
+            self.sink.close(complete=False)
 
     # On threads of the pool.
 
-    def _read(self, inlet: Inlet) -> None:
-        reading = Reading(
+    def _read(self, inlet: SourceInlet) -> None:
+        options = ReadOptions(
             self.settings.segment_rows,
             inlet.rejects,
             self.settings.linger_seconds,
@@ -226,21 +224,21 @@ class RunningQuery:
             pause=inlet.pause,
         )
         try:
-            inlet.read(reading)
+            inlet.read(options)
         except GateAborted:
             pass
         except BaseException as error:
             self.fail(error)
 
     def _collect(self, gate: Gate) -> None:
-        """Hand out all results; whatever happens, the run has ended when this has."""
+        """Write all results to the sink; the run has ended when this returns, however it does."""
         try:
             self._collector.collect(gate, self.plan.outputs, self._tell)
             with self._ending:
                 self._complete = not self.cancelled and self.failure is None
             if self._complete:
                 with self._core.outside():
-                    self.output.close(complete=True)
+                    self.sink.close(complete=True)
                 self._collector.report(self._tell)
         except GateAborted:
             pass
@@ -248,9 +246,9 @@ class RunningQuery:
             self.fail(error)
         finally:
             if self.cancelled or self.failure is not None:
-                # Whatever else goes wrong now, the failure is known and whoever waits must be told.
+                # The failure is known already; whatever else goes wrong now, those who wait must learn of it.
                 with suppress(Exception):
-                    self.output.close(complete=False)
+                    self.sink.close(complete=False)
             self.pool.close()
             self.done.set()
             for running in self.subqueries:
@@ -263,7 +261,7 @@ class RunningQuery:
         self._reported = (now, rows)
         known = is_finite(watermark)
         newest = max((inlet.newest for inlet in self._inlets), default=START)
-        results, segments = self.handed_out
+        results, segments = self.emitted
         states = self.states
         self.report(
             Progress(
@@ -295,11 +293,11 @@ class RunningQuery:
             raise QueryError(f"which subquery? {f'there is no {name!r}; ' if name else ''}choose one of {names}")
         return found[0]
 
-    def _figures_of(self, running: RunningSubquery) -> RegionFigures:
+    def _figures_of(self, running: RunningSubquery) -> SubqueryFigures:
         epoch, subquery = running.epoch, running.subquery
         origins = [feed.origin for feed in subquery.feeds]
         watermark = running.gate.watermark
-        return RegionFigures(
+        return SubqueryFigures(
             subquery.name,
             epoch.instances,
             tuple(epoch.mapping.tolist()),

@@ -17,9 +17,8 @@ from tidegate.gate.log import Reader
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import GateSource, SourceSpec
 from tidegate.operators.instances import SHARDS
-from tidegate.runtime.local.core_pinning import CorePinning
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
-from tidegate.runtime.local.pool import Pool
+from tidegate.runtime.local.threads import CorePinning, ThreadPool
 from tidegate.runtime.local.work import Work
 from tidegate.watermark import START, Watermark
 
@@ -58,7 +57,7 @@ class RunningSubquery:
     work: Work
     gate: Gate
     outlets: tuple[Outlet, ...]
-    pool: Pool
+    pool: ThreadPool
     fail: Callable[[BaseException], None]
     most: int
     epoch: Epoch
@@ -121,7 +120,7 @@ class RunningSubquery:
     def ended(self) -> None:
         """The run is over: no switch will complete any more, and there is nobody to be told of a failure."""
         # The job and its subqueries know each other; without this, what the job holds would stay until a garbage collection.
-        self.fail = _nobody
+        self.fail = _ignore
         with self._lock:
             self._ended = True
             for switch in self._switches:
@@ -170,17 +169,17 @@ class RunningSubquery:
             for table in self.work.results(segment, instance, owned, reader.following(AHEAD)):
                 if made and region.settled:
                     # Results come in the order of time: what is there leaves while the rest is being made.
-                    self._hand_out(made, sources, pc.min(table.column(self.subquery.time)).value)
+                    self._emit(made, sources, pc.min(table.column(self.subquery.time)).value)
                     made.clear()
                 made.append(table)
             if made or region.awaited or expected:
-                self._hand_out(made, sources, segment.watermark)
+                self._emit(made, sources, segment.watermark)
             self.work.acknowledge(instance, segment.index, segment.watermark)
             self.core.seen(segment.rows)
             for switch in self._under_way():
                 switch.moved()
 
-    def _hand_out(self, tables: list[pa.Table], sources: Sequence[GateSource], watermark: Watermark) -> None:
+    def _emit(self, tables: list[pa.Table], sources: Sequence[GateSource], watermark: Watermark) -> None:
         """Offer results to every gate the subquery feeds, then the watermark, with or without results; then wait for room.
 
         All before any: what one gate waits for may have to come through another.
@@ -232,5 +231,5 @@ class RunningSubquery:
         return tuple(self._switches) if self._switches else ()
 
 
-def _nobody(error: BaseException) -> None:
-    """Who is told of failures when the run is over."""
+def _ignore(error: BaseException) -> None:
+    """Takes failures when the run is over."""

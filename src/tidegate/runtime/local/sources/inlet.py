@@ -1,0 +1,170 @@
+"""Reads a source and delivers it to the gates that it feeds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidegate.errors import DataError
+from tidegate.gate.source import GateSource, RowWidth
+from tidegate.operators.columns import known_times
+from tidegate.query.event_time import check_times
+from tidegate.query.nodes import Source
+from tidegate.runtime.local.figures import Schedule, SourceFigures
+from tidegate.runtime.local.sources.arrivals import Arrival, ReadOptions, arrivals_of
+from tidegate.runtime.local.sources.checks import FutureFilter, SourceProgress, order_violation, progress_by
+from tidegate.runtime.local.threads import CorePinning
+from tidegate.sources import Rejects
+from tidegate.sources.files import Files
+from tidegate.sources.in_memory import Heartbeat
+from tidegate.watermark import START
+
+SEGMENT_BYTES = 2 << 20
+
+
+@dataclass(slots=True, eq=False)
+class SourceInlet:
+    """Where a source enters the query: all gates it feeds get the same tuples, and its end at the same place.
+
+    `read` runs on a thread of its own. `end` may be called by any thread, at any time; what the source gives after that is
+    not taken. The thread that reads it may then still be held up in the source, which cannot be interrupted; it ends when
+    the source returns.
+    """
+
+    source: Source
+    gates: Sequence[GateSource]
+    rejects: Rejects
+    core: CorePinning
+    schedule: Schedule = field(default_factory=Schedule)
+    rows: int = 0
+    newest: int = START
+    ended: bool = False
+    _due: float | None = None
+    _unwanted: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def figures(self) -> SourceFigures:
+        """What has been read until now."""
+        return SourceFigures(self.rows, self._due, self.ended)
+
+    def read(self, options: ReadOptions) -> None:
+        """Read the source to its end, or until `end` is called."""
+        progress: SourceProgress | None = None
+        width = RowWidth()
+        future = FutureFilter(self.source, self.rejects)
+        try:
+            with closing(arrivals_of(self.source, options)) as arrivals:
+                # Reading files may start threads; iterables are read by `ItemReader`, which takes care of that itself.
+                of_files = isinstance(self.source.origin, Files)
+                for arrival in self.core.each_outside(arrivals) if of_files else arrivals:
+                    if isinstance(arrival.what, Heartbeat):
+                        if not future.heartbeat(arrival.what):
+                            continue
+                        delivered: Arrival | None = arrival if self._advance(arrival.what.time) else None
+                    elif arrival.what.num_rows:
+                        timely, latest = self._timely(future, arrival)
+                        if timely is None:
+                            continue
+                        delivered = self._deliver(timely, latest, width, progress)
+                    else:
+                        continue
+                    if delivered is None:
+                        return
+                    now = progress_by(self.source, delivered.what)
+                    if progress is None or now.time >= progress.time:
+                        progress = now
+            self.end()
+        except Exception:
+            # An input that has ended before does not fail any more.
+            if not self.ended:
+                raise
+
+    def pause(self, seconds: float) -> None:
+        """Wait for so long, or until nothing more is wanted of the source."""
+        self._unwanted.wait(seconds)
+
+    def leave(self) -> None:
+        """Do not wait for the source any more."""
+        self._unwanted.set()
+
+    def end(self) -> None:
+        """Take nothing more from the source. Never waits for it."""
+        self.leave()
+        with self._lock:
+            if not self.ended:
+                self.ended = True
+                for gate in self.gates:
+                    gate.end()
+
+    def _timely(self, future: FutureFilter, arrival: Arrival) -> tuple[Arrival | None, int | None]:
+        """The part of a batch that does not lie too far in the future, and its latest time; the rest counts as read."""
+        assert isinstance(arrival.what, pa.RecordBatch)
+        times = known_times(arrival.what.column(self.source.time))
+        if not len(times):  # no event times at all, which the gate refuses
+            return arrival, None
+        latest = int(times.max())
+        kept = future.batch(arrival, latest)
+        if kept is not arrival:
+            left = 0 if kept is None or isinstance(kept.what, Heartbeat) else kept.what.num_rows
+            self.rows += arrival.what.num_rows - left
+            if kept is None or isinstance(kept.what, Heartbeat):
+                return None, None
+            times = known_times(kept.what.column(self.source.time))
+            latest = int(times.max()) if len(times) else latest
+        check_times(times, f"stream '{self.source.name}'", self.source.time, latest)
+        return kept, latest
+
+    def _deliver(
+        self, arrival: Arrival, latest: int | None, width: RowWidth, progress: SourceProgress | None
+    ) -> Arrival | None:
+        """Give a batch to all gates, in parts of about `SEGMENT_BYTES`; None if the input has ended."""
+        batch = arrival.what
+        assert isinstance(batch, pa.RecordBatch)
+        # Wide rows are cut, so that they are spread over instances too.
+        parts = int(-(-batch.num_rows * width.of(batch) // SEGMENT_BYTES)) or 1
+        try:
+            if parts == 1:
+                delivered = self._offer(batch, latest, arrival.due)
+            else:
+                rows = -(-batch.num_rows // parts)
+                delivered = all(
+                    self._offer(part, self._latest(part), arrival.due)
+                    for part in (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
+                )
+        except DataError as error:
+            raise order_violation(self.source, arrival, progress) or error from error
+        self.core.move()
+        return arrival if delivered else None
+
+    def _latest(self, part: pa.RecordBatch) -> int | None:
+        times = known_times(part.column(self.source.time))
+        return int(times.max()) if len(times) else None
+
+    def _offer(self, part: pa.RecordBatch, latest: int | None, due: float | None) -> bool:
+        """Deliver to all gates, then wait for room in each; False if the input has ended."""
+        with self._lock:
+            if self.ended:
+                return False
+            if latest is not None:
+                self.newest = max(self.newest, latest)
+                if due is not None:
+                    self.schedule.add(latest - self.source.disorder_us, due)
+            self.rows += part.num_rows
+            self._due = due
+            # All before any: what one gate waits for may have to come through another.
+            full = [gate for gate in self.gates if gate.offer(part)]
+        for gate in full:
+            gate.wait_for_room()
+        return True
+
+    def _advance(self, time: int) -> bool:
+        with self._lock:
+            if not self.ended:
+                for gate in self.gates:
+                    gate.advance(time)
+            return not self.ended
