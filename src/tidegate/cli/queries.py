@@ -176,8 +176,8 @@ def _run_sample(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
     while not job.wait(0.005):
         if job.rows >= tuples:
             job.stop()
-    regions = job.figures(time.monotonic()).regions
-    samples = [Sampled(each.name, each.traffic.passed_rows, sum(each.busy_seconds.values())) for each in regions]
+    subqueries = job.figures(time.monotonic()).subqueries
+    samples = [Sampled(each.name, each.traffic.passed_rows, sum(each.busy_seconds.values())) for each in subqueries]
     return samples, job.rows
 
 
