@@ -13,9 +13,8 @@ from typer.main import get_command
 from tests.control.needs import needs_table
 from tidegate.cli.main import app
 from tidegate.control.controllers import CONTROLLERS
-from tidegate.control.read_rules import RULE, parse_rules
 from tidegate.control.rules import Rules
-from tidegate.control.rules_text import MEANING
+from tidegate.control.rules_file import parse_rules
 from tidegate.errors import UserError
 from tidegate.telemetry.schema import TABLES
 
@@ -60,10 +59,6 @@ def test_the_mistakes_shown_are_what_one_is_told() -> None:
         with pytest.raises(UserError) as caught:
             parse_rules(wrong, "rules.toml")
         assert str(caught.value).startswith(told.removesuffix("…").strip())
-
-
-def test_every_key_of_a_rule_has_its_meaning() -> None:
-    assert set(MEANING) == set(RULE)
 
 
 def test_the_commands_shown_are_valid() -> None:

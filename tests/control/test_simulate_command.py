@@ -12,8 +12,8 @@ from tidegate.cli.main import main
 from tidegate.control.controller import Limits
 from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.controllers.ds2 import Ds2
-from tidegate.control.read_rules import parse_rules
 from tidegate.control.rules import Rule, Rules, default_rule
+from tidegate.control.rules_file import parse_rules
 from tidegate.errors import EnvironmentFault
 from tidegate.simulate.loads import NAMED, ConstantLoad
 from tidegate.simulate.model import SimulatedQuery, SubqueryModel

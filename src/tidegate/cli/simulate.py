@@ -92,9 +92,8 @@ def simulate(
     tidegate simulate --load trace.csv --shadow ds2 --ledger run.ledger
     """
     from tidegate.control.loop import Record, unrecorded
-    from tidegate.control.read_rules import read_rules
     from tidegate.control.rules import Rule, Rules
-    from tidegate.control.rules_text import rules_text
+    from tidegate.control.rules_file import read_rules, rules_text
     from tidegate.progress import ProgressLine
     from tidegate.simulate import run as simulation
     from tidegate.simulate.loads import SumOfLoads, load_named

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tidegate.control.controller import Controller, Limits
 from tidegate.control.controllers import CONTROLLERS
-from tidegate.control.read_rules import read_rules
 from tidegate.control.rules import Rule, Rules
+from tidegate.control.rules_file import read_rules
 from tidegate.errors import UserError, choices
 
 

@@ -98,7 +98,7 @@ class Queueing:
     so kept at the smaller; what it went down to is enough at the smaller with the margin, and so at the larger.
     """
 
-    target_seconds: float
+    target_seconds: float = 0.5
     cores: int | None = None
     margin: float = 0.1
 
