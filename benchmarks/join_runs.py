@@ -18,8 +18,8 @@ from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
 from benchmarks.options import Options
 from benchmarks.report import write_json
+from tidegate.operators.joins.find_pairs import BLOCK, BUFFER
 from tidegate.operators.joins.loop_source import LoopShape, loop_source
-from tidegate.operators.joins.try_pairs import BLOCK, BUFFER
 from tidegate.operators.kernels import compiled
 from tidegate.query.nodes import Join, walk
 from tidegate.query.predicates.tree import Column

@@ -13,7 +13,7 @@ from tests.property.join_cases import JoinCase, SparkJoinCase
 from tests.property.local_runs import run_in_step
 from tests.property.spark_driver import Driver
 from tidegate.errors import DataError
-from tidegate.operators.joins.kept_join import IN_THIS_PROCESS, LIMIT_BYTES
+from tidegate.operators.joins.join_cell import IN_THIS_PROCESS, LIMIT_BYTES
 from tidegate.reference import interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.state.cache import ChunkCache

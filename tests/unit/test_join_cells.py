@@ -14,8 +14,7 @@ import tidegate as tg
 from tidegate.operators.exchange import Delta, Routing, tuple_piece
 from tidegate.operators.instances import Instances
 from tidegate.operators.joins import join_cell
-from tidegate.operators.joins.join_cell import JoinCell, JoinLogic
-from tidegate.operators.joins.kept_join import KeptJoin, KeptJoins
+from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell, JoinLogic
 from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
 from tidegate.query.nodes import Join
 from tidegate.state.chunk_store import ChunkStore
@@ -84,7 +83,7 @@ def test_state_and_memory_are_bounded_by_the_window(kind: str) -> None:
     held, blobs, chunks = [], [], []
     for number in range(150):
         run.batch(number)
-        held.append(run.kept.join.rows)
+        held.append(run.cached.join.rows)
         blobs.append(sum(map(len, run.blobs.values())))
         chunks.append(len(run.directory.chunks))
     assert max(held) <= 2 * (2 * 300 + 4 * STEP)
@@ -98,14 +97,14 @@ def test_state_and_memory_are_bounded_by_the_window(kind: str) -> None:
 def test_what_is_in_memory_changes_no_result(kind: str) -> None:
     """Attempts that fail, workers that missed batches and workers that never saw the cell: all give the same pairs."""
     expected = Run(kind)
-    mixed = Run(kind, [KeptJoins(), KeptJoins(), KeptJoins(limit_bytes=0)])
+    mixed = Run(kind, [JoinCache(), JoinCache(), JoinCache(limit_bytes=0)])
     chance = random.Random(5)
     for number in range(150):
         expected.batch(number)
         if chance.random() < 0.3:
             mixed.fail(number, chance.randrange(3), chance.random() < 0.5)
         if chance.random() < 0.1:
-            mixed.workers[0] = KeptJoins()
+            mixed.workers[0] = JoinCache()
         mixed.batch(number, chance.randrange(3))
     expected.end()
     mixed.end()
@@ -124,12 +123,12 @@ def test_a_worker_reads_only_what_it_has_not_seen(monkeypatch: pytest.MonkeyPatc
     assert run.reads == []
     away = run.workers[0].take("run", 0)
     assert away is not None
-    run.workers[0] = KeptJoins()
+    run.workers[0] = JoinCache()
     run.batch(4)
     known = len(run.reads)
     assert known > 2, "a worker that knows nothing reads everything"
     run.reads.clear()
-    run.workers[0] = KeptJoins()
+    run.workers[0] = JoinCache()
     run.workers[0].put("run", 0, away)
     run.batch(5)
     assert len(run.reads) == 2, "two chunks were added by others"
@@ -138,21 +137,21 @@ def test_a_worker_reads_only_what_it_has_not_seen(monkeypatch: pytest.MonkeyPatc
 def test_a_process_keeps_what_it_used_last() -> None:
     run = Run("by key")
     run.batch(0)
-    keeps = KeptJoins(limit_bytes=run.kept.join.bytes + 1)
-    keeps.put("run", 0, run.kept)
-    keeps.put("run", 1, run.kept)
-    assert keeps.take("run", 0) is None and keeps.take("run", 1) is run.kept
+    cache = JoinCache(limit_bytes=run.cached.join.bytes + 1)
+    cache.put("run", 0, run.cached)
+    cache.put("run", 1, run.cached)
+    assert cache.take("run", 0) is None and cache.take("run", 1) is run.cached
 
 
 class Run:
     """Batches of one cell by some workers over one store."""
 
-    def __init__(self, kind: str, workers: list[KeptJoins] | None = None) -> None:
+    def __init__(self, kind: str, workers: list[JoinCache] | None = None) -> None:
         stream = tg.stream(SCHEMA, time="ts")
         node = stream.join(stream, **JOINS[kind]).node
         assert isinstance(node, Join)
         self.logic = JoinLogic(node, "run")
-        self.workers = workers or [KeptJoins()]
+        self.workers = workers or [JoinCache()]
         self.directory = Directory("fingerprint")
         self.blobs: dict[int, bytes] = {}
         self.reads: list[int] = []
@@ -163,11 +162,11 @@ class Run:
         return pa.concat_tables(self.tables)
 
     @property
-    def kept(self) -> KeptJoin:
-        kept = self.workers[0].take("run", 0)
-        assert kept is not None
-        self.workers[0].put("run", 0, kept)
-        return kept
+    def cached(self) -> CachedJoin:
+        cached = self.workers[0].take("run", 0)
+        assert cached is not None
+        self.workers[0].put("run", 0, cached)
+        return cached
 
     def batch(self, number: int, worker: int = 0) -> None:
         self.tables += self._attempt(number, worker)

@@ -15,9 +15,9 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError, QueryError, SlowWarning
-from tidegate.operators.joins.columns import Columns
-from tidegate.operators.joins.text_codes import TextCodes
-from tidegate.operators.joins.try_pairs import PairFailed, Reach, TryPairs
+from tidegate.operators.joins.encode_side import TextCodes
+from tidegate.operators.joins.find_pairs import PairFailed, PairFinder, Reach
+from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.predicates.bounds import band_of
 from tidegate.query.predicates.trace import Untraceable, trace
 from tidegate.query.predicates.tree import Tree, columns_of, evaluate
@@ -116,7 +116,7 @@ def tuples() -> list[dict[str, Any]]:
     return made
 
 
-def columns(tree: Tree, side: Any, codes: TextCodes, rows: list[dict[str, Any]]) -> Columns:
+def columns(tree: Tree, side: Any, codes: TextCodes, rows: list[dict[str, Any]]) -> TupleArrays:
     values, valid = [], []
     for column in columns_of(tree, side):
         given = [row[column.name] for row in rows]
@@ -127,7 +127,7 @@ def columns(tree: Tree, side: Any, codes: TextCodes, rows: list[dict[str, Any]])
             dtype = {"int": np.int64, "float": np.float64, "bool": np.bool_}[column.kind]
             values.append(np.array([0 if value is None else value for value in given], dtype))
     empty = np.zeros(len(rows), np.int64)
-    return Columns(empty, np.arange(len(rows)), (), tuple(values), tuple(valid), any(not v.all() for v in valid))
+    return TupleArrays(empty, np.arange(len(rows)), (), tuple(values), tuple(valid), any(not v.all() for v in valid))
 
 
 @pytest.mark.parametrize("name", LOGIC)
@@ -140,11 +140,11 @@ def test_a_loop_means_what_the_tree_means(name: str, nulls: bool) -> None:
     reach = Reach(
         np.zeros(len(rows), np.int64), np.full(len(rows), len(rows)), np.array([0, 9]), np.array([9, len(rows)])
     )
-    loops = TryPairs(tree, 0, codes)
+    finder = PairFinder(tree, 0, codes, None, 1)
     made = {
         pair
-        for new, stored in loops.pairs(0, left, right, reach, decide=True)
-        for pair in zip(new.tolist(), stored.tolist(), strict=True)
+        for found in finder.pairs(0, left, right, reach, decide=True)
+        for pair in zip(found.left.tolist(), found.right.tolist(), strict=True)
     }
     expected = {
         (i, j) for (i, l), (j, r) in itertools.product(enumerate(rows), repeat=2) if evaluate(tree, l, r) is True
@@ -160,7 +160,7 @@ def test_a_whole_number_divided_by_zero_stops_the_query_with_the_pair() -> None:
     left, right = (columns(tree, side, TextCodes(), rows) for side in (0, 1))
     reach = Reach(np.zeros(2, np.int64), np.full(2, 2), np.array([0]), np.array([2]))
     with pytest.raises(PairFailed):
-        list(TryPairs(tree, 0, TextCodes()).pairs(0, left, right, reach, decide=True))
+        list(PairFinder(tree, 0, TextCodes(), None, 1).pairs(0, left, right, reach, decide=True))
     table = pa.table({"ts": pa.array([0, 1], pa.timestamp("us")), "n": [4, 0]})
     stream = tg.stream(table, time="ts")
     query = stream.join(stream, within="5us", where=lambda l, r: l.n // r.n > 1)

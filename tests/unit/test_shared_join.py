@@ -9,14 +9,11 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.operators.joins import row_batches, text_codes
-from tidegate.operators.joins.adjacent import merge_candidates
-from tidegate.operators.joins.column_log import ColumnLog
-from tidegate.operators.joins.columns import Columns
-from tidegate.operators.joins.row_batches import RowBatches
-from tidegate.operators.joins.row_store import RowStore
+from tidegate.operators.joins import encode_side, join_side
+from tidegate.operators.joins.encode_side import TextCodes
+from tidegate.operators.joins.join_side import RowBatches, RowStore
 from tidegate.operators.joins.shared_join import SharedJoin
-from tidegate.operators.joins.text_codes import TextCodes
+from tidegate.operators.joins.tuple_arrays import merge_candidates
 from tidegate.watermark import START
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
@@ -40,7 +37,7 @@ def segment(number: int) -> pa.Table:
 
 @pytest.mark.parametrize("kind", JOINS)
 def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_codes, "LEAST", 50)
+    monkeypatch.setattr(encode_side, "LEAST_TEXTS", 50)
     stream = tg.stream(SCHEMA, time="ts")
     node = stream.join(stream, **JOINS[kind]).node
     state = SharedJoin(node)  # type: ignore[arg-type]  # it is a join
@@ -49,9 +46,9 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
     held, taken, texts = [], [], []
     for number in range(120):
         before, after = (number * SEGMENT if number else START), (number + 1) * SEGMENT
-        lifted = state.lift(number, ([segment(number)], [segment(number)]), before)
+        arrived = state.encode(number, ([segment(number)], [segment(number)]), before)
         if node.window is None:  # type: ignore[union-attr]
-            list(state.pairs_within(number, lifted, None))
+            list(state.pairs_within(number, arrived, None))
         else:
             list(state.pairs_expired(number, before, after, None))
         state.acknowledge(0, number, after)
@@ -86,28 +83,28 @@ def test_rows_of_all_kinds_are_found_by_number_and_stay_as_they_were_seen() -> N
     store = RowStore(schema)
     for _ in range(2_000):
         store.add(batch)
-    before = store.seen()
+    before = store.snapshot()
     store.forget(3_000)
     store.add(batch.slice(1))
     wanted = np.array([5_999, 3_001, 4_002, 3_001])
     expected = batch.take(pa.array(wanted % 3)).to_pylist()
-    assert before.take(wanted).to_pylist() == store.seen().take(wanted).to_pylist() == expected
+    assert before.take(wanted).to_pylist() == store.snapshot().take(wanted).to_pylist() == expected
     assert before.take(np.array([0])).to_pylist() == batch.slice(0, 1).to_pylist()
-    assert store.seen().take(np.array([6_000, 6_001])).to_pylist() == batch.slice(1).to_pylist()
-    assert store.seen().take(np.array([], np.int64)).schema == schema
+    assert store.snapshot().take(np.array([6_000, 6_001])).to_pylist() == batch.slice(1).to_pylist()
+    assert store.snapshot().take(np.array([], np.int64)).schema == schema
 
 
 def test_rows_without_nulls_have_none_after_rows_with_some() -> None:
     store = RowStore(pa.schema([("n", pa.int64())]))
     store.add(pa.record_batch({"n": pa.array([None, 1])}))
     store.add(pa.record_batch({"n": pa.array([2, 3])}))
-    assert store.seen().take(np.array([3, 0, 1])).column("n").to_pylist() == [3, None, 1]
-    assert store.seen().take(np.array([2, 3])).column("n").to_pylist() == [2, 3]
+    assert store.snapshot().take(np.array([3, 0, 1])).column("n").to_pylist() == [3, None, 1]
+    assert store.snapshot().take(np.array([2, 3])).column("n").to_pylist() == [2, 3]
 
 
 @pytest.mark.parametrize("few_rows", [0, 1_000])
 def test_rows_are_found_by_number_across_batches(few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_batches, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(join_side, "FEW_ROWS", few_rows)
     rows = RowBatches(pa.schema([("n", pa.int64())]))
     for first in range(0, 90, 10):
         rows = rows.with_rows(first, pa.record_batch({"n": np.arange(first, first + 10)}))
@@ -151,17 +148,19 @@ def test_nothing_is_held_when_the_input_has_ended(kind: str) -> None:
     assert (job.state_rows, job.state_bytes) == (0, 0)
 
 
-def test_a_log_that_was_emptied_goes_on_and_old_views_stay() -> None:
-    log = ColumnLog(0, (np.int64,))
+def test_a_store_that_was_emptied_goes_on_and_old_snapshots_stay() -> None:
+    store = RowStore(pa.schema([("n", pa.int64())]), [np.int64])
     values = np.arange(5_000)
 
-    def columns(first: int) -> Columns:
-        return Columns(values + first, values + first, (), (values * 2,), (np.ones(5_000, np.bool_),), False)
+    def add(first: int) -> None:
+        store.add(pa.record_batch({"n": values + first}), [values * 2 + first])
 
-    log.add(columns(0))
-    seen = log.view(100, 5_000)
-    log.forget(5_000)
-    assert log.nbytes == 0
-    log.add(columns(5_000))
-    assert log.view(5_000, 10_000).arrivals.tolist() == list(range(5_000, 10_000))
-    assert seen.values[0].tolist() == (values[100:] * 2).tolist()
+    add(0)
+    store.forget(100)
+    before = store.snapshot()
+    store.forget(5_000)
+    assert store.nbytes == 0
+    add(5_000)
+    assert store.snapshot().added(10_000)[0].tolist() == (values * 2 + 5_000).tolist()
+    assert before.added(5_000)[0].tolist() == (values[100:] * 2).tolist()
+    assert before.take(np.array([4_999])).column("n").to_pylist() == [4_999]

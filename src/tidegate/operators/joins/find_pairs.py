@@ -1,95 +1,164 @@
-"""How the pairs of a join are found: by trying all that are near, or in sorted runs by key or by band."""
+"""How the pairs of a join are found: a compiled loop tries all that are near, or those that bisection by key or band finds.
+
+The *new* tuples are those of one side that have come, the *stored* ones those of the other side that they meet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tidegate.operators.joins.columns import Columns
-from tidegate.operators.joins.near import Within
-from tidegate.operators.joins.sorted_runs import SortedRun
-from tidegate.operators.joins.try_pairs import PairFailed, Reach, TryPairs, blocks, in_owned
-from tidegate.query.predicates.bounds import Band
-from tidegate.query.predicates.tree import Side
+from tidegate.operators.joins.encode_side import TextCodes
+from tidegate.operators.joins.loop_source import LoopShape, loop_source
+from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
+from tidegate.query.predicates.bounds import Band, fits_int64
+from tidegate.query.predicates.tree import LEFT, TRUE, Column, Side, Tree, columns_of
 
 Array = np.ndarray[Any, Any]
+
+BUFFER = 65_536
+BLOCK = 512
+"""Tuples are mapped to shards in blocks of so many arrivals; a block of stored ones stays in the first cache."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Pairs: positions in the tuples of both sides."""
+class PairFailed(Exception):
+    """The predicate has no value for a pair of tuples, given by their arrival numbers."""
 
-    new_side: Side
-    new: Columns
-    stored: Columns
-    at_new: Array
-    at_stored: Array
-
-    def of_side(self, side: Side, array: str) -> Array:
-        """An array of one side, once for each pair."""
-        columns, at = (self.new, self.at_new) if side == self.new_side else (self.stored, self.at_stored)
-        values: Array = getattr(columns, array)[at]
-        return values
+    def __init__(self, left: int, right: int) -> None:
+        super().__init__(left, right)
+        self.numbers = left, right
 
 
 @dataclass(frozen=True, slots=True)
-class FindPairs:
-    """The ways of one join; ``shards`` is over how many shards tuples are dealt."""
+class Reach:
+    """What the new tuples meet: stored ones from ``lows[i]`` to before ``highs[i]`` that lie in one of some stretches.
 
-    loops: TryPairs
+    With ``times``, only those with event times from ``times[0][i]`` to ``times[1][i]``.
+    """
+
+    lows: Array
+    highs: Array
+    starts: Array
+    stops: Array
+    times: tuple[Array, Array] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPairs:
+    """Pairs: the arrival numbers and the event times of both tuples."""
+
+    left: Array
+    right: Array
+    left_times: Array
+    right_times: Array
+
+    @staticmethod
+    def concatenated(parts: Sequence[FoundPairs]) -> FoundPairs:
+        """The pairs of several, one after the other."""
+        arrays = zip(*((part.left, part.right, part.left_times, part.right_times) for part in parts), strict=True)
+        return FoundPairs(*map(np.concatenate, arrays))
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def take(self, kept: Array) -> FoundPairs:
+        """Some of the pairs."""
+        return FoundPairs(self.left[kept], self.right[kept], self.left_times[kept], self.right_times[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A compiled loop, and which columns of each side it takes, by their places."""
+
+    run: Any
+    keys: bool
+    nullable: bool
+    new: tuple[int, ...]
+    stored: tuple[int, ...]
+    texts: tuple[int, ...]
+
+    def arguments(self, new: TupleArrays, stored: TupleArrays, times: tuple[Array, Array] | None) -> list[Any]:
+        """The arrays and codes that the loop takes, in its order."""
+        found: list[Any] = []
+        for tuples, places, near in (
+            (new, self.new, times or ()),
+            (stored, self.stored, (stored.times,) if times is not None else ()),
+        ):
+            found.extend(near)
+            found.extend(tuples.keys if self.keys else ())
+            for place in places:
+                found.append(tuples.values[place])
+                if self.nullable:
+                    found.append(tuples.valid[place])
+        return [*found, *self.texts]
+
+
+@dataclass(slots=True)
+class PairFinder:
+    """Finds the pairs of one join; tuples are mapped to ``shards`` in blocks of arrivals.
+
+    ``keys`` is how many keys a loop compares: none if bisection finds equal ones. Where a method takes ``owned``, an
+    instance finds the pairs of the shards it owns; None owns all. Unless ``decide``, the predicate is not evaluated.
+    """
+
+    tree: Tree
+    keys: int
+    codes: TextCodes
     band: Band | None
     shards: int
+    _loops: dict[tuple[Side, bool, bool, bool], _Loop] = field(default_factory=dict)
+
+    def is_exact(self, sizes: Mapping[Column, int]) -> bool:
+        """Whether loops decide exactly, columns of whole numbers being at most so far from zero."""
+        return fits_int64(self.tree, sizes)
 
     def in_log(
-        self, new_side: Side, new: Columns, stored: Columns, near: Within, owned: Array | None, decide: bool
-    ) -> Iterator[Found]:
-        """Pairs of new tuples and stored ones of owned shards, all in the order of time."""
-        low, high = near.times(new.times)
-        lows, highs = np.searchsorted(stored.times, low, "left"), np.searchsorted(stored.times, high, "right")
-        starts, stops = blocks(stored, owned, self.shards)
-        if len(lows):
-            needed = (stops > lows.min()) & (starts < highs.max())
-            starts, stops = starts[needed], stops[needed]
-        yield from self._tried(new_side, new, stored, Reach(lows, highs, starts, stops), decide)
-
-    def in_log_by_time(
         self,
         new_side: Side,
-        new: Columns,
-        stored: Columns,
+        new: TupleArrays,
+        stored: TupleArrays,
         times: tuple[Array, Array],
+        in_order: bool,
         owned: Array | None,
         decide: bool,
-    ) -> Iterator[Found]:
-        """Pairs of new tuples and stored ones of owned shards, in any order of time."""
-        starts, stops = blocks(stored, owned, self.shards)
-        if len(new) and len(starts):
+    ) -> Iterator[FoundPairs]:
+        """Pairs of new tuples and stored ones of owned shards; ``in_order`` says that those are in the order of time."""
+        starts, stops = _blocks(stored, owned, self.shards)
+        if len(new) == 0 or len(starts) == 0:
+            return
+        if in_order:
+            lows, highs = (
+                np.searchsorted(stored.times, times[0], "left"),
+                np.searchsorted(stored.times, times[1], "right"),
+            )
+            needed = (stops > lows.min()) & (starts < highs.max())
+        else:
             # What is stored comes about in the order of time, so most blocks are wholly near or wholly far.
+            lows, highs = np.zeros(len(new), np.int64), np.full(len(new), len(stored))
             edges = np.column_stack([starts, stops]).ravel()
             padded = np.append(stored.times, stored.times[-1:])
             least, most = (by.reduceat(padded, edges)[::2] for by in (np.minimum, np.maximum))
             needed = (most >= times[0].min()) & (least <= times[1].max())
-            starts, stops = starts[needed], stops[needed]
-        reach = Reach(np.zeros(len(new), np.int64), np.full(len(new), len(stored)), starts, stops, times)
-        yield from self._tried(new_side, new, stored, reach, decide)
+        reach = Reach(lows, highs, starts[needed], stops[needed], None if in_order else times)
+        yield from self.pairs(new_side, new, stored, reach, decide)
 
     def in_runs(
         self,
         new_side: Side,
-        new: Columns,
+        new: TupleArrays,
         runs: Sequence[SortedRun],
         times: tuple[Array, Array],
         owned: Array | None,
         decide: bool,
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundPairs]:
         """Pairs of new tuples of owned shards and stored ones that sorting brings near."""
-        mine = in_owned(new.arrivals, owned, self.shards)
-        if mine is not None:
+        if owned is not None:
+            mine = owned[(new.arrivals // BLOCK) % self.shards]
             new, times = new.take(mine), (times[0][mine], times[1][mine])
         if len(new) == 0:
             return
@@ -98,30 +167,67 @@ class FindPairs:
         for run in runs:
             if run.high < first or run.low > last:
                 continue
-            order = run.columns.order
+            order = run.tuples.order
             assert order is not None
-            lows = np.searchsorted(order, low, "left")
-            # Without a band there is one value to look for, and its end is often near its beginning.
-            highs = np.searchsorted(order, high, "right")
+            lows, highs = np.searchsorted(order, low, "left"), np.searchsorted(order, high, "right")
             met = np.flatnonzero(highs > lows)
             if len(met) == 0:
                 continue
-            some, reached = new, (lows, highs, times)
+            some, near = new, times
             if 2 * len(met) < len(new):
-                some = new.take(met)
-                reached = (lows[met], highs[met], (times[0][met], times[1][met]))
-            whole = np.zeros(1, np.int64), np.full(1, len(order))
-            reach = Reach(reached[0], reached[1], *whole, reached[2])
-            yield from self._tried(new_side, some, run.columns, reach, decide)
+                some, near = new.take(met), (times[0][met], times[1][met])
+                lows, highs = lows[met], highs[met]
+            reach = Reach(lows, highs, np.zeros(1, np.int64), np.full(1, len(order)), near)
+            yield from self.pairs(new_side, some, run.tuples, reach, decide)
 
-    def _range(self, new_side: Side, new: Columns) -> tuple[Array, Array]:
+    def pairs(
+        self, new_side: Side, new: TupleArrays, stored: TupleArrays, reach: Reach, decide: bool
+    ) -> Iterator[FoundPairs]:
+        """New and stored tuples that fit, some at a time."""
+        if len(reach.starts) == 0 or len(new) == 0:
+            return
+        nullable = (new.has_nulls or stored.has_nulls) and decide
+        loop = self._loop(new_side, nullable, reach.times is not None, decide)
+        arguments = loop.arguments(new, stored, reach.times)
+        longest = min(int((reach.highs - reach.lows).max()), int((reach.stops - reach.starts).max()))
+        left, right = (new, stored) if new_side == LEFT else (stored, new)
+        at = np.zeros(3, np.int64)
+        while at[0] < len(reach.starts):
+            out = np.empty(max(BUFFER, longest), np.int64), np.empty(max(BUFFER, longest), np.int64)
+            found = loop.run(reach.lows, reach.highs, reach.starts, reach.stops, at, *out, *arguments)
+            if at[2]:
+                places = at[:2] if new_side == LEFT else at[1::-1]
+                raise PairFailed(int(left.arrivals[places[0]]), int(right.arrivals[places[1]]))
+            if found:
+                one, other = (out[0][:found], out[1][:found]) if new_side == LEFT else (out[1][:found], out[0][:found])
+                yield FoundPairs(left.arrivals[one], right.arrivals[other], left.times[one], right.times[other])
+
+    def _loop(self, new_side: Side, nullable: bool, checks_time: bool, decide: bool) -> _Loop:
+        key = new_side, nullable, checks_time, decide
+        if key not in self._loops:
+            # Imported here: numba takes a while, and a query can be built without it.
+            from tidegate.operators.kernels import compiled
+
+            shape = LoopShape(self.tree if decide else TRUE, new_side, self.keys, checks_time, nullable)
+            new_held, stored_held = columns_of(self.tree, new_side), columns_of(self.tree, 0 if new_side else 1)
+            self._loops[key] = _Loop(
+                compiled(loop_source(shape)),
+                self.keys > 0,
+                nullable,
+                tuple(new_held.index(column) for column in shape.new_columns),
+                tuple(stored_held.index(column) for column in shape.stored_columns),
+                tuple(self.codes.constant(text) for text in shape.texts),
+            )
+        return self._loops[key]
+
+    def _range(self, new_side: Side, new: TupleArrays) -> tuple[Array, Array]:
         """The least and greatest order of the stored tuples that each new one may fit."""
         order = new.order
         assert order is not None
         if self.band is None:
             return order, order
         # left − right lies between low and high: what a left tuple looks for lies below it, a right one's above it.
-        down, up = (self.band.high, -self.band.low) if new_side == 0 else (-self.band.low, self.band.high)
+        down, up = (self.band.high, -self.band.low) if new_side == LEFT else (-self.band.low, self.band.high)
         if self.band.is_whole:
             slack = 0 if self.band.scale < 2**52 else int(self.band.scale * 2**-48)
             return _less(order, _ceil(down) + slack), _less(order, -(_ceil(up) + slack))
@@ -131,13 +237,20 @@ class FindPairs:
         unknown = ~np.isfinite(order)
         return np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
 
-    def _tried(self, new_side: Side, new: Columns, stored: Columns, reach: Reach, decide: bool) -> Iterator[Found]:
-        try:
-            for at_new, at_stored in self.loops.pairs(new_side, new, stored, reach, decide):
-                yield Found(new_side, new, stored, at_new, at_stored)
-        except PairFailed as failed:
-            numbers = int(new.arrivals[failed.new]), int(stored.arrivals[failed.stored])
-            raise PairFailed(*(numbers if new_side == 0 else numbers[::-1])) from None
+
+def _blocks(tuples: TupleArrays, owned: Array | None, shards: int) -> tuple[Array, Array]:
+    """The stretches of tuples, in the order of arrival, that lie in owned shards, none longer than a block.
+
+    Blocks of arrivals are mapped to shards in turn, whatever the tuples hold, so no skew can burden one of them.
+    """
+    if len(tuples) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    first, stop = int(tuples.arrivals[0]), int(tuples.arrivals[-1]) + 1
+    numbers = np.arange(first // BLOCK, (stop - 1) // BLOCK + 1)
+    if owned is not None:
+        numbers = numbers[owned[numbers % shards]]
+    starts, stops = np.maximum(numbers * BLOCK, first), np.minimum((numbers + 1) * BLOCK, stop)
+    return starts - first, stops - first
 
 
 def _ceil(value: float) -> int:
@@ -148,7 +261,7 @@ def _less(values: Array, amount: int) -> Array:
     """Whole numbers less an amount; what would leave int64 stays at its end."""
     amount = max(min(amount, _MOST), _LEAST + 1)
     with np.errstate(over="ignore"):
-        made = values - np.int64(amount)
+        lower = values - np.int64(amount)
     if amount > 0:
-        return np.where(values < _LEAST + amount, _LEAST, made)
-    return np.where(values > _MOST + amount, _MOST, made)
+        return np.where(values < _LEAST + amount, _LEAST, lower)
+    return np.where(values > _MOST + amount, _MOST, lower)

@@ -1,9 +1,14 @@
 """A cell of a join: its tuples of both sides as chunks in a store, and their pairs.
 
-A batch is one `receive` at its watermark W. Tuples that another stateful step made come before W; of those from sources
-the ones that can take part in nothing are late. Pairs within a distance are handed out at once, those of windows when the
+A batch is one `receive` at its watermark W. Tuples that another stateful step derived come before W; of those from sources
+the ones that can take part in nothing are late. Pairs within a distance are emitted at once, those of windows when the
 windows expire: before the batch's tuples from sources are added. A batch appends a chunk for each side it touches. It reads
 what is not in memory, so a join by key or by band costs what it touches.
+
+What a worker remembers between batches may be behind the state store or beside it: a worker is bound to no cell, and its
+attempts may fail. Chunks never change, and other contents have other ids: what is in memory is good if each of its chunks
+is listed by the cell's directory, or is so old that it was forgotten. Then the chunks it does not have yet are added. Else,
+after a failed attempt or where other workers merged chunks, it is built anew from all of them.
 """
 
 from __future__ import annotations
@@ -11,32 +16,108 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.columns import in_time_order
 from tidegate.operators.exchange import PRIMARY, Delta, times_of, tuple_piece
 from tidegate.operators.instances import Instances
-from tidegate.operators.joins.adjacent import merge_candidates
-from tidegate.operators.joins.kept_join import IN_THIS_PROCESS, KeptJoin, KeptJoins
-from tidegate.operators.joins.near import Sharing, Within
+from tidegate.operators.joins.encode_side import without_null_keys
+from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
+from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
+from tidegate.operators.joins.tuple_arrays import merge_candidates
 from tidegate.query.nodes import Join
 from tidegate.state import chunks
 from tidegate.state.chunk_store import ChunkStore
 from tidegate.state.directory import Chunk
 from tidegate.watermark import START, Watermark
 
-Array = np.ndarray[Any, Any]
+SideTables = tuple[list[pa.Table], list[pa.Table]]
 
 MOST_ROWS = 1 << 18
+ROWS_AT_ONCE = 65_536
+LIMIT_BYTES = 512 * 1024**2
 SIDES = (0, 1)
+
+
+@dataclass(slots=True, eq=False)
+class CachedJoin:
+    """A cell's join in a worker's memory, and the chunks that are in it: their ids, with the latest event time of each.
+
+    ``watermark`` is the one up to which it has forgotten what is not needed.
+    """
+
+    node: Join
+    join: SharedJoin = field(init=False)
+    chunks: dict[int, int] = field(default_factory=dict)
+    watermark: Watermark = START
+    segment: int = 0
+
+    def __post_init__(self) -> None:
+        self.join = SharedJoin(self.node)
+        self.join.attach(0, -1, START)
+
+    def is_valid(self, listed: Sequence[Chunk], reached: Watermark) -> bool:
+        """Whether all that is here is in the store or of no use, and nothing is gone that the store still needs.
+
+        ``reached`` is the watermark that the store has come to.
+        """
+        ids, least = {chunk.id for chunk in listed}, self.join.near.least_time(reached)
+        return reached >= self.watermark and all(each in ids or high < least for each, high in self.chunks.items())
+
+    def add(self, sides: SideTables) -> SegmentTuples:
+        """Take tuples in; none of them is late."""
+        self.segment += 1
+        arrived = self.join.encode(self.segment, sides, START)
+        self.join.settle(self.segment)
+        return arrived
+
+    def add_chunks(self, side: int, tables: Sequence[pa.Table]) -> None:
+        """Take the tuples of chunks in, in the order of time, some at once, so that they are forgotten by and by."""
+        if not tables:
+            return
+        joined = pa.concat_tables(tables)
+        joined, _ = in_time_order(joined, times_of(joined, self.node.inputs[side].time))
+        for at in range(0, joined.num_rows, ROWS_AT_ONCE):
+            part = [joined.slice(at, ROWS_AT_ONCE)]
+            self.add((part, []) if side == 0 else ([], part))
+
+    def forget(self, listed: Sequence[Chunk], watermark: Watermark) -> None:
+        """Drop what is not needed past a watermark."""
+        self.watermark = watermark
+        self.join.acknowledge(0, self.segment, watermark)
+        self.join.compact()
+        ids, least = {chunk.id for chunk in listed}, self.join.near.least_time(watermark)
+        self.chunks = {each: high for each, high in self.chunks.items() if each in ids or high >= least}
+
+
+@dataclass(slots=True)
+class JoinCache:
+    """The joins that a process keeps, by run and cell; those used least lately go when they take too much memory."""
+
+    limit_bytes: int = LIMIT_BYTES
+    _held: dict[tuple[str, int], CachedJoin] = field(default_factory=dict)
+
+    def take(self, run: str, cell: int) -> CachedJoin | None:
+        """A join, for the caller alone until it is put back."""
+        return self._held.pop((run, cell), None)
+
+    def put(self, run: str, cell: int, cached: CachedJoin) -> None:
+        """Keep a join."""
+        self._held[run, cell] = cached
+        while len(self._held) > 1 and sum(each.join.bytes for each in self._held.values()) > self.limit_bytes:
+            del self._held[next(iter(self._held))]
+
+
+IN_THIS_PROCESS = JoinCache()
+"""Spark builds a cell's operator anew for every batch: what lasts longer has to be the process's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinLogic:
-    """How the cells of a join work; ``run`` tells what processes keep of this one from what they keep of others."""
+    """How the cells of a join work; processes cache their joins by ``run``."""
 
     node: Join
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -61,18 +142,13 @@ class JoinCell:
     cell: int
     store: ChunkStore
     instances: Instances
-    keeps: KeptJoins = field(default_factory=lambda: IN_THIS_PROCESS)
+    cache: JoinCache = field(default_factory=lambda: IN_THIS_PROCESS)
     late: int = 0
-    near: Within | Sharing = field(init=False)
-    _kept: KeptJoin | None = None
+    near: Near = field(init=False)
+    _cached: CachedJoin | None = None
 
     def __post_init__(self) -> None:
-        node = self.logic.node
-        if node.window is not None:
-            self.near = Sharing(node.window)
-        else:
-            assert node.within_us is not None
-            self.near = Within(node.within_us)
+        self.near = near_of(self.node)
 
     @property
     def node(self) -> Join:
@@ -80,86 +156,88 @@ class JoinCell:
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Take a batch at a watermark; yields results."""
-        made, fresh = ([delta for delta in deltas if delta.derived == come_first] for come_first in (True, False))
-        if isinstance(self.near, Within):
-            tuples = self._tuples(made, START), self._tuples(fresh, watermark)
-            joined = tuple([*tuples[0][side], *tuples[1][side]] for side in SIDES)
-            if any(joined):
-                kept = self._ready()
-                lifted = kept.add((joined[0], joined[1]))
-                yield from kept.pairs_within(lifted, self.instances)
-                self._append((joined[0], joined[1]), watermark, kept)
+        derived = self._tuples([delta for delta in deltas if delta.derived], START)
+        fresh = self._tuples([delta for delta in deltas if not delta.derived], watermark)
+        if isinstance(self.near, WithinDistance):
+            both = [*derived[0], *fresh[0]], [*derived[1], *fresh[1]]
+            if any(both):
+                cached = self._ready()
+                arrived, join = cached.add(both), cached.join
+                shares = self.instances.shares(join.shards)
+                yield from self.instances.run([join.pairs_within(cached.segment, arrived, each) for each in shares])
+                self._append(both, watermark, cached)
         else:
-            self._take_in(self._tuples(made, START), START)
+            self._add(derived, START)
             yield from self._expire(watermark)
-            self._take_in(self._tuples(fresh, watermark), watermark)
+            self._add(fresh, watermark)
         self._finish(watermark)
 
     def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """Hand out the windows that expire, and forget what nothing needs any more."""
+        """Emit the windows that expire, and forget what nothing needs any more."""
         yield from self._expire(watermark)
         self._finish(watermark)
 
     def next_due(self) -> int | None:
-        """The watermark at which there may be pairs to hand out, or nothing is needed any more."""
+        """The watermark at which there may be pairs to emit, or nothing is needed any more."""
         listed = self.store.directory.chunks
         if not listed:
             return None
         latest = max(chunk.high for chunk in listed)
-        if isinstance(self.near, Within):
-            return latest + self.near.distance + 1
-        sides = [[chunk for chunk in listed if chunk.side == side] for side in SIDES]
-        if not all(sides):
-            return self.near.window.end(latest // self.near.window.every)
-        # A window has pairs only if both sides have reached it.
-        return max(min(self._next_end(chunk.low) for chunk in side) for side in sides)
-
-    def _next_end(self, time: int) -> int:
-        """The end of the first window over a time that has not been handed out."""
-        assert isinstance(self.near, Sharing)
+        if isinstance(self.near, WithinDistance):
+            return latest + self.near.span + 1
         window, reached = self.near.window, self.store.directory.watermark
-        first = (time - window.size) // window.every + 1
-        return window.end(max(first, window.first_open(reached)))
+        sides = [[chunk.low for chunk in listed if chunk.side == side] for side in SIDES]
+        if not all(sides):
+            return window.end(latest // window.every)
+        # A window has pairs only if both sides have reached it; those before the first open one have been emitted.
+        begun = max((min(lows) - window.size) // window.every + 1 for lows in sides)
+        return window.end(max(begun, window.first_open(reached)))
 
     def _expire(self, watermark: Watermark) -> Iterator[pa.Table]:
         """The pairs of windows that expire."""
-        if not isinstance(self.near, Sharing):
+        if not isinstance(self.near, InSameWindow):
             return
         before, window = self.store.directory.watermark, self.near.window
         if window.first_open(before) >= window.first_open(watermark):
             return
-        if {chunk.side for chunk in self.store.directory.chunks} == {0, 1}:
-            yield from self._ready().pairs_expired(before, watermark, self.instances)
+        if {chunk.side for chunk in self.store.directory.chunks} == set(SIDES):
+            cached = self._ready()
+            join, shares = cached.join, self.instances.shares(cached.join.shards)
+            tasks = [join.pairs_expired(cached.segment, before, watermark, each) for each in shares]
+            yield from self.instances.run(tasks)
 
-    def _take_in(self, tuples: tuple[list[pa.Table], list[pa.Table]], watermark: Watermark) -> None:
+    def _add(self, tuples: SideTables, watermark: Watermark) -> None:
         """Store tuples of windows; they join what is in memory if that is at hand."""
         if not any(tuples):
             return
-        listed, kept = {chunk.id for chunk in self.store.directory.chunks}, self._take()
-        if kept is None and not listed:
-            kept = self._ready()
-        if kept is not None and listed <= kept.chunks.keys():
-            kept.add(tuples)
-            self._append(tuples, watermark, kept)
+        listed, cached = {chunk.id for chunk in self.store.directory.chunks}, self._take()
+        if cached is None and not listed:
+            cached = self._ready()
+        if cached is not None and listed <= cached.chunks.keys():
+            cached.add(tuples)
         else:
-            self._append(tuples, watermark, None)
+            cached = None
+        self._append(tuples, watermark, cached)
 
-    def _ready(self) -> KeptJoin:
+    def _ready(self) -> CachedJoin:
         """The join in memory, with all that is in the store."""
-        kept = self._take()
-        if kept is None:
-            kept = self._kept = KeptJoin(self.node)
-        kept.catch_up(self.store.directory.chunks, self._read)
-        return kept
+        cached = self._take()
+        if cached is None:
+            cached = self._cached = CachedJoin(self.node)
+        missing = [chunk for chunk in self.store.directory.chunks if chunk.id not in cached.chunks]
+        read = list(zip(missing, self._read(missing), strict=True))
+        for side in SIDES:
+            cached.add_chunks(side, [table for chunk, table in read if chunk.side == side])
+        cached.chunks |= {chunk.id: chunk.high for chunk in missing}
+        return cached
 
-    def _take(self) -> KeptJoin | None:
-        """The join in memory, if there is a good one."""
-        if self._kept is None:
-            kept = self.keeps.take(self.logic.run, self.cell)
-            directory = self.store.directory
-            if kept is not None and kept.is_good(directory.chunks, directory.watermark):
-                self._kept = kept
-        return self._kept
+    def _take(self) -> CachedJoin | None:
+        """The join in memory, if there is a valid one."""
+        if self._cached is None:
+            cached, directory = self.cache.take(self.logic.run, self.cell), self.store.directory
+            if cached is not None and cached.is_valid(directory.chunks, directory.watermark):
+                self._cached = cached
+        return self._cached
 
     def _finish(self, watermark: Watermark) -> None:
         """Move the watermark, forget, merge small chunks, and keep what is in memory for the next batch."""
@@ -170,16 +248,16 @@ class JoinCell:
             self.store.drop(chunk)
         for side in SIDES:
             self._merge_small(side, least)
-        kept = self._take()
-        if kept is not None and directory.chunks:
-            kept.forget(directory.chunks, directory.watermark)
-            self.keeps.put(self.logic.run, self.cell, kept)
-        self._kept = None
+        cached = self._take()
+        if cached is not None and directory.chunks:
+            cached.forget(directory.chunks, directory.watermark)
+            self.cache.put(self.logic.run, self.cell, cached)
+        self._cached = None
 
-    def _tuples(self, deltas: Sequence[Delta], watermark: Watermark) -> tuple[list[pa.Table], list[pa.Table]]:
+    def _tuples(self, deltas: Sequence[Delta], watermark: Watermark) -> SideTables:
         """The tuples of each side that can take part in something; those that cannot are counted in their primary cell."""
         least = self.near.least_arriving(watermark)
-        sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        sides: SideTables = ([], [])
         for delta in deltas:
             self.late += sum(count for time, count in delta.tuples if time < least)
             if delta.piece is None:
@@ -193,29 +271,18 @@ class JoinCell:
                 table = table.drop_columns([PRIMARY])
             else:
                 self.late += cut
-            table = self._with_keys(table.slice(cut), delta.side)
+            table = without_null_keys(self.node, delta.side, table.slice(cut))
             if table.num_rows:
                 sides[delta.side].append(table)
         return sides
 
-    def _with_keys(self, table: pa.Table, side: int) -> pa.Table:
-        """The tuples without those that have a null among their keys and so are equal to none."""
-        for names in self.node.on:
-            column = table.column(names[side])
-            if column.null_count:
-                table = table.filter(column.is_valid())
-        return table
-
-    def _append(
-        self, tuples: tuple[list[pa.Table], list[pa.Table]], watermark: Watermark, kept: KeptJoin | None
-    ) -> None:
-        """A chunk for each side that has tuples which are needed past the watermark; they are in ``kept`` already."""
+    def _append(self, tuples: SideTables, watermark: Watermark, cached: CachedJoin | None) -> None:
+        """A chunk for each side that has tuples which are needed past the watermark; they are in ``cached`` already."""
         least = self.near.least_time(watermark)
         for side, tables in enumerate(tuples):
-            if tables:
-                chunk = self._write(tables, side, least)
-                if chunk is not None and kept is not None:
-                    kept.chunks[chunk.id] = chunk.high
+            chunk = self._write(tables, side, least) if tables else None
+            if chunk is not None and cached is not None:
+                cached.chunks[chunk.id] = chunk.high
 
     def _write(self, tables: Sequence[pa.Table], side: int, least: int) -> Chunk | None:
         """A chunk of the tuples from a time on, if there are any."""
@@ -228,30 +295,24 @@ class JoinCell:
     def _merge_small(self, side: int, least: int) -> None:
         """One chunk of several neighbours of about the same size, as long as it does not outlive them by much."""
         listed = [chunk for chunk in self.store.directory.chunks if chunk.side == side]
-        place = merge_candidates([chunk.rows for chunk in listed], MOST_ROWS)
-        if place is None:
+        chosen = [listed[place] for place in merge_candidates([chunk.rows for chunk in listed], MOST_ROWS) or ()]
+        if not chosen or max(chunk.high for chunk in chosen) - min(chunk.low for chunk in chosen) > self.near.span:
             return
-        chosen = [listed[each] for each in place]
-        if max(chunk.high for chunk in chosen) - min(chunk.low for chunk in chosen) > self.near.span:
-            return
-        made = self._write(self._read(chosen), side, least)
+        merged = self._write(self._read(chosen), side, least)
         for chunk in chosen:
             self.store.drop(chunk)
-        self._replace_in_memory(chosen, made)
-
-    def _replace_in_memory(self, gone: Sequence[Chunk], made: Chunk | None) -> None:
-        """What is in memory holds a merged chunk if it holds all of its parts; if it holds some of them, it is of no use."""
-        kept = self._take()
-        held = [chunk for chunk in gone if kept is not None and chunk.id in kept.chunks]
-        if kept is None or not held:
+        cached = self._take()
+        held = [] if cached is None else [chunk.id for chunk in chosen if chunk.id in cached.chunks]
+        if cached is None or not held:
             return
-        if len(held) < len(gone):
-            self._kept = None
+        if len(held) < len(chosen):
+            # It holds some of what is in the merged chunk, and cannot tell which.
+            self._cached = None
             return
-        for chunk in gone:
-            del kept.chunks[chunk.id]
-        if made is not None:
-            kept.chunks[made.id] = made.high
+        for each in held:
+            del cached.chunks[each]
+        if merged is not None:
+            cached.chunks[merged.id] = merged.high
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
         fetched = [self.store.fetch(chunk) for chunk in listed]

@@ -1,108 +1,331 @@
-"""The tuples of one side of a join that instances share."""
+"""The tuples that a join holds of one side: their rows, by the number with which they arrived, and their arrays.
+
+Columns of a fixed width are kept in arrays, from which a few rows are taken in some microseconds, whatever the number of
+segments they came in. The others stay in Arrow batches. Nothing that was added changes: a snapshot stays as it is while
+others are added and dropped, so readers need no lock.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from tidegate.operators.joins.column_log import ColumnLog
-from tidegate.operators.joins.columns import Columns
-from tidegate.operators.joins.read_side import Arrived, ReadSide, dtype_of
-from tidegate.operators.joins.row_store import RowStore
-from tidegate.operators.joins.sorted_runs import SortedRun, mergeable, merged
+from tidegate.operators.columns import valid_mask
+from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder
+from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays, merge_candidates
 
 Array = np.ndarray[Any, Any]
+
+LEAST_ROWS = 4_096
+MOST_ROWS = 65_536
+MOST_IN_RUN = 1 << 20
+FEW_ROWS = 65_536
+
+
+class ArrayLog:
+    """Several arrays of equal length, whose entries are numbered as they are added. Writing is for one thread at a time.
+
+    ``base`` is the number of the entry that the arrays begin with, ``head`` that of the first that is still needed, and
+    ``tail`` the number that the next entry gets. When the arrays are full, what is still needed moves to new ones; the
+    old ones live as long as a snapshot refers to them.
+    """
+
+    __slots__ = ("arrays", "base", "head", "tail")
+
+    def __init__(self, dtypes: Sequence[Any]) -> None:
+        self.arrays = tuple(np.empty(0, dtype) for dtype in dtypes)
+        self.base = self.head = self.tail = 0
+
+    def add(self, columns: Sequence[Array], rows: int) -> None:
+        """Add so many entries behind the others."""
+        start = self.tail - self.base
+        if start + rows > len(self.arrays[0]):
+            live, held = slice(self.head - self.base, start), self.tail - self.head
+            size = max(LEAST_ROWS, 2 * (held + rows))
+            fresh = tuple(np.empty(size, array.dtype) for array in self.arrays)
+            for longer, array in zip(fresh, self.arrays, strict=True):
+                longer[:held] = array[live]
+            self.arrays, self.base, start = fresh, self.head, held
+        for array, more in zip(self.arrays, columns, strict=True):
+            array[start : start + rows] = more
+        self.tail += rows
+
+    def forget(self, least: int) -> None:
+        """Entries with lower numbers are not needed any more; when none is, the arrays go too."""
+        self.head = max(self.head, min(least, self.tail))
+        if self.head == self.tail:
+            self.arrays, self.base = tuple(np.empty(0, array.dtype) for array in self.arrays), self.head
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBatches:
+    """Rows in batches, each after the one before; a value: adding or dropping rows gives another one."""
+
+    schema: pa.Schema
+    batches: tuple[pa.RecordBatch, ...] = ()
+    firsts: tuple[int, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(batch.nbytes for batch in self.batches)
+
+    def with_rows(self, first: int, rows: pa.RecordBatch) -> RowBatches:
+        """The rows and more of them, of which the first has the number ``first``."""
+        return RowBatches(self.schema, (*self.batches, rows), (*self.firsts, first)) if rows.num_rows else self
+
+    def from_number(self, least: int) -> RowBatches:
+        """Without the batches whose rows all have lower numbers."""
+        gone = 0
+        while gone < len(self.firsts) and self.firsts[gone] + self.batches[gone].num_rows <= least:
+            gone += 1
+        return RowBatches(self.schema, self.batches[gone:], self.firsts[gone:]) if gone else self
+
+    def mergeable(self) -> range | None:
+        """Which batches are worth merging."""
+        return merge_candidates([batch.num_rows for batch in self.batches], MOST_ROWS)
+
+    def merged(self, chosen: range) -> pa.RecordBatch:
+        """Some neighbours as one batch."""
+        return pa.concat_batches([self.batches[place] for place in chosen])
+
+    def replaced(self, first: int, last: int, merged: pa.RecordBatch) -> RowBatches:
+        """With one batch in the place of those that begin with rows ``first`` to ``last``, if all are there."""
+        if first not in self.firsts or last not in self.firsts:
+            return self
+        start, stop = self.firsts.index(first), self.firsts.index(last) + 1
+        batches = (*self.batches[:start], merged, *self.batches[stop:])
+        return RowBatches(self.schema, batches, (*self.firsts[: start + 1], *self.firsts[stop:]))
+
+    def take(self, numbers: Array) -> pa.Table:
+        """The rows with some numbers, in their order."""
+        if len(numbers) == 0:
+            return self.schema.empty_table()
+        place = np.searchsorted(np.array(self.firsts), numbers, "right") - 1
+        used = np.unique(place)
+        if len(used) == 1:
+            rows = self.batches[used[0]].take(pa.array(numbers - self.firsts[used[0]]))
+            return pa.Table.from_batches([rows])
+        first, last = int(used[0]), int(used[-1])
+        spanned = self.batches[first : last + 1]
+        if sum(batch.num_rows for batch in spanned) <= FEW_ROWS:
+            # Arrow copies all of them to take some: less work than to take from each, as long as they are few.
+            return pa.Table.from_batches(spanned).take(pa.array(numbers - self.firsts[first])).combine_chunks()
+        order = np.argsort(place, kind="stable")
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        edges = [*np.searchsorted(place[order], used, "left").tolist(), len(order)]
+        parts = [
+            self.batches[which].take(pa.array(numbers[order[start:stop]] - self.firsts[which]))
+            for which, start, stop in zip(used.tolist(), edges[:-1], edges[1:], strict=True)
+        ]
+        return pa.Table.from_batches([pa.concat_batches(parts).take(pa.array(back))])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSnapshot:
+    """The rows as they were at some moment.
+
+    Row ``n`` is entry ``n - base`` of ``arrays``: the values of each column in ``plain``, then where they are valid, then
+    what else was added with the rows. From ``last_null`` on, all are valid. ``batches`` has the other columns.
+    """
+
+    schema: pa.Schema
+    plain: tuple[str, ...]
+    arrays: tuple[Array, ...]
+    base: int
+    head: int
+    last_null: int
+    batches: RowBatches
+
+    def take(self, numbers: Array) -> pa.Table:
+        """The rows with some numbers, in their order."""
+        if len(numbers) == 0:
+            return self.schema.empty_table()
+        places = numbers - self.base
+        nulls = bool(numbers.min() <= self.last_null)
+        columns: dict[str, Any] = {}
+        for at, name in enumerate(self.plain):
+            valid = self.arrays[len(self.plain) + at][places] if nulls else None
+            columns[name] = _as_arrow(self.arrays[at][places], self.schema.field(name).type, valid)
+        if self.batches.schema.names:
+            others = self.batches.take(numbers)
+            columns.update(zip(others.column_names, others.columns, strict=True))
+        return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+
+    def added(self, stop: int) -> list[Array]:
+        """What else was added with the rows, for those that are needed, up to before the number ``stop``."""
+        rows = slice(self.head - self.base, max(stop, self.head) - self.base)
+        return [array[rows] for array in self.arrays[2 * len(self.plain) :]]
+
+
+class RowStore:
+    """All rows of one side that are still needed, and arrays of some types beside them.
+
+    Changing it is for one thread at a time.
+    """
+
+    __slots__ = ("_last_null", "_plain", "batches", "log", "schema")
+
+    def __init__(self, schema: pa.Schema, dtypes: Sequence[Any] = ()) -> None:
+        self.schema = schema
+        plain = [field for field in schema if _is_plain(field.type)]
+        self._plain = tuple(field.name for field in plain)
+        self.log = ArrayLog([*(_dtype(field.type) for field in plain), *([np.bool_] * len(plain)), *dtypes])
+        self._last_null = -1
+        self.batches = RowBatches(pa.schema([field for field in schema if not _is_plain(field.type)]))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.log.arrays) + self.batches.nbytes
+
+    def snapshot(self) -> RowSnapshot:
+        """All rows as they are now."""
+        log = self.log
+        return RowSnapshot(self.schema, self._plain, log.arrays, log.base, log.head, self._last_null, self.batches)
+
+    def add(self, rows: pa.RecordBatch, arrays: Sequence[Array] = ()) -> None:
+        """Add rows behind the others."""
+        columns = [rows.column(name) for name in self._plain]
+        if self.batches.schema.names:
+            self.batches = self.batches.with_rows(self.log.tail, rows.select(self.batches.schema.names))
+        self.log.add([*map(_as_array, columns), *map(valid_mask, columns), *arrays], rows.num_rows)
+        if any(column.null_count for column in columns):
+            self._last_null = self.log.tail - 1
+
+    def forget(self, least: int) -> None:
+        """Rows with lower numbers are not needed any more."""
+        self.log.forget(least)
+        self.batches = self.batches.from_number(least)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SideSnapshot:
+    """One side as it was at some moment. ``in_order`` says whether its tuples were in the order of time."""
+
+    rows: RowSnapshot
+    runs: Sequence[SortedRun]
+    in_order: bool
+    last_null: int
+
+    def tuples(self, stop: int) -> TupleArrays:
+        """The tuples that arrived before the number ``stop``, where they are not kept in runs."""
+        return TupleArrays.of(self.rows.added(stop), 0, self.last_null >= self.rows.head)
 
 
 @dataclass(slots=True)
 class JoinSide:
-    """Rows, and their arrays: in a log in the order of arrival, or in sorted runs. Changed under the join's lock.
+    """The tuples of one side: rows, and their arrays in the order of arrival or in sorted runs.
 
-    Tuples are numbered as they arrive. ``head`` is the number of the first that is still needed.
+    Changed under the join's lock. Tuples are numbered as they arrive.
     """
 
-    reader: ReadSide
+    encoder: SideEncoder
     sorted: bool
-    head: int = 0
-    tail: int = 0
     rows: RowStore = field(init=False)
-    log: ColumnLog = field(init=False)
     runs: list[SortedRun] = field(default_factory=list)
     _latest: deque[tuple[int, int]] = field(default_factory=deque)
     _in_order_from: int = 0
+    _last_null: int = -1
 
     def __post_init__(self) -> None:
-        schema = self.reader.node.inputs[self.reader.side].schema
-        self.rows = RowStore(schema)
-        kinds = tuple(dtype_of(column) for column in self.reader.columns)
-        self.log = ColumnLog(0, kinds)
+        self.rows = RowStore(self.encoder.schema, () if self.sorted else self.encoder.dtypes)
+
+    @property
+    def tail(self) -> int:
+        """The number that the next tuple gets."""
+        return self.rows.log.tail
+
+    @property
+    def held(self) -> int:
+        """How many tuples are held."""
+        return self.rows.log.tail - self.rows.log.head
 
     @property
     def nbytes(self) -> int:
-        return self.rows.nbytes + (
-            sum(run.columns.nbytes for run in tuple(self.runs)) if self.sorted else self.log.nbytes
-        )
+        return self.rows.nbytes + sum(run.tuples.nbytes for run in tuple(self.runs))
 
-    def add(self, number: int, arrived: Arrived) -> None:
+    def snapshot(self) -> SideSnapshot:
+        """All tuples as they are now."""
+        return SideSnapshot(self.rows.snapshot(), self.runs, self.rows.log.head >= self._in_order_from, self._last_null)
+
+    def add(self, number: int, arrived: EncodedSide) -> None:
         """Number the tuples of a segment and let them be seen."""
-        size = len(arrived.columns)
-        if size == 0:
+        if len(arrived.tuples) == 0:
             return
-        columns = arrived.columns.arrived_from(self.tail)
-        if self._latest and columns.times.min() < self._latest[-1][1]:
+        tuples = arrived.tuples.arrived_from(self.tail)
+        if self._latest and tuples.times.min() < self._latest[-1][1]:
             self._in_order_from = self.tail
-        self.rows.add(arrived.rows)
+        self.rows.add(arrived.rows, () if self.sorted else tuples.arrays)
         if self.sorted:
-            self.runs = [*self.runs, SortedRun.of(number, columns)]
-        else:
-            self.log.add(columns)
-        self.tail += size
-        self._latest.append((self.tail, int(columns.times.max())))
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the tuples in the log are in the order of time."""
-        return self.head >= self._in_order_from
+            self.runs = [*self.runs, SortedRun.of(number, tuples)]
+        if tuples.has_nulls:
+            self._last_null = self.tail - 1
+        self._latest.append((self.tail, int(tuples.times.max())))
 
     def forget(self, least_time: int) -> None:
         """Drop tuples before a time, as far as they arrived before all others."""
+        head = self.rows.log.head
         while self._latest and self._latest[0][1] < least_time:
-            self.head = self._latest.popleft()[0]
-        self.rows.forget(self.head)
-        self.log.forget(self.head)
+            head = self._latest.popleft()[0]
+        self.rows.forget(head)
         if any(run.high < least_time for run in self.runs):
             self.runs = [run for run in self.runs if run.high >= least_time]
 
-    def codes_held(self) -> Iterable[Array]:
+    def codes_held(self) -> Iterator[Array]:
         """All numbers that may be codes of texts."""
-        held = [run.columns for run in self.runs] if self.sorted else [self.log.view(self.head, self.tail)]
-        for columns in held:
-            yield from columns.keys
-            read = zip(columns.values, self.reader.columns, strict=True)
-            yield from (values for values, column in read if column.kind == "text")
+        for tuples in [run.tuples for run in self.runs] if self.sorted else [self.snapshot().tuples(self.tail)]:
+            yield from self.encoder.codes_in(tuples)
 
     def mergeable_runs(self, settled: int, span: int) -> list[SortedRun]:
-        """Runs worth merging; none if there are no runs."""
-        return mergeable(self.runs, settled, span) if self.sorted else []
+        """Neighbours worth merging, of segments up to ``settled``, that together take no more than ``span`` of time.
 
-    def replace_runs(self, gone: list[SortedRun], made: SortedRun | None) -> None:
+        The span bounds what is held in vain: a run is dropped as a whole, when its last tuple is not needed any more.
+        """
+        ready = [run for run in self.runs if run.number <= settled]
+        chosen = merge_candidates([len(run.tuples) for run in ready], MOST_IN_RUN)
+        found = [ready[place] for place in chosen or ()]
+        if not found or max(run.high for run in found) - min(run.low for run in found) > span:
+            return []
+        return found
+
+    def replace_runs(self, gone: list[SortedRun], merged: SortedRun | None) -> None:
         """Put a merged run in the place of its parts, if all are still held."""
         places = {id(run): place for place, run in enumerate(self.runs)}
         if all(id(run) in places for run in gone):
             first = places[id(gone[0])]
-            kept = [] if made is None else [made]
+            kept = [] if merged is None else [merged]
             self.runs = [*self.runs[:first], *kept, *self.runs[first + len(gone) :]]
 
 
-def merge_runs(runs: list[SortedRun], least_time: int) -> SortedRun | None:
-    """One run of several; touches no shared state."""
-    return merged(runs, least_time)
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) and kind.bit_width <= 64)
 
 
-def new_tuples(arrived: Arrived, first: int) -> Columns:
-    """The tuples of a segment with the numbers they got."""
-    return arrived.columns.arrived_from(first)
+def _dtype(kind: pa.DataType) -> Any:
+    """The type of the array that holds a column of a fixed width."""
+    if pa.types.is_boolean(kind):
+        return np.bool_
+    if pa.types.is_floating(kind) or pa.types.is_unsigned_integer(kind):
+        return kind.to_pandas_dtype()
+    return np.dtype(f"int{kind.bit_width}")
+
+
+def _as_array(column: pa.Array) -> Array:
+    """The values of a column; those of nulls are not defined."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return np.asarray(column.fill_null(False))
+    dtype = np.dtype(_dtype(kind))
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
+
+
+def _as_arrow(values: Array, kind: pa.DataType, valid: Array | None) -> pa.Array:
+    if pa.types.is_boolean(kind):
+        return pa.array(values, kind, mask=None if valid is None else ~valid)
+    bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])

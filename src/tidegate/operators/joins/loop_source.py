@@ -67,7 +67,7 @@ def loop_source(shape: LoopShape) -> str:
     writer = _Writer(shape)
     near = ["(new_low <= stored_time[j]) & (stored_time[j] <= new_high)"] if shape.checks_time else []
     equal = [f"(new_key{k} == stored_key{k}[j])" for k in range(shape.keys)]
-    fits = _all(*near, *equal, writer.true(shape.tree))
+    fits = _all(*near, *equal, writer.truth(shape.tree)[0])
     fails = _all(*near, *equal, writer.fails(shape.tree)) if can_fail(shape.tree) else _NO
     news, stored = _arrays(shape)
     texts = [f"text{place}" for place in range(len(shape.texts))]
@@ -135,60 +135,44 @@ class _Writer:
         self._names = {column: f"new{place}" for place, column in enumerate(shape.new_columns)}
         self._names |= {column: f"stored{place}" for place, column in enumerate(shape.stored_columns)}
 
-    def true(self, tree: Tree) -> str:
-        """When a condition is true."""
-        match tree:
-            case ConstantValue():
-                return _YES if tree.value else _NO
-            case Column():
-                return _all(self._column(tree, "_valid"), self._column(tree))
-            case Compare() if tree.left.kind == "bool":
-                same = self._same(tree)
-                return same if tree.operator == "==" else self._different(tree)
-            case Compare():
-                return _all(self.valid(tree), self._compared(tree))
-            case Both():
-                return _all(self.true(tree.left), self.true(tree.right))
-            case Either():
-                return _any(self.true(tree.left), self.true(tree.right))
-            case Opposite():
-                return self.false(tree.of)
-            case IsNull():
-                return _not(self.valid(tree.of))
-            case Branch():
-                then, otherwise = self.true(tree.then), self.true(tree.otherwise)
-                agree = _all(then, otherwise) if self._shape.nullable else _NO
-                return _any(_all(self.true(tree.condition), then), _all(self.false(tree.condition), otherwise), agree)
-            case _:
-                raise InternalError(f"no condition is known for {tree!r}")
+    def truth(self, tree: Tree) -> tuple[str, str]:
+        """When a condition is true, and when it is false."""
+        true, false = self._truth(tree)
+        return (true, false) if self._shape.nullable else (true, _not(true))
 
-    def false(self, tree: Tree) -> str:
-        """When a condition is false."""
-        if not self._shape.nullable:
-            return _not(self.true(tree))
+    def _truth(self, tree: Tree) -> tuple[str, str]:
         match tree:
             case ConstantValue():
-                return _NO if tree.value else _YES
-            case Column():
-                return _all(self._column(tree, "_valid"), _not(self._column(tree)))
-            case Compare() if tree.left.kind == "bool":
-                return self._different(tree) if tree.operator == "==" else self._same(tree)
-            case Compare():
-                return _all(self.valid(tree), _not(self._compared(tree)))
-            case Both():
-                return _any(self.false(tree.left), self.false(tree.right))
-            case Either():
-                return _all(self.false(tree.left), self.false(tree.right))
+                return (_YES, _NO) if tree.value else (_NO, _YES)
+            case Column() | Compare() if isinstance(tree, Column) or tree.left.kind != "bool":
+                valid, value = (
+                    self.valid(tree),
+                    self._column(tree) if isinstance(tree, Column) else self._compared(tree),
+                )
+                return _all(valid, value), _all(valid, _not(value))
+            case Compare() | Both() | Either():
+                (left, not_left), (right, not_right) = self.truth(tree.left), self.truth(tree.right)
+                if isinstance(tree, Both):
+                    return _all(left, right), _any(not_left, not_right)
+                if isinstance(tree, Either):
+                    return _any(left, right), _all(not_left, not_right)
+                same = _any(_all(left, right), _all(not_left, not_right))
+                different = _any(_all(left, not_right), _all(not_left, right))
+                return (same, different) if tree.operator == "==" else (different, same)
             case Opposite():
-                return self.true(tree.of)
+                true, false = self.truth(tree.of)
+                return false, true
             case IsNull():
-                return self.valid(tree.of)
+                valid = self.valid(tree.of)
+                return _not(valid), valid
             case Branch():
-                then, otherwise = self.false(tree.then), self.false(tree.otherwise)
-                return _any(
-                    _all(self.true(tree.condition), then),
-                    _all(self.false(tree.condition), otherwise),
-                    _all(then, otherwise),
+                (asked, not_asked), (then, not_then) = self.truth(tree.condition), self.truth(tree.then)
+                other, not_other = self.truth(tree.otherwise)
+                # Without nulls the condition is true or false, so it does not matter that both outcomes agree.
+                agree = _all(then, other) if self._shape.nullable else _NO
+                return (
+                    _any(_all(asked, then), _all(not_asked, other), agree),
+                    _any(_all(asked, not_then), _all(not_asked, not_other), _all(not_then, not_other)),
                 )
             case _:
                 raise InternalError(f"no condition is known for {tree!r}")
@@ -209,7 +193,7 @@ class _Writer:
             case Function():
                 return _all(*map(self.valid, tree.arguments))
             case _:
-                return _any(self.true(tree), self.false(tree))
+                return _any(*self.truth(tree))
 
     def fails(self, tree: Tree) -> str:
         """When a value cannot be computed."""
@@ -218,12 +202,8 @@ class _Writer:
                 return _NO
             case Branch():
                 then, otherwise = self.fails(tree.then), self.fails(tree.otherwise)
-                asked = self.true(tree.condition), self.false(tree.condition)
-                return _any(
-                    self.fails(tree.condition),
-                    _all(_not(asked[1]), then),
-                    _all(_not(asked[0]), otherwise),
-                )
+                true, false = self.truth(tree.condition)
+                return _any(self.fails(tree.condition), _all(_not(false), then), _all(_not(true), otherwise))
             case Arithmetic(operator="//" | "%"):
                 zero = _all(self.valid(tree), f"({self._number(tree.right)} == 0)")
                 return _any(self.fails(tree.left), self.fails(tree.right), zero)
@@ -233,14 +213,6 @@ class _Writer:
                 return _any(*map(self.fails, tree.arguments))
             case _:
                 return self.fails(tree.of)
-
-    def _same(self, tree: Compare) -> str:
-        left, right = tree.left, tree.right
-        return _any(_all(self.true(left), self.true(right)), _all(self.false(left), self.false(right)))
-
-    def _different(self, tree: Compare) -> str:
-        left, right = tree.left, tree.right
-        return _any(_all(self.true(left), self.false(right)), _all(self.false(left), self.true(right)))
 
     def _compared(self, tree: Compare) -> str:
         wide = "float" in (tree.left.kind, tree.right.kind)

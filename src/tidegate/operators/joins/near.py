@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tidegate.query.nodes import Join
 from tidegate.query.windows import Window
 from tidegate.watermark import START, Watermark
 
@@ -15,42 +16,23 @@ Array = np.ndarray[Any, Any]
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
-class Near(Protocol):
-    """When two tuples are near."""
+@dataclass(frozen=True, slots=True)
+class WithinDistance:
+    """Pairs tuples that are at most ``span`` microseconds apart; both are known at once."""
 
-    @property
-    def span(self) -> int:
-        """How far apart two tuples can be."""
-        ...
+    span: int
 
     def least_time(self, watermark: Watermark) -> int:
         """The earliest time at which a tuple may still be part of a result."""
-        ...
+        return max(watermark - self.span, START)
 
     def least_arriving(self, watermark: Watermark) -> int:
         """The earliest time at which a tuple that arrives may still be part of a result."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """At most some microseconds apart."""
-
-    distance: int
-
-    @property
-    def span(self) -> int:
-        return self.distance
-
-    def least_time(self, watermark: Watermark) -> int:
-        return max(watermark - self.distance, START)
-
-    def least_arriving(self, watermark: Watermark) -> int:
         return watermark
 
     def times(self, times: Array) -> tuple[Array, Array]:
         """The first and last time that each may be paired with."""
-        distance = min(self.distance, _MOST)
+        distance = min(self.span, _MOST)
         with np.errstate(over="ignore"):
             low = np.where(times < _LEAST + distance, _LEAST, times - distance)
             high = np.where(times > _MOST - distance, _MOST, times + distance)
@@ -58,20 +40,21 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
-    """In a window together."""
+class InSameWindow:
+    """Pairs tuples that share a window, once for each window they share, when it expires."""
 
     window: Window
 
     @property
     def span(self) -> int:
+        """How far apart two tuples can be."""
         return self.window.size
 
     def least_time(self, watermark: Watermark) -> int:
+        """The earliest time at which a tuple may still be part of a result."""
         return max(self.window.first_open(watermark) * self.window.every, START)
 
-    def least_arriving(self, watermark: Watermark) -> int:
-        return self.least_time(watermark)
+    least_arriving = least_time
 
     def windows(self, times: Array, first: int, last: int) -> tuple[Array, Array]:
         """The first and last window of each time, of those from ``first`` to ``last``."""
@@ -84,3 +67,14 @@ class Sharing:
         """The first and last time with which each shares one of the windows from ``first`` to ``last``."""
         begin, end = self.windows(times, first, last)
         return begin * self.window.every, end * self.window.every + (self.window.size - 1)
+
+
+Near: TypeAlias = WithinDistance | InSameWindow
+
+
+def near_of(node: Join) -> Near:
+    """Which tuples of a join are near."""
+    if node.window is not None:
+        return InSameWindow(node.window)
+    assert node.within_us is not None
+    return WithinDistance(node.within_us)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.compile.plan import Subquery
 from tidegate.gate.segment import Segment
 from tidegate.operators.columns import Array
-from tidegate.operators.joins.shared_join import Lifted, SharedJoin
+from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.runtime.local.claims import Claims
 from tidegate.runtime.local.work import Work, tuples_of
 from tidegate.watermark import Watermark, has_ended
@@ -46,11 +46,11 @@ class JoinWork(Work):
         if self.state.node.window is not None:
             yield from self.state.pairs_expired(segment.index, segment.since, segment.watermark, owned)
         elif segment.rows:
-            lifted = self._reading.result(segment)
-            if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(lifted)):
-                yield from self.state.pairs_within(segment.index, lifted, owned)
+            arrived = self._reading.result(segment)
+            if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(arrived)):
+                yield from self.state.pairs_within(segment.index, arrived, owned)
             elif segment.derived.take("pairs"):
-                yield from self.state.pairs_within(segment.index, lifted, None)
+                yield from self.state.pairs_within(segment.index, arrived, None)
 
     def may_hand_out(self, segment: Segment) -> bool:
         window = self.state.node.window
@@ -68,8 +68,8 @@ class JoinWork(Work):
         self.state.acknowledge(instance, number, watermark)
         self.state.compact()
 
-    def _read(self, segment: Segment) -> Lifted:
+    def _read(self, segment: Segment) -> SegmentTuples:
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
         for feed, table in tuples_of(self.subquery, segment):
             sides[feed.side].append(table)
-        return self.state.lift(segment.index, sides, segment.since)
+        return self.state.encode(segment.index, sides, segment.since)

@@ -1,0 +1,218 @@
+"""From the Arrow rows of one side to the arrays that loops over pairs read.
+
+Texts become numbers that are equal where the texts are, so that compiled loops can compare them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.errors import DataError
+from tidegate.operators.columns import as_numpy, canonical_floats, in_time_order, mix, valid_mask
+from tidegate.operators.joins.tuple_arrays import TupleArrays
+from tidegate.query.nodes import Join
+from tidegate.query.predicates.bounds import Band
+from tidegate.query.predicates.tree import Column, Side, Tree, columns_of
+from tidegate.query.schema import contiguous
+
+Array = np.ndarray[Any, Any]
+
+LEAST_TEXTS = 65_536
+"""So many texts are kept before those that are not in use any more are looked for."""
+
+_KINDS = {"int": np.int64, "float": np.float64, "bool": np.bool_, "text": np.int64}
+
+
+class TextCodes:
+    """The codes of the texts in a join's state; may be called from any thread.
+
+    A text that no held tuple has any more is forgotten, and gets a new code if it comes again. Between a call of `encode`
+    and the moment the codes can be found among those held, nothing may be forgotten: encode under `in_use`.
+    """
+
+    def __init__(self, constants: Iterable[str | bytes] = ()) -> None:
+        self._codes: dict[str | bytes, int] = {}
+        self._next = 0
+        self._users = 0
+        self._limit = LEAST_TEXTS
+        self._lock = threading.Lock()
+        self._constants = {text: self._code(text) for text in constants}
+
+    def constant(self, text: str | bytes) -> int:
+        """The code of a text that the predicate compares with; it never changes."""
+        return self._constants[text]
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While it lasts no code is forgotten."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+
+    def encode(self, column: pa.Array) -> Array:
+        """The code of each text; −1 where it is null."""
+        encoded = contiguous(column).dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        with self._lock:
+            codes = np.array([self._code(text) for text in texts], np.int64)
+        if len(codes) == 0:
+            return np.full(len(column), -1, np.int64)
+        return np.where(valid_mask(encoded.indices), codes[as_numpy(encoded.indices)], -1)
+
+    def forget_unused(self, held: Callable[[], Iterable[Array]]) -> None:
+        """If there are many texts, drop those whose codes are not held."""
+        if len(self._codes) <= self._limit:
+            return
+        with self._lock:
+            if self._users:
+                return
+            used = {*np.unique(np.concatenate([np.empty(0, np.int64), *held()])).tolist(), *self._constants.values()}
+            self._codes = {text: code for text, code in self._codes.items() if code in used}
+            self._limit = max(LEAST_TEXTS, 2 * len(self._codes))
+
+    def _code(self, text: str | bytes) -> int:
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = self._next
+            self._next += 1
+        return code
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSide:
+    """The tuples of one side of a segment that can still join: their rows, their arrays, the largest number of each column.
+
+    ``late`` counts those that could join nothing.
+    """
+
+    rows: pa.RecordBatch
+    tuples: TupleArrays
+    sizes: dict[Column, int]
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideEncoder:
+    """Encodes the tuples of one side of a join."""
+
+    node: Join
+    side: Side
+    tree: Tree
+    band: Band | None
+    codes: TextCodes
+    columns: tuple[Column, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", columns_of(self.tree, self.side))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.node.inputs[self.side].schema
+
+    @property
+    def dtypes(self) -> list[Any]:
+        """The types of the arrays of tuples without keys."""
+        kinds = [_KINDS[column.kind] for column in self.columns]
+        return [np.int64, np.int64, *kinds, *([np.bool_] * len(kinds))]
+
+    def encode(self, rows: pa.Table, least_time: int) -> EncodedSide:
+        """Encode tuples; those before ``least_time`` are late. They come out in order of time, or sorted for bisection."""
+        times = self._times(rows)
+        late = 0
+        if len(times) and times.min() < least_time:
+            keep = times >= least_time
+            late = int(len(times) - keep.sum())
+            rows, times = rows.filter(pa.array(keep)), times[keep]
+        with_keys = without_null_keys(self.node, self.side, rows)
+        if with_keys is not rows:
+            rows, times = with_keys, self._times(with_keys)
+        rows, times = in_time_order(rows, times)
+        keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
+        values, valid, sizes = [], [], {}
+        nulls = False
+        for column in self.columns:
+            array = contiguous(rows.column(column.name))
+            values.append(self._values(array, column))
+            valid.append(valid_mask(array))
+            nulls = nulls or array.null_count > 0
+            if column.kind == "int" and len(array):
+                sizes[column] = max(abs(int(values[-1].min())), abs(int(values[-1].max())))
+        batches = rows.select(self.schema.names).combine_chunks().to_batches()
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+        tuples = TupleArrays(times, np.arange(len(times)), keys, tuple(values), tuple(valid), nulls)
+        return EncodedSide(batch, self._sorted(tuples), sizes, late)
+
+    def codes_in(self, tuples: TupleArrays) -> Iterator[Array]:
+        """All numbers of some tuples that may be codes of texts."""
+        yield from tuples.keys
+        read = zip(tuples.values, self.columns, strict=True)
+        yield from (values for values, column in read if column.kind == "text")
+
+    def _sorted(self, tuples: TupleArrays) -> TupleArrays:
+        """By the only key, the hash of several, or the band's column, if there are keys or a band."""
+        if self.node.on:
+            order = _hash_of(tuples.keys)
+        elif self.band is not None:
+            column = self.band.left if self.side == 0 else self.band.right
+            order = tuples.values[self.columns.index(column)]
+            order = order if self.band.is_whole else order.astype(np.float64)
+        else:
+            return tuples
+        return replace(tuples, order=order).take(np.argsort(order, kind="stable"))
+
+    def _times(self, rows: pa.Table) -> Array:
+        time = self.node.inputs[self.side].time
+        column = contiguous(rows.column(time))
+        if column.null_count:
+            raise DataError(
+                f"step '{self.node.name}': {column.null_count} tuples have no event time in '{time}'; filter them out "
+                "before the join"
+            )
+        return np.array(column.view(pa.int64()))
+
+    def _key(self, array: pa.Array) -> Array:
+        """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""
+        if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+            return self.codes.encode(array)
+        if pa.types.is_floating(array.type):
+            return as_numpy(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
+        return as_numpy(array).astype(np.int64)
+
+    def _values(self, array: pa.Array, column: Column) -> Array:
+        match column.kind:
+            case "text":
+                return self.codes.encode(array)
+            case "bool":
+                return np.array(array.fill_null(False) if array.null_count else array, np.bool_)
+            case kind:
+                return as_numpy(array, pa.int64() if kind == "int" else pa.float64()).astype(_KINDS[kind])
+
+
+def without_null_keys(node: Join, side: int, tuples: pa.Table) -> pa.Table:
+    """The tuples without those that have a null among their keys and so are equal to none."""
+    for names in node.on:
+        column = tuples.column(names[side])
+        if column.null_count:
+            tuples = tuples.filter(column.is_valid())
+    return tuples
+
+
+def _hash_of(keys: tuple[Array, ...]) -> Array:
+    if len(keys) == 1:
+        return keys[0]
+    mixed = mix(keys[0].view(np.uint64))
+    for key in keys[1:]:
+        with np.errstate(over="ignore"):
+            mixed = mix(mixed * np.uint64(31) + key.view(np.uint64))
+    return mixed.view(np.int64)
