@@ -3,7 +3,7 @@
 ::
 
     TidegateError
-    ├── UserError            something the caller can mend
+    ├── UserError            something the caller can fix
     │   ├── QueryError       found when the query is built
     │   │   ├── UnknownStepError  a step that there is not, an AttributeError too
     │   │   └── CallError         arguments that a step does not take, a TypeError too

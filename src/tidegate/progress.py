@@ -20,7 +20,7 @@ class Progress:
     ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
     input is live or replayed. ``state_rows`` counts states per key and slice. ``malformed_total`` counts records that
     could not be read and were set aside, ``ahead_total`` tuples that lay too far in the future. ``ended`` says that the
-    input has ended and every window has been handed out.
+    input has ended and every window has been emitted.
     ``latency_…`` is that of the results since the report before, from when the tuple that released them was due; None
     where no source keeps to a schedule.
     ``instances`` is, on Spark, how many each cell ran when it last had something to do, step by step and cell by cell.
@@ -45,6 +45,8 @@ class Progress:
     instances: tuple[int, ...] = ()
 
     def __str__(self) -> str:
+        from rich.filesize import decimal
+
         rate = f" ({self.rows_per_second:,.0f}/s)" if self.rows else ""
         parts = [f"batch {self.batch}", f"{self.rows_total:,} rows{rate}"]
         parts += [f"{self.results_total:,} results", f"{self.late_total:,} late"]
@@ -58,8 +60,10 @@ class Progress:
             lag = f" +{self.lag_seconds:,.0f} s" if self.lag_seconds is not None else ""
             parts.append(f"up to {self.watermark:%Y-%m-%d %H:%M:%S}{lag}")
         if self.latency_p99_seconds is not None:
-            parts.append(f"latency {show_latency(self)}")
-        parts.append(f"state {self.state_rows:,} rows, {show_bytes(self.state_bytes)}")
+            shown = (self.latency_p50_seconds, self.latency_p99_seconds, self.latency_max_seconds)
+            latency = "/".join("-" if seconds is None else f"{1e3 * seconds:,.1f}" for seconds in shown)
+            parts.append(f"latency {latency} ms")
+        parts.append(f"state {self.state_rows:,} rows, {decimal(self.state_bytes)}")
         return " · ".join(parts)
 
 
@@ -105,23 +109,3 @@ class ProgressLine:
     def _print(self) -> None:
         self._console.print(str(self._waiting))
         self._shown_at, self._waiting = self._clock(), None
-
-
-def show_latency(progress: Progress) -> str:
-    """The median, the 99th percentile and the maximum, in milliseconds."""
-    shown = (progress.latency_p50_seconds, progress.latency_p99_seconds, progress.latency_max_seconds)
-    return "/".join("-" if seconds is None else f"{1e3 * seconds:,.1f}" for seconds in shown) + " ms"
-
-
-def show_bytes(count: int) -> str:
-    """A number of bytes in the unit that suits it.
-
-    >>> show_bytes(3_250_000)
-    '3.2 MB'
-    """
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

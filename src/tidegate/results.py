@@ -67,7 +67,7 @@ def require_empty(folder: Path) -> Path:
 
 
 def require_writable(folder: Path) -> Path:
-    """Make a folder for results and see that a file can be made in it."""
+    """Create a folder for results and check that a file can be created in it."""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def require_writable(folder: Path) -> Path:
 class RunResult:
     """What a run did. It counts its own work: a resumed run does not count again what an earlier one did.
 
-    ``finished`` says that all input was read and every window handed out. ``late`` counts tuples that came too late for
+    ``finished`` says that all input was read and every window emitted. ``late`` counts tuples that came too late for
     all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``, ``ahead``
     tuples that lay too far in the future and were set aside. ``notes`` says what was done in another way than one may
     expect.

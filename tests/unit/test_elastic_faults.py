@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -227,3 +228,14 @@ def test_a_notice_is_an_event_of_its_own() -> None:
     noted: list[Event] = []
     scaled(Script([Poll((seen(1, 2),)), Poll((seen(2, 1),))]), Steady(), noted.append)
     assert [event.step for event in noted if isinstance(event, Noticed)] == [0, 1]
+
+
+def test_decisions_and_notices_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "tidegate"):
+        scaled(Script([Poll((seen(1, 1),)), Poll(ended="out of memory", failed=True)]), Swinging())
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "'query': scaling started"),
+        ("INFO", "'q': to 2 instances, because busy 50%"),
+        ("WARNING", "'q': query failed: out of memory"),
+        ("INFO", "'query': scaling ended"),
+    ]

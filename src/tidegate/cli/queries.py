@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import textwrap
 import time
 import traceback
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -256,7 +256,7 @@ def load_query(target: str) -> Stream:
         path = Path(file if colon else target)
         if not path.is_file():
             raise QueryError(f"there is no file {str(path)!r}")
-    found = {key: value for key, value in vars(_execute(path)).items() if isinstance(value, Stream) and key[0] != "_"}
+    found = {key: value for key, value in _execute(path).items() if isinstance(value, Stream) and key[0] != "_"}
     if name is not None:
         if name in found:
             return found[name]
@@ -270,20 +270,17 @@ def load_query(target: str) -> Stream:
     )
 
 
-def _execute(path: Path) -> ModuleType:
-    """Run a file as a module of its own.
+def _execute(path: Path) -> dict[str, object]:
+    """Run a file as a module of its own, and return what it defines.
 
-    It is forgotten as a module afterwards, so that its functions are shipped to Spark's workers whole, not by name;
-    modules beside it are found by name, there and here.
+    It is no module afterwards, so that its functions are shipped to Spark's workers whole, not by name; modules beside
+    it are found by name, there and here.
     """
     folder = str(path.parent.absolute())
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
-    module = ModuleType(f"tidegate_query_{path.stem}")
-    module.__file__ = str(path.absolute())
-    sys.modules[module.__name__] = module
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        return runpy.run_path(str(path), run_name=f"tidegate_query_{path.stem}")
     except (TidegateError, SystemExit):
         raise
     except SyntaxError as error:
@@ -292,6 +289,3 @@ def _execute(path: Path) -> ModuleType:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         place = f"{path}, line {lines[-1]}" if lines else str(path)
         raise QueryError(f"{place}: {type(error).__name__}: {error}") from error
-    finally:
-        del sys.modules[module.__name__]
-    return module

@@ -97,6 +97,7 @@ class FaultDetector:
         return [(Notice.SILENT, text)]
 
 
+@dataclass(eq=False)
 class Scaling:
     """Drives the subqueries of one running query by rules, until the query ends or `stop` is called.
 
@@ -107,21 +108,20 @@ class Scaling:
     Times in the ledger are seconds since it began. ``closing`` is called at the end, whatever ended it.
     """
 
-    def __init__(
-        self,
-        observer: Observer,
-        actuator: Actuator,
-        rules: Rules,
-        *,
-        period_seconds: float,
-        timeouts: FaultTimeouts | None = None,
-        record: Record = unrecorded,
-        clock: Callable[[], float] = time.monotonic,
-        name: str = "query",
-    ) -> None:
-        self._observer, self._actuator, self._rules = observer, actuator, rules
-        self._period_seconds, self._timeouts = period_seconds, timeouts or FaultTimeouts()
-        self._write, self._clock, self._name = record, clock, name
+    observer: Observer
+    actuator: Actuator
+    rules: Rules
+    period_seconds: float
+    timeouts: FaultTimeouts = FaultTimeouts()
+    record: Record = unrecorded
+    name: str = "query"
+    clock: Callable[[], float] = time.monotonic
+    closing: Callable[[], None] = lambda: None
+    metrics_port: int | None = None
+    failure: BaseException | None = None
+    ledger_failure: TidegateError | None = None
+
+    def __post_init__(self) -> None:
         self._loops: dict[str, ControlLoop | None] = {}
         self._detectors: dict[str, FaultDetector] = {}
         self._latest: dict[str, SubqueryStatus] = {}
@@ -129,12 +129,8 @@ class Scaling:
         self._changes: deque[Decision] = deque(maxlen=REMEMBERED)
         self._notices: deque[Noticed] = deque(maxlen=REMEMBERED)
         self._stopping = threading.Event()
-        self._began = clock()
+        self._began = self.clock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="tidegate-elastic")
-        self.metrics_port: int | None = None
-        self.closing: Callable[[], None] = lambda: None
-        self.failure: BaseException | None = None
-        self.ledger_failure: TidegateError | None = None
 
     @classmethod
     def prepare(
@@ -146,7 +142,7 @@ class Scaling:
         *,
         name: str,
         period_seconds: float,
-        timeouts: FaultTimeouts | None = None,
+        timeouts: FaultTimeouts = FaultTimeouts(),  # noqa: B008 - a frozen value
     ) -> Scaling:
         """Scaling that is yet to be started, with ledger and metrics open; they are closed when it ends.
 
@@ -159,19 +155,18 @@ class Scaling:
             record: Record = unrecorded
             if elastic.ledger is not None:
                 record = stack.enter_context(Ledger.open(elastic.ledger, name))
-            scaling = cls(
-                observer, actuator, rules, period_seconds=period_seconds, timeouts=timeouts, record=record, name=name
-            )
+            scaling = cls(observer, actuator, rules, period_seconds, timeouts, record, name)
             if elastic.metrics_port is not None:
                 server = MetricsServer(elastic.metrics_port, lambda: scaling.latest)
                 stack.callback(server.close)
                 scaling.metrics_port = server.server_port
+                log.info("'%s': metrics at http://127.0.0.1:%d/metrics", name, server.server_port)
             scaling.closing = stack.pop_all().close
         return scaling
 
     def start(self) -> Scaling:
         """Begin to poll."""
-        log.info("'%s': scaling started", self._name)
+        log.info("'%s': scaling started", self.name)
         self._thread.start()
         return self
 
@@ -211,28 +206,28 @@ class Scaling:
 
     def _run(self) -> None:
         try:
-            while self._poll() and not self._stopping.wait(self._period_seconds):
+            while self._poll() and not self._stopping.wait(self.period_seconds):
                 pass
             if self._stopping.is_set():
                 # A caller that stops us because the query has ended wants that recorded.
                 with suppress(Exception):
-                    self._end(self._observer.poll())
+                    self._end(self.observer.poll())
         except BaseException as error:
             # A bug of ours. The query must not suffer from it.
             self.failure = error
-            self._notice(self._name, [(Notice.CONTROLLER_FAILED, f"{type(error).__name__}: {error}")])
+            self._notice(self.name, [(Notice.CONTROLLER_FAILED, f"{type(error).__name__}: {error}")])
         finally:
-            log.info("'%s': scaling ended", self._name)
+            log.info("'%s': scaling ended", self.name)
             self.closing()
 
     def _poll(self) -> bool:
         """Poll once and act on it; False when there is nothing more to poll."""
         try:
-            poll = self._observer.poll()
+            poll = self.observer.poll()
         except Exception as error:
             self._unobserved(f"{type(error).__name__}: {error}")
             return True
-        self._notice(self._name, list(poll.noticed))
+        self._notice(self.name, list(poll.noticed))
         if self._end(poll):
             return False
         if not poll.observations:
@@ -247,18 +242,18 @@ class Scaling:
             return False
         kind = Notice.QUERY_FAILED if poll.failed else Notice.QUERY_ENDED
         if not any(noticed.notice is kind for noticed in self._notices):
-            for subquery in self._loops or [self._name]:
+            for subquery in self._loops or [self.name]:
                 self._notice(subquery, [(kind, poll.ended)])
         return True
 
     def _step(self, observation: Observation) -> None:
         subquery = observation.subquery
         if subquery not in self._loops:
-            self._loops[subquery] = ControlLoop(self._rules.of(subquery), self._actuator, self._record)
+            self._loops[subquery] = ControlLoop(self.rules.of(subquery), self.actuator, self._record)
         loop = self._loops[subquery]
         if loop is None:
             return
-        found = self._detector(subquery).observed(observation, self._clock() - self._began)
+        found = self._detector(subquery).observed(observation, self.clock() - self._began)
         self._notice(subquery, found, observation.time_seconds)
         try:
             loop.step(observation)
@@ -268,14 +263,14 @@ class Scaling:
             self._notice(subquery, [(Notice.CONTROLLER_FAILED, text)], observation.time_seconds)
 
     def _unobserved(self, why: str) -> None:
-        for subquery in self._loops or [self._name]:
-            self._notice(subquery, self._detector(subquery).unobserved(self._clock() - self._began, why))
+        for subquery in self._loops or [self.name]:
+            self._notice(subquery, self._detector(subquery).unobserved(self.clock() - self._began, why))
 
     def _detector(self, subquery: str) -> FaultDetector:
-        return self._detectors.setdefault(subquery, FaultDetector(self._timeouts))
+        return self._detectors.setdefault(subquery, FaultDetector(self.timeouts))
 
     def _notice(self, subquery: str, found: list[tuple[Notice, str]], seconds: float | None = None) -> None:
-        now = self._clock() - self._began if seconds is None else seconds
+        now = self.clock() - self._began if seconds is None else seconds
         for kind, text in found:
             event = Noticed(subquery, self._steps.get(subquery, -1), now, kind, text)
             self._notices.append(event)
@@ -299,7 +294,7 @@ class Scaling:
                 level = logging.INFO if notice is Notice.QUERY_ENDED else logging.WARNING
                 log.log(level, "'%s': %s: %s", event.subquery, notice.value, event.text)
         try:
-            self._write(event)
+            self.record(event)
         except TidegateError as error:
             if self.ledger_failure is None:
                 log.warning("%s; scaling goes on without it", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -33,6 +34,8 @@ from tidegate.control.observation import Observation
 from tidegate.errors import EnvironmentFault, InternalError
 from tidegate.telemetry.read import process_start
 from tidegate.telemetry.schema import open_to_write
+
+log = logging.getLogger(__name__)
 
 Row = dict[str, str | int | float | None]
 
@@ -76,6 +79,7 @@ class Ledger:
         except sqlite3.Error as error:
             ledger._connection.close()
             raise ledger._fault(error) from error
+        log.info("ledger %s: run %d", path, ledger.run)
         return ledger
 
     def __call__(self, event: Event) -> None:
