@@ -45,7 +45,7 @@ LOOK_SECONDS = 0.2
 """How often an elastic query in this process is looked at."""
 
 
-@advised(output="results go to=...", sink="results go to=...", runtime="say on='spark' or on='local'")
+@advised
 def run(
     query: Stream,
     *,
@@ -122,7 +122,7 @@ def run(
     )
 
 
-@advised(threads="say instances=...", parallelism="say instances=...", workers="say instances=...")
+@advised
 def start(
     query: Stream,
     *,

@@ -46,7 +46,7 @@ class Stream(Builder):
         plan = compile_query(self.node, "spark")
         return to_dataframe(plan, control=control, instances=checked_number(instances), checkpoint=place)
 
-    @advised(on="name it with runtime=...")
+    @advised
     def explain(self, runtime: str = "spark", **options: Any) -> str:
         """What the query is, how it is cut, where each part runs on a ``runtime`` and why, and what it costs.
 
@@ -63,15 +63,7 @@ class Stream(Builder):
         return explain(self.node, runtime, **options)
 
 
-@advised(
-    timestamp="event time is named with time=...",
-    event_time="event time is named with time=...",
-    ts="event time is named with time=...",
-    watermark="how far out of order tuples may be is said with disorder=...",
-    lateness="how far out of order tuples may be is said with disorder=..., and lateness=... belongs to window(...)",
-    format="the format of files is told by their suffix",
-    missing="event time is a column of timestamps, named as in tg.stream(..., time='ts')",
-)
+@advised
 def stream(
     origin: Any,
     *,

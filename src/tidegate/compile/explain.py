@@ -19,7 +19,7 @@ _PARTITIONING = {"none": "not partitioned", "keys": "partitioned by keys", "pair
 _LEAVING = {True: "results leave when settled", False: "results leave as tuples come"}
 
 
-@advised(on="name it with runtime=...")
+@advised
 def explain(
     query: Node,
     runtime: str = "spark",

@@ -63,6 +63,51 @@ _ADVICE: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
+_RESULTS = "results go to=..."
+_INSTANCES = "say instances=..."
+_TIME = "event time is named with time=..."
+_DISORDER = "how far out of order tuples may be is said with disorder=..."
+_ON = "columns of different names are on=[('a', 'b')]"
+_WHERE = "a predicate is where=lambda l, r: ..."
+_SUFFIXES = "say suffixes=('_left', '_right')"
+_EVERY = "how far a window advances is said with every=..., as in .window('1 hour', every='1 minute')"
+_FUNCTIONS = {"init": "say initial={...}", "schema": "say returns={...}"}
+
+# By function, what to say for an argument it does not take; as "positional" for one too many without name, and as
+# "missing" for one that is left out.
+_ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "stream": {
+            **dict.fromkeys(("timestamp", "event_time", "ts"), _TIME),
+            "watermark": _DISORDER,
+            "lateness": f"{_DISORDER}, and lateness=... belongs to window(...)",
+            "format": "the format of files is told by their suffix",
+            "missing": "event time is a column of timestamps, named as in tg.stream(..., time='ts')",
+        },
+        "map_batches": {"returns": "say schema={...}"},
+        "join": {
+            "how": "there are only inner joins: pairs of tuples that both exist",
+            **dict.fromkeys(("left_on", "right_on"), _ON),
+            "by": "keys are named with on=...",
+            "tolerance": "how far apart in time is said with within=...",
+            **dict.fromkeys(("condition", "predicate"), _WHERE),
+            **dict.fromkeys(("suffix", "lsuffix", "rsuffix"), _SUFFIXES),
+        },
+        "window": {
+            **dict.fromkeys(("slide", "step", "hop", "period", "positional"), _EVERY),
+            "length": "the size comes first",
+        },
+        "aggregate": {"positional": "name each aggregate, as in n=tg.count()"},
+        "apply": _FUNCTIONS,
+        "apply_columns": _FUNCTIONS,
+        "explain": {"on": "name it with runtime=..."},
+        "run": {**dict.fromkeys(("output", "sink"), _RESULTS), "runtime": "say on='spark' or on='local'"},
+        "start": dict.fromkeys(("threads", "parallelism", "workers"), _INSTANCES),
+        "monoid": {"missing": "a monoid has columns, state={...}, lift=..., merge=..., finish=... and returns=..."},
+    }
+)
+
+
 class Advises:
     """Answers the name of a step that is not there with the one that is."""
 
@@ -81,31 +126,25 @@ class Advises:
             raise UnknownStepError(f"{kind}: there is no step '{name}'; {instead}")
 
 
-def advised(**instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function answer arguments that it does not take with those that it does.
+def advised(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function answer arguments that it does not take with those that it does."""
 
-    ``instead`` has what to say by the name of an argument, and as ``positional`` for one too many without name, and as
-    ``missing`` for one that is left out.
-    """
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        signature = inspect.signature(function)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            advice = _advice(function.__name__, list(signature.parameters), kwargs, str(error))
+            raise CallError(advice) from None
+        return function(*args, **kwargs)
 
-    def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            signature = inspect.signature(function)
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                told = _told(function.__name__, list(signature.parameters), kwargs, str(error), instead)
-                raise CallError(told) from None
-            return function(*args, **kwargs)
-
-        return call
-
-    return wrap
+    return call
 
 
-def _told(name: str, takes: list[str], given: Mapping[str, Any], error: str, instead: Mapping[str, str]) -> str:
+def _advice(name: str, takes: list[str], given: Mapping[str, Any], error: str) -> str:
     """What is wrong with a call, and what to write."""
+    instead = _ARGUMENTS.get(name, {})
     listed = ", ".join(each for each in takes if each != "self")
     for unknown in (each for each in given if each not in takes):
         if unknown in instead:

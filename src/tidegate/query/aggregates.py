@@ -212,8 +212,6 @@ class Monoid(Aggregate):
 AGGREGATES = ("count", "sum", "mean", "min", "max", "first", "last", "collect", "top_k", "distinct", "monoid")
 """The functions below, which messages list."""
 
-_needs_column = advised(missing="name the column, as in tg.sum('price') or tg.top_k('price', 3)")
-
 
 def count() -> Count:
     """Count tuples.
@@ -225,49 +223,49 @@ def count() -> Count:
     return Count()
 
 
-@_needs_column
+@advised
 def sum(column: str) -> Sum:  # noqa: A001 - the public name is tg.sum
     """Add up a column: exact int64 for integers, float64 for floats."""
     return Sum(column)
 
 
-@_needs_column
+@advised
 def mean(column: str) -> Mean:
     """Average a column."""
     return Mean(column)
 
 
-@_needs_column
+@advised
 def min(column: str) -> Extreme:  # noqa: A001 - the public name is tg.min
     """Take the least value of a column; NaN counts as greater than any number."""
     return Extreme(column, 1)
 
 
-@_needs_column
+@advised
 def max(column: str) -> Extreme:  # noqa: A001 - the public name is tg.max
     """Take the greatest value of a column; NaN counts as greater than any number."""
     return Extreme(column, -1)
 
 
-@_needs_column
+@advised
 def first(column: str) -> Ranked:
     """Take a column's value in the first tuple in canonical order."""
     return Ranked(column, 1, single=True)
 
 
-@_needs_column
+@advised
 def last(column: str) -> Ranked:
     """Take a column's value in the last tuple in canonical order."""
     return Ranked(column, 1, descending=True, single=True)
 
 
-@_needs_column
+@advised
 def collect(column: str) -> Ranked:
     """List a column's values in the canonical order of their tuples."""
     return Ranked(column, None)
 
 
-@_needs_column
+@advised
 def top_k(by: str, k: int, *, take: str | None = None) -> Ranked:
     """List the ``k`` greatest values of ``by`` from the top, or the ``take`` column of the tuples that hold them."""
     if not isinstance(k, int) or k < 1:
@@ -275,13 +273,13 @@ def top_k(by: str, k: int, *, take: str | None = None) -> Ranked:
     return Ranked(take or by, k, by=by)
 
 
-@_needs_column
+@advised
 def distinct(column: str) -> Distinct:
     """Count the distinct values of a column, exactly."""
     return Distinct(column)
 
 
-@advised(missing="a monoid has columns, state={...}, lift=..., merge=..., finish=... and returns=...")
+@advised
 def monoid(
     *columns: str,
     state: pa.Schema | Mapping[str, pa.DataType],

@@ -41,7 +41,7 @@ class Applies(Advises, Generic[B]):
     parts: tuple[Keyed[B], ...]
     window: Window | None = None
 
-    @advised(init="say initial={...}", schema="say returns={...}")
+    @advised
     def apply(
         self,
         *,
@@ -107,7 +107,7 @@ class Applies(Advises, Generic[B]):
         )
         return self._made(step, form, windows)
 
-    @advised(init="say initial={...}", schema="say returns={...}")
+    @advised
     def apply_columns(
         self,
         *,

@@ -34,9 +34,6 @@ from tidegate.query.nodes import (
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
 from tidegate.query.windows import Window
 
-_ON = "columns of different names are on=[('a', 'b')]"
-_EVERY = "how far a window advances is said with every=..., as in .window('1 hour', every='1 minute')"
-
 AHEAD = "1 hour"
 """How far after the clock a tuple may lie, unless its stream says otherwise."""
 
@@ -78,7 +75,7 @@ class Builder(Advises):
             raise QueryError(f"step '{step}': a stream needs its event time; select '{self.time}' too, as it is")
         return self._then(Select(step, self.node, made, schema, self.time))
 
-    @advised()
+    @advised
     def filter(self, predicate: nw.Expr, *, name: str | None = None) -> Self:
         """Keep the tuples for which a predicate is true; null is not true."""
         step = self._step("filter", name)
@@ -89,7 +86,7 @@ class Builder(Advises):
         expressions.derive_condition(step, self.schema, "a filter", predicate)
         return self._then(Filter(step, self.node, predicate, self.schema, self.time))
 
-    @advised(returns="say schema={...}")
+    @advised
     def map_batches(
         self,
         function: Callable[[pa.RecordBatch], Any],
@@ -130,18 +127,7 @@ class Builder(Advises):
                 )
         return self._then(Union(step, (self.node, *(other.node for other in others)), self.schema, self.time))
 
-    @advised(
-        how="there are only inner joins: pairs of tuples that both exist",
-        left_on=_ON,
-        right_on=_ON,
-        by="keys are named with on=...",
-        tolerance="how far apart in time is said with within=...",
-        condition="a predicate is where=lambda l, r: ...",
-        predicate="a predicate is where=lambda l, r: ...",
-        suffix="say suffixes=('_left', '_right')",
-        lsuffix="say suffixes=('_left', '_right')",
-        rsuffix="say suffixes=('_left', '_right')",
-    )
+    @advised
     def join(
         self,
         right: Builder,
@@ -216,7 +202,7 @@ class Keyed(Advises, Generic[B]):
     keys: Keys
     key_schema: pa.Schema
 
-    @advised(slide=_EVERY, step=_EVERY, hop=_EVERY, period=_EVERY, length="the size comes first", positional=_EVERY)
+    @advised
     def window(
         self, size: Duration, *, every: Duration | None = None, lateness: Duration = 0, name: str | None = None
     ) -> Windowed[B]:
@@ -237,7 +223,7 @@ class Windowed(Applies[B]):
 
     __slots__ = ()
 
-    @advised(positional="name each aggregate, as in n=tg.count()")
+    @advised
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> B:
         """Compute aggregates per key and window.
 
@@ -276,7 +262,7 @@ class Gathered(Advises, Generic[B]):
 
     parts: tuple[Keyed[B], ...]
 
-    @advised(positional="how far a window advances is said with every=...")
+    @advised
     def window(self, size: Duration, *, every: Duration | None = None, name: str | None = None) -> GatheredWindows[B]:
         """Cut event time into windows, as `Keyed.window` does."""
         return GatheredWindows(self.parts, Window.parse(self.parts[0].stream._step("window", name), size, every))

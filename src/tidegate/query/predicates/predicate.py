@@ -13,28 +13,8 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError, SlowWarning
 from tidegate.query import expressions
-from tidegate.query.expressions import ExpressionCall
-from tidegate.query.predicates.trace import trace
-from tidegate.query.predicates.tree import (
-    Absolute,
-    Both,
-    Column,
-    Either,
-    IsNull,
-    Opposite,
-    Tree,
-    Untraceable,
-    arithmetic,
-    comparison,
-    connective,
-    constant,
-    evaluate,
-    kind_of,
-    unary,
-)
-
-_ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+from tidegate.query.predicates.trace import Untraceable, trace, trace_expression
+from tidegate.query.predicates.tree import Column, Tree, evaluate, kind_of
 
 Given = Callable[[Any, Any], Any] | nw.Expr
 
@@ -142,64 +122,9 @@ def _of_expression(expr: nw.Expr, pair: pa.Schema, columns: Mapping[str, Column]
     try:
         if narrow:
             raise Untraceable(f"column '{narrow[0]}' of type {pair.field(narrow[0]).type}")
-        return Predicate(expr, _tree_of(expr, columns))
+        return Predicate(expr, trace_expression(expr, columns))
     except Untraceable as error:
         return Predicate(expr, None, str(error))
-
-
-def _tree_of(expr: nw.Expr, columns: Mapping[str, Column]) -> Tree:
-    """The tree of an expression over columns of the pair, given by their names in it; `Untraceable` if it has none."""
-    tree: Tree | None = None
-    for call in expressions.calls_of(expr):
-        tree = _first(call, columns) if tree is None else _applied(tree, call, columns)
-    if tree is None:
-        raise Untraceable("an expression that cannot be taken apart")
-    return tree
-
-
-def _first(call: ExpressionCall, columns: Mapping[str, Column]) -> Tree:
-    match call.name, call.options:
-        case "col", {"names": [name]} if name in columns:
-            return columns[name]
-        case "lit", {"value": value}:
-            return constant(value)
-        case _:
-            raise Untraceable(f"'{call.name}'")
-
-
-def _applied(tree: Tree, call: ExpressionCall, columns: Mapping[str, Column]) -> Tree:
-    """A function of an expression, applied to the tree of what comes before it."""
-    name = call.name.strip("_")
-    arguments = [_argument(each, call, columns) for each in call.arguments]
-    if name in _ARITHMETIC:
-        return arithmetic(_ARITHMETIC[name], tree, arguments[0])
-    if name.removeprefix("r") in _ARITHMETIC:
-        return arithmetic(_ARITHMETIC[name.removeprefix("r")], arguments[0], tree)
-    if name in _COMPARISONS:
-        return comparison(_COMPARISONS[name], tree, arguments[0])
-    match name:
-        case "and" | "rand":
-            return connective(Both, tree, arguments[0])
-        case "or" | "ror":
-            return connective(Either, tree, arguments[0])
-        case "invert":
-            return unary(Opposite, tree, call.name)
-        case "abs":
-            return unary(Absolute, tree, call.name)
-        case "is_null":
-            return IsNull(tree)
-        case "is_between" if call.options.get("closed") == "both":
-            return Both(comparison(">=", tree, arguments[0]), comparison("<=", tree, arguments[1]))
-        case _:
-            raise Untraceable(f"'{call.name}'")
-
-
-def _argument(value: Any, call: ExpressionCall, columns: Mapping[str, Column]) -> Tree:
-    if isinstance(value, nw.Expr):
-        return _tree_of(value, columns)
-    if isinstance(value, str) and not call.text_is_literal:
-        raise Untraceable(f"a column by its bare name in '{call.name}'")
-    return constant(value)
 
 
 def _is_narrow(kind: pa.DataType) -> bool:

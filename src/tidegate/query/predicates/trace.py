@@ -1,4 +1,4 @@
-"""A Python function of two tuples becomes a tree by being called with symbols.
+"""A Python function of two tuples, or a Narwhals expression over a pair, becomes a tree by being applied to symbols.
 
 A symbol notes what is done to it. Where Python asks it for a truth value (``and``, ``or``, ``not``, ``if``, ``a < b < c``,
 ``in``), the function is called again for the other answer, so all paths through it are found and put together as branches.
@@ -9,23 +9,27 @@ traced, and `Untraceable` says what it was.
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import QueryError, choices
 from tidegate.query.event_time import in_microseconds
+from tidegate.query.expressions import ExpressionCall, calls_of
 from tidegate.query.predicates.tree import (
     FALSE,
     TRUE,
     Absolute,
+    Arithmetic,
     Both,
     Branch,
     Column,
+    Compare,
     ConstantValue,
     Either,
     Function,
@@ -34,22 +38,25 @@ from tidegate.query.predicates.tree import (
     Opposite,
     Side,
     Tree,
-    Untraceable,
-    arithmetic,
-    comparison,
-    connective,
-    constant,
     kind_of,
-    unary,
 )
 
 MOST_PATHS = 256
 UFUNCS = frozenset(
     {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "sqrt", "exp", "log", "hypot", "floor", "ceil"}
 )
+# The operators of expressions that mean the same in Arrow, which divides whole numbers otherwise.
+_OPERATORS = frozenset(
+    {"__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__invert__"}
+    | {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__and__", "__rand__", "__or__", "__ror__"}
+)
 _Method = Callable[["_Symbol", Any], Any]
 # What these say of a symbol is not what they would say of a value, and nothing could notice.
 _ASK_THE_OBJECT = frozenset({"isinstance", "issubclass", "type", "id", "hasattr", "getattr", "callable"})
+
+
+class Untraceable(Exception):
+    """A function or an expression does something that no tree has; the message names it."""
 
 
 def trace(function: Callable[[Any, Any], Any], left: pa.Schema, right: pa.Schema, step: str) -> Tree:
@@ -58,8 +65,13 @@ def trace(function: Callable[[Any, Any], Any], left: pa.Schema, right: pa.Schema
     return _Tracer(function, (left, right), step).explore([])
 
 
+def trace_expression(expr: nw.Expr, columns: Mapping[str, Column]) -> Tree:
+    """The tree of an expression over columns of the pair, given by their names in it; `Untraceable` if it has none."""
+    return _expression_symbol(expr, columns).tree
+
+
 class _Tracer:
-    """One function, and the answers given on the present way through it."""
+    """One function, and the answers given on the present path through it."""
 
     def __init__(self, function: Callable[[Any, Any], Any], schemas: tuple[pa.Schema, pa.Schema], step: str) -> None:
         self.function = function
@@ -83,7 +95,7 @@ class _Tracer:
         return made
 
     def ask(self, tree: Tree) -> bool:
-        """The truth of a condition on this way."""
+        """The truth of a condition on this path."""
         if isinstance(tree, ConstantValue):
             return bool(tree.value)
         if tree in self.asked:
@@ -132,14 +144,23 @@ class _Row:
         kind = kind_of(self._schema.field(name).type)
         if kind is None:
             raise Untraceable(f"column '{name}' of type {self._schema.field(name).type}")
-        return _Symbol(self._tracer, Column(self._side, name, kind))
+        return _Symbol(Column(self._side, name, kind), self._tracer)
 
 
 def _calculates(operator: str) -> tuple[_Method, _Method]:
-    """The methods for an operator with a symbol on its left, and on its right."""
+    """The methods for an operator of numbers, with a symbol on its left and on its right."""
+
+    def method(symbol: _Symbol, left: Tree, right: Tree) -> _Symbol:
+        kinds = {left.kind, right.kind}
+        if not kinds <= {"int", "float"}:
+            raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
+        if operator in ("//", "%") and kinds != {"int"}:
+            raise Untraceable(f"'{operator}' of floats")
+        return symbol.then(Arithmetic(operator, left, right, "float" if operator == "/" or "float" in kinds else "int"))
+
     return (
-        lambda symbol, other: symbol._then(arithmetic(operator, symbol.tree, _operand(other))),
-        lambda symbol, other: symbol._then(arithmetic(operator, _operand(other), symbol.tree)),
+        lambda symbol, other: method(symbol, symbol.tree, _operand(other)),
+        lambda symbol, other: method(symbol, _operand(other), symbol.tree),
     )
 
 
@@ -147,10 +168,26 @@ def _compares(operator: str) -> _Method:
     """The method for a comparison; equality with None asks for null."""
 
     def method(symbol: _Symbol, other: Any) -> _Symbol:
-        if other is None and operator in ("==", "!="):
+        equality = operator in ("==", "!=")
+        if other is None and equality:
             missing = IsNull(symbol.tree)
-            return symbol._then(missing if operator == "==" else Opposite(missing))
-        return symbol._then(comparison(operator, symbol.tree, _operand(other)))
+            return symbol.then(missing if operator == "==" else Opposite(missing))
+        left, right = symbol.tree, _operand(other)
+        if not ({left.kind, right.kind} <= {"int", "float"} or (equality and left.kind == right.kind)):
+            raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
+        return symbol.then(Compare(operator, left, right))
+
+    return method
+
+
+def _connects(node: type[Both] | type[Either]) -> _Method:
+    """The method for both or either of two conditions."""
+
+    def method(symbol: _Symbol, other: Any) -> _Symbol:
+        left, right = symbol.tree, _operand(other)
+        if (left.kind, right.kind) != ("bool", "bool"):
+            raise Untraceable(f"'{node.sign}' of {left.kind} and {right.kind}")
+        return symbol.then(node(left, right))
 
     return method
 
@@ -160,11 +197,17 @@ class _Symbol:
 
     __slots__ = ("tracer", "tree")
 
-    def __init__(self, tracer: _Tracer, tree: Tree) -> None:
-        self.tracer, self.tree = tracer, tree
+    def __init__(self, tree: Tree, tracer: _Tracer | None = None) -> None:
+        self.tree, self.tracer = tree, tracer
 
-    def _then(self, tree: Tree) -> _Symbol:
-        return _Symbol(self.tracer, tree)
+    def then(self, tree: Tree) -> _Symbol:
+        """What becomes of this value."""
+        return _Symbol(tree, self.tracer)
+
+    def _of(self, shown: str, *kinds: str) -> Tree:
+        if self.tree.kind not in kinds:
+            raise Untraceable(f"{shown} of {self.tree.kind}")
+        return self.tree
 
     __add__, __radd__ = _calculates("+")
     __sub__, __rsub__ = _calculates("-")
@@ -175,32 +218,28 @@ class _Symbol:
     __eq__, __ne__ = _compares("=="), _compares("!=")
     __lt__, __le__, __gt__, __ge__ = _compares("<"), _compares("<="), _compares(">"), _compares(">=")
 
+    __and__, __or__ = _connects(Both), _connects(Either)
+    __rand__, __ror__ = __and__, __or__
+
     def __pow__(self, power: Any) -> _Symbol:
         if power != 2 or isinstance(power, _Symbol):
             raise Untraceable("'**' other than '** 2'")
-        return self._then(arithmetic("*", self.tree, self.tree))
-
-    def __and__(self, other: Any) -> _Symbol:
-        return self._then(connective(Both, self.tree, _operand(other)))
-
-    def __or__(self, other: Any) -> _Symbol:
-        return self._then(connective(Either, self.tree, _operand(other)))
-
-    __rand__, __ror__ = __and__, __or__
+        return self.then(Arithmetic("*", self._of("'**'", "int", "float"), self.tree, self.tree.kind))
 
     def __neg__(self) -> _Symbol:
-        return self._then(unary(Negative, self.tree, "-"))
+        return self.then(Negative(self._of("'-'", "int", "float"), self.tree.kind))
 
     def __abs__(self) -> _Symbol:
-        return self._then(unary(Absolute, self.tree, "abs"))
+        return self.then(Absolute(self._of("'abs'", "int", "float"), self.tree.kind))
 
     def __invert__(self) -> _Symbol:
-        return self._then(unary(Opposite, self.tree, "~"))
+        return self.then(Opposite(self._of("'~'", "bool")))
 
     def __bool__(self) -> bool:
-        if self.tree.kind != "bool":
-            raise Untraceable(f"the truth of a {self.tree.kind}")
-        return self.tracer.ask(self.tree)
+        condition = self._of("the truth", "bool")
+        if self.tracer is None:
+            raise Untraceable("a truth value")
+        return self.tracer.ask(condition)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> _Symbol:
         name = f"np.{ufunc.__name__}"
@@ -209,8 +248,9 @@ class _Symbol:
         given = [_operand(each) for each in inputs]
         if not {each.kind for each in given} <= {"int", "float"}:
             raise Untraceable(f"{name} of {', '.join(each.kind for each in given)}")
-        absolute = ufunc.__name__ == "absolute"
-        return self._then(unary(Absolute, given[0], name) if absolute else Function(ufunc.__name__, tuple(given)))
+        if ufunc.__name__ == "absolute":
+            return self.then(Absolute(given[0], given[0].kind))
+        return self.then(Function(ufunc.__name__, tuple(given)))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -238,15 +278,72 @@ def _operand(value: Any) -> Tree:
         case _Symbol():
             return value.tree
         case np.bool_() | np.integer() | np.floating():
-            return constant(value.item())
+            return _constant(value.item())
         case timedelta():
-            return constant(value // timedelta(microseconds=1))
+            return _constant(value // timedelta(microseconds=1))
         case datetime():
-            return constant(in_microseconds(value))
+            return _constant(in_microseconds(value))
         case date():
-            return constant((value - date(1970, 1, 1)).days)
+            return _constant((value - date(1970, 1, 1)).days)
         case _:
-            return constant(value)
+            return _constant(value)
+
+
+def _constant(value: Any) -> ConstantValue:
+    """The tree of a value of Python."""
+    match value:
+        case bool():
+            return TRUE if value else FALSE
+        case int() if -(2**63) <= value < 2**63:
+            return ConstantValue(value, "int")
+        case float():
+            return ConstantValue(value, "float")
+        case str() | bytes():
+            return ConstantValue(value, "text")
+        case _:
+            raise Untraceable(f"a constant of type {type(value).__name__}")
+
+
+def _expression_symbol(expr: nw.Expr, columns: Mapping[str, Column]) -> _Symbol:
+    """A symbol to which all functions of an expression were applied."""
+    symbol: _Symbol | None = None
+    for call in calls_of(expr):
+        match call.name, call.options:
+            case "col", {"names": [name]} if name in columns:
+                symbol = _Symbol(columns[name])
+            case "lit", {"value": value}:
+                symbol = _Symbol(_constant(value))
+            case name, _ if symbol is not None:
+                symbol = _applied(symbol, call, [_argument(each, call, columns) for each in call.arguments])
+            case name, _:
+                raise Untraceable(f"'{name}'")
+    if symbol is None:
+        raise Untraceable("an expression that cannot be taken apart")
+    return symbol
+
+
+def _applied(symbol: _Symbol, call: ExpressionCall, arguments: list[_Symbol]) -> _Symbol:
+    made: _Symbol
+    match call.name:
+        case name if name in _OPERATORS:
+            made = getattr(symbol, name)(*arguments)
+        case "abs":
+            made = abs(symbol)
+        case "is_null":
+            made = symbol.then(IsNull(symbol.tree))
+        case "is_between" if call.options.get("closed") == "both":
+            made = (symbol >= arguments[0]) & (symbol <= arguments[1])
+        case name:
+            raise Untraceable(f"'{name}'")
+    return made
+
+
+def _argument(value: Any, call: ExpressionCall, columns: Mapping[str, Column]) -> _Symbol:
+    if isinstance(value, nw.Expr):
+        return _expression_symbol(value, columns)
+    if isinstance(value, str) and not call.text_is_literal:
+        raise Untraceable(f"a column by its bare name in '{call.name}'")
+    return _Symbol(_constant(value))
 
 
 def _check_code(function: Callable[..., Any]) -> None:

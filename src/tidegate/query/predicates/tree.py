@@ -249,57 +249,6 @@ def _inner(tree: Tree) -> str:
     return str(tree) if simple else f"({tree})"
 
 
-class Untraceable(Exception):
-    """A function or an expression does something that no tree has; the message names it."""
-
-
-def constant(value: Any) -> ConstantValue:
-    """The tree of a value of Python."""
-    match value:
-        case bool():
-            return TRUE if value else FALSE
-        case int() if -(2**63) <= value < 2**63:
-            return ConstantValue(value, "int")
-        case float():
-            return ConstantValue(value, "float")
-        case str() | bytes():
-            return ConstantValue(value, "text")
-        case _:
-            raise Untraceable(f"a constant of type {type(value).__name__}")
-
-
-def arithmetic(operator: str, left: Tree, right: Tree) -> Arithmetic:
-    """``left operator right`` of two numbers."""
-    kinds: set[Kind] = {left.kind, right.kind}
-    if not kinds <= {"int", "float"}:
-        raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
-    if operator in ("//", "%") and kinds != {"int"}:
-        raise Untraceable(f"'{operator}' of floats")
-    return Arithmetic(operator, left, right, "float" if operator == "/" or "float" in kinds else "int")
-
-
-def comparison(operator: str, left: Tree, right: Tree) -> Compare:
-    """``left operator right`` of two numbers, or equality of two values of one kind."""
-    kinds = {left.kind, right.kind}
-    if not (kinds <= {"int", "float"} or (operator in ("==", "!=") and len(kinds) == 1)):
-        raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
-    return Compare(operator, left, right)
-
-
-def connective(node: type[Both] | type[Either], left: Tree, right: Tree) -> Both | Either:
-    """Both or either of two conditions."""
-    if (left.kind, right.kind) != ("bool", "bool"):
-        raise Untraceable(f"'{node.sign}' of {left.kind} and {right.kind}")
-    return node(left, right)
-
-
-def unary(node: type[Negative] | type[Absolute] | type[Opposite], of: Tree, shown: str) -> Tree:
-    """A number without or with the other sign, or the opposite of a condition."""
-    if of.kind not in (("bool",) if node is Opposite else ("int", "float")):
-        raise Untraceable(f"'{shown}' of {of.kind}")
-    return node(of, of.kind)
-
-
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip

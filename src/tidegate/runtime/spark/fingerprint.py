@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.schema import show_columns
 
 
 def fingerprint(node: Stateful, cells: int) -> str:
@@ -25,7 +24,7 @@ def fingerprint(node: Stateful, cells: int) -> str:
 
 
 def _aggregate(node: WindowAggregate) -> str:
-    keys = _columns(node.key_schema)
+    keys = show_columns(node.key_schema)
     made = []
     for name, aggregate in node.aggregates:
         types = [f"{column}: {node.input.schema.field(column).type}" for column in aggregate.columns()]
@@ -35,7 +34,7 @@ def _aggregate(node: WindowAggregate) -> str:
             ]
             made.append(f"{name}=monoid({'; '.join(types)})")
         elif isinstance(aggregate, Ranked):
-            made.append(f"{name}={aggregate!r} of tuples ({_columns(node.input.schema)})")
+            made.append(f"{name}={aggregate!r} of tuples ({show_columns(node.input.schema)})")
         else:
             made.append(f"{name}={aggregate!r}" + (f" ({'; '.join(types)})" if types else ""))
     return f"window {node.window} | keys {node.keys} ({keys}) | {' | '.join(made)}"
@@ -51,11 +50,11 @@ def _keyed_apply(node: KeyedApply) -> str:
         [
             f"{window}, {'one that slides' if node.single else 'one for each place'}",
             *(
-                f"keys {keys} of ({_columns(source.schema)})"
+                f"keys {keys} of ({show_columns(source.schema)})"
                 for keys, source in zip(node.keys, node.inputs, strict=True)
             ),
-            f"key ({_columns(node.key_schema)})",
-            f"{kept}: {'; '.join(f'({_columns(state)})' for state in states)}",
+            f"key ({show_columns(node.key_schema)})",
+            f"{kept}: {'; '.join(f'({show_columns(state)})' for state in states)}",
         ]
     )
 
@@ -64,12 +63,8 @@ def _join(node: Join) -> str:
     """The predicate is not in it: state is tuples, and where they are depends on keys alone."""
     extent = f"window {node.window}" if node.window is not None else f"within {node.within_us} µs"
     keys = ", ".join(f"{name} = {other}" for name, other in node.on) or "none, on a grid"
-    left, right = (_columns(side.schema) for side in node.inputs)
+    left, right = (show_columns(side.schema) for side in node.inputs)
     return f"join {extent} | keys {keys} | left ({left}) | right ({right})"
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def check(found: str, wanted: str, where: str) -> None:
