@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +22,11 @@ PHASES = ((2.0, 400), (3.0, 4_000), (3.0, 400))
 """Seconds and calls per second; an instance completes 2,000 calls per second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """What a query did that followed its load: calls sent and counted, and the decisions with when and why."""
+def follow_rising_load(ledger: Path, phases: tuple[tuple[float, int], ...] = PHASES) -> tuple[int, int]:
+    """Run the query, with its decisions in a ledger; returns how many calls were sent and how many counted.
 
-    sent: int
-    counted: int
-    decisions: tuple[tuple[float, int, int, str], ...]
-
-
-def follow_rising_load(ledger: Path, phases: tuple[tuple[float, int], ...] = PHASES) -> Followed:
-    """Run it; takes as long as the phases do. Each call waits half a millisecond for a service that rates it."""
-    from tidegate.telemetry.read import ledger_status
-
+    Takes as long as the phases do. Each call waits half a millisecond for a service that rates it.
+    """
     sent = [0]
     counted: list[int] = []
     query = (
@@ -53,17 +44,7 @@ def follow_rising_load(ledger: Path, phases: tuple[tuple[float, int], ...] = PHA
         elastic=Elastic(ledger=ledger),
     )
     job.wait()
-    status = ledger_status(ledger, last=100)
-    changes = status.changes[::-1] if status is not None else ()
-    return Followed(
-        sent[0],
-        sum(counted),
-        tuple(
-            (each["time_seconds"], each["instances_before"], each["instances"], each["why"])
-            for each in changes
-            if each["result"] == "acted"
-        ),
-    )
+    return sent[0], sum(counted)
 
 
 def _rate(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -24,11 +24,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SubqueryStatus:
-    """The last observation of a subquery, what the loop settled on, and how many changes there were."""
+    """The last observation of a subquery, what the loop settled on, how many changes there were, and the last step."""
 
     observation: Observation
     decision: Decision | None = None
     changes: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,6 @@ class Scaling:
         self._loops: dict[str, ControlLoop | None] = {}
         self._detectors: dict[str, FaultDetector] = {}
         self._latest: dict[str, SubqueryStatus] = {}
-        self._steps: dict[str, int] = {}
         self._changes: deque[Decision] = deque(maxlen=REMEMBERED)
         self._notices: deque[Noticed] = deque(maxlen=REMEMBERED)
         self._stopping = threading.Event()
@@ -272,16 +272,16 @@ class Scaling:
     def _notice(self, subquery: str, found: list[tuple[Notice, str]], seconds: float | None = None) -> None:
         now = self.clock() - self._began if seconds is None else seconds
         for kind, text in found:
-            event = Noticed(subquery, self._steps.get(subquery, -1), now, kind, text)
+            step = self._latest[subquery].step if subquery in self._latest else -1
+            event = Noticed(subquery, step, now, kind, text)
             self._notices.append(event)
             self._record(event)
 
     def _record(self, event: Event) -> None:
         match event:
             case Observed(subquery=subquery):
-                self._steps[subquery] = event.step
-                before = self._latest.get(subquery)
-                self._latest[subquery] = SubqueryStatus(event.observation, None, before.changes if before else 0)
+                changes = self._latest[subquery].changes if subquery in self._latest else 0
+                self._latest[subquery] = SubqueryStatus(event.observation, None, changes, event.step)
             case Acted(subquery=subquery, decision=decision):
                 self._changes.append(decision)
                 self._detector(subquery).requested(decision, event.time_seconds)

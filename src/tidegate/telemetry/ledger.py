@@ -14,22 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tidegate.control import events
 from tidegate.control.controller import Action, Alternative, Decision, Effect
-from tidegate.control.events import (
-    Acted,
-    Advised,
-    Decided,
-    EffectMissed,
-    EffectSeen,
-    Event,
-    Noticed,
-    Observed,
-    Refused,
-    ShadowDecided,
-    ShadowFailed,
-    Stepped,
-    Withheld,
-)
 from tidegate.control.observation import Observation
 from tidegate.errors import EnvironmentFault, InternalError
 from tidegate.telemetry.read import process_start
@@ -59,7 +45,7 @@ class Ledger:
 
     def __init__(self, connection: sqlite3.Connection, path: Path, run: int) -> None:
         self._connection, self._path, self.run = connection, path, run
-        self._gathered: dict[str, list[Event]] = {}
+        self._gathered: dict[str, list[events.Event]] = {}
         self._watched: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
 
@@ -82,7 +68,7 @@ class Ledger:
         log.info("ledger %s: run %d", path, ledger.run)
         return ledger
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Take an event; with the last one of a step, write the step. A notice is written at once."""
         with self._lock:
             try:
@@ -104,16 +90,16 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, event: Event) -> None:
-        if isinstance(event, Noticed):
+    def _take(self, event: events.Event) -> None:
+        if isinstance(event, events.Noticed):
             row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
             self._insert("notices", {"run": self.run, **row, "kind": event.notice.value, "text": event.text})
             return
-        if isinstance(event, Observed):
+        if isinstance(event, events.Observed):
             # Also forgets what is left of a step in which a controller raised an error.
             self._gathered[event.subquery] = []
         self._gathered.setdefault(event.subquery, []).append(event)
-        if isinstance(event, Stepped):
+        if isinstance(event, events.Stepped):
             rows = step_rows(self._gathered.pop(event.subquery))
             # Leaving the block commits, or rolls back after an error.
             with self._connection:
@@ -153,38 +139,38 @@ class StepRows:
     effects: list[tuple[int, Row]] = field(default_factory=list)
 
 
-def step_rows(events: Sequence[Event]) -> StepRows:
+def step_rows(step: Sequence[events.Event]) -> StepRows:
     """The rows of a whole step, from `Observed` to `Stepped`; pure."""
     rows = StepRows()
     driver: Row = {"role": "driver", "result": "held"}
-    for event in events:
+    for event in step:
         match event:
-            case Observed(observation=observation):
+            case events.Observed(observation=observation):
                 rows.observation = {"step": event.step, **_summary(observation)}
-            case Decided(decision=decision):
+            case events.Decided(decision=decision):
                 driver |= {"controller": event.controller, "asked": event.asked, **_wanted(decision)}
-            case Withheld(why=why):
+            case events.Withheld(why=why):
                 driver["withheld"] = why
-            case Acted(outcome=outcome):
+            case events.Acted(outcome=outcome):
                 taken = {"takes_seconds": outcome.seconds, "state_bytes_moved": outcome.state_bytes_moved}
                 driver |= {"result": "acted", "note": outcome.note or None, **taken}
-            case Refused(why=why):
+            case events.Refused(why=why):
                 driver |= {"result": "refused", "note": why}
-            case Advised():
+            case events.Advised():
                 driver["result"] = "advised"
-            case ShadowDecided(decision=decision):
+            case events.ShadowDecided(decision=decision):
                 shadow: Row = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "opinion"}
                 rows.decisions.append((shadow | _wanted(decision) | _settled(decision), decision.rejected))
-            case ShadowFailed():
+            case events.ShadowFailed():
                 nothing = Decision("", Action.HOLD, int(rows.observation["instances"] or 0), "")
                 shadow = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "failed"}
                 rows.decisions.append((shadow | {"note": event.error} | _wanted(nothing) | _settled(nothing), ()))
-            case EffectSeen():
+            case events.EffectSeen():
                 measured = _prefixed("before", event.before) | _prefixed("seen", event.seen)
                 rows.effects.append((event.decided_step, {"time_seconds": event.time_seconds, **measured}))
-            case EffectMissed():
+            case events.EffectMissed():
                 rows.effects.append((event.decided_step, {"time_seconds": event.time_seconds, "missed": event.why}))
-            case Stepped(decision=decision):
+            case events.Stepped(decision=decision):
                 if not rows.observation or "controller" not in driver:
                     raise InternalError("a step must have been observed and decided before it ends")
                 rows.decisions.insert(0, (driver | _settled(decision), decision.rejected))
