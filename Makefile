@@ -26,7 +26,7 @@ check: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench java $(if $(PEERS),peers)
+bench: $(VENV)/.ready java $(if $(PEERS),peers)
 	$(BIN)/python -m benchmarks $(or $(NAME),wordcount) $(if $(DATA),--data $(DATA)) $(ARGS)
 
 # Flink, Bytewax and Pathway, each in an environment of its own. One that cannot be installed says why, and the rest goes on.
@@ -46,10 +46,6 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	  { echo "tidegate needs Python 3.11 or newer; point to one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,dev]'
-	@touch $@
-
-$(VENV)/.bench: $(VENV)/.ready
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,dev,bench]'
 	@touch $@
 
 $(VENV)/peers/%/.ready: benchmarks/peers/%.txt

@@ -1,6 +1,6 @@
 """The whole suite: the tests that need Spark in one process, the others in another, side by side.
 
-    python -m tests.run            what `make test` runs
+    python -m tests.run            what `make test` runs; then half a minute of generated cases with a seed of its own
     python -m tests.run --long     the rest, five times the generated cases, three minutes of chaos: `make test-long`
 
 A Spark session takes seconds to start, so all tests on Spark share one; most of their time is spent waiting, which leaves a
@@ -28,16 +28,17 @@ PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "narwhals")
 PARTS = {"on Spark": "spark", "without Spark": "not spark"}
 SHORT, REST = "not cluster and not long", "(long or cluster or generated)"
 LONG_SECONDS = "7200"
+FUZZ = ["tests.property.fuzz", "20", "--seconds", "30"]
 _COUNT = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed)")
 
 
 class Part:
-    """One process of pytest; its lines are printed as they come, with its name in front."""
+    """One process; its lines are printed as they come, with its name in front."""
 
-    def __init__(self, name: str, marks: str, words: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, name: str, words: list[str], environment: dict[str, str]) -> None:
         self.name = name
         self.lines: list[str] = []
-        command = [sys.executable, "-m", "pytest", "-m", marks, *words]
+        command = [sys.executable, "-m", *words]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
         self._reader = threading.Thread(target=self._read, name=name)
         self._reader.start()
@@ -75,11 +76,17 @@ def main(words: list[str]) -> int:
     if chosen.long:
         options += ["--timeout", LONG_SECONDS]
         environment["TIDEGATE_TESTS"] = "long"
-    parts = [
-        Part(name, f"({marks}) and {REST if chosen.long else SHORT}", options, environment)
-        for name, marks in PARTS.items()
-    ]
-    failed = [part.wait() for part in parts] != [0, 0]
+    kind = REST if chosen.long else SHORT
+    on_spark, without = (
+        Part(name, ["pytest", "-m", f"({marks}) and {kind}", *options], environment) for name, marks in PARTS.items()
+    )
+    parts = [on_spark, without]
+    codes = [without.wait()]
+    if not chosen.long and not others:
+        # Beside the rest of the tests on Spark. The sample of generated cases is always the same; these never are.
+        parts.append(Part("fuzz", FUZZ, environment))
+    codes += [part.wait() for part in parts if part is not without]
+    failed = any(codes)
     minutes = (time.monotonic() - clock) / 60
     if chosen.long:
         REPORT.write_text(_report(began, minutes, failed, parts), encoding="utf-8")

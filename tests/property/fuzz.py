@@ -2,19 +2,20 @@
 
 Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
 About every tenth brings an O+ along, about every fourth ways that part and meet again. ``make fuzz N=20000 ARGS=--joins``
-runs joins instead.
+runs joins instead. ``--seconds 30`` begins no more rounds of cases after that time, whatever their number.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.property.cases import Case, any_features, cases
@@ -35,20 +36,30 @@ FLOW_EVERY = 4
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
-    parser.add_argument("cases", type=int, help="how many cases to run")
+    parser.add_argument("cases", type=int, help="how many cases to run; with --seconds, in each round")
+    parser.add_argument("--seconds", type=float, default=0.0, help="go on with more rounds for so long")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="default: any")
     parser.add_argument("--joins", action="store_true", help="joins, rather than windows")
     parser.add_argument("--on", choices=["spark", "local"], help="only as Spark would run it, or only in this process")
     given_ = parser.parse_args()
     fuzz = fuzz_joins if given_.joins else fuzz_windows
-    return fuzz(given_.cases, cells=given_.on != "local", local=given_.on != "spark")
+    until, number = time.monotonic() + given_.seconds, given_.seed
+    while True:
+        print(f"python -m tests.property.fuzz {given_.cases} --seed {number}", flush=True)
+        said = fuzz(given_.cases, number, cells=given_.on != "local", local=given_.on != "spark")
+        number += 1
+        if time.monotonic() >= until:
+            print(said)
+            return 0
 
 
-def fuzz_windows(wanted: int, cells: bool = True, local: bool = True) -> int:
+def fuzz_windows(wanted: int, first: int, cells: bool = True, local: bool = True) -> str:
     """Windowed aggregates, as on Spark and in this process."""
     coverage, started = Coverage(), time.monotonic()
 
     with tempfile.TemporaryDirectory() as folder:
 
+        @seed(first)
         @settings(max_examples=wanted, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
         @given(st.data())
         def check(data: st.DataObject) -> None:
@@ -71,18 +82,17 @@ def fuzz_windows(wanted: int, cells: bool = True, local: bool = True) -> int:
                 print(f"{coverage.cases} of {wanted} cases, {rate:.0f} a second, no difference", file=sys.stderr)
 
         check()
-    print(coverage.table())
-    print(f"no difference from the reference in {coverage.cases} cases")
-    return 0
+    return f"{coverage.table()}\nno difference from the reference in {coverage.cases} cases"
 
 
-def fuzz_joins(wanted: int, cells: bool = True, local: bool = True) -> int:
+def fuzz_joins(wanted: int, first: int, cells: bool = True, local: bool = True) -> str:
     """Joins in this process, and other ones as on Spark."""
     seen: Counter[str] = Counter()
     started = time.monotonic()
 
     with tempfile.TemporaryDirectory() as folder:
 
+        @seed(first)
         @settings(max_examples=wanted, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
         @given(st.data())
         def check(data: st.DataObject) -> None:
@@ -97,9 +107,8 @@ def fuzz_joins(wanted: int, cells: bool = True, local: bool = True) -> int:
                 print(f"{seen['cases']} of {wanted} cases, {rate:.0f} a second, no difference", file=sys.stderr)
 
         check()
-    print(", ".join(f"{feature}: {count}" for feature, count in sorted(seen.items())))
-    print(f"no difference from the reference in {seen['cases']} cases")
-    return 0
+    features = ", ".join(f"{feature}: {count}" for feature, count in sorted(seen.items()))
+    return f"{features}\nno difference from the reference in {seen['cases']} cases"
 
 
 if __name__ == "__main__":

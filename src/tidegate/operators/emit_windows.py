@@ -82,7 +82,8 @@ def runs_of_windows(begin: Array, end: Array, at_once: int) -> Iterator[tuple[Ar
     >>> for which, low, high in runs_of_windows(np.array([1, 2, 90]), np.array([3, 5, 91]), 4):
     ...     print(which, low, high)
     [0 1] 1 2
-    [0 1] 3 5
+    [0 1] 3 3
+    [1] 4 5
     [2] 90 91
     """
     waiting = [(np.arange(len(begin)), int(begin.min(initial=0)), int(end.max(initial=-1)))]

@@ -9,7 +9,7 @@ def cell_keys(cells: int) -> tuple[int, ...]:
     """For each cell p the smallest integer that Spark places on partition p of ``cells``.
 
     >>> cell_keys(2)
-    (1, 0)
+    (2, 0)
     """
     found: dict[int, int] = {}
     candidate = 0
