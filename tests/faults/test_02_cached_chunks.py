@@ -16,10 +16,9 @@ from tests.property.spark_driver import Batch, Driver
 from tidegate.errors import CheckpointError
 from tidegate.runtime.spark import execution
 from tidegate.state import cache as cache_module
-from tidegate.state import chunk_store, chunks
+from tidegate.state import chunks
 from tidegate.state.cache import ChunkCache
-from tidegate.state.chunk_store import ChunkStore, Piece
-from tidegate.state.directory import Directory
+from tidegate.state.chunks import ChunkStore, Directory, Piece
 from tidegate.state.own_folder import own_folder
 from tidegate.testing import answer, difference
 
@@ -57,7 +56,7 @@ def test_damaged_files_are_noticed_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three batches, damage, a window that needs all of them."""
-    monkeypatch.setattr(chunk_store, "LEAST_CACHED_BYTES", 0)
+    monkeypatch.setattr(chunks, "LEAST_CACHED_BYTES", 0)
     tables = [some_tuples(minute) for minute in range(3)]
     query = tg.stream(tables[0].schema, time="ts", name="s").key_by("k").window("10 minutes").aggregate(n=tg.count())
     folder = tmp_path / "cache"

@@ -31,8 +31,7 @@ from tidegate.operators.joins import results
 from tidegate.operators.window_cell import WindowCellLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
-from tidegate.state.chunk_store import ChunkStore
-from tidegate.state.directory import Directory
+from tidegate.state.chunks import ChunkStore, Directory
 from tidegate.testing.bags import difference
 from tidegate.watermark import START
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 import tidegate as tg
 from tests.unit.gate_kit import batch, in_thread
 from tidegate.gate import Gate, Segment
-from tidegate.runtime.local.metered import MeteredWork
 from tidegate.runtime.local.work import Work
 
 TIME = pa.timestamp("us")
@@ -56,10 +55,11 @@ def test_apply_at_a_constant_load_stays_at_what_it_needs() -> None:
 class Shared(Work):
     """Work that one instance does while another waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(None, clock=clock)  # type: ignore[arg-type]  # it asks nothing of its subquery
         self.begun, self.go = threading.Event(), threading.Event()
 
-    def results(self, segment: Segment, instance: int, owned: Any, ahead: Any) -> Iterator[pa.Table]:
+    def _results(self, segment: Segment, instance: int, owned: Any, ahead: Any) -> Iterator[pa.Table]:
         segment.derive("shared", self._derived)
         return iter(())
 
@@ -85,16 +85,15 @@ def test_an_instance_that_waits_for_what_another_does_is_not_busy(monkeypatch: p
     gate.source("a").add(batch(1))
     segment = gate.reader("r").get(0)
     assert segment is not None
-    shared = Shared()
-    work = MeteredWork(shared, clock=lambda: now[0])
+    work = Shared(clock=lambda: now[0])
     for instance in (0, 1):
         work.attach(instance, 0, 0)
     with in_thread(lambda: list(work.results(segment, 0, None, iter(())))):
-        assert shared.begun.wait(30)
+        assert work.begun.wait(30)
         with in_thread(lambda: list(work.results(segment, 1, None, iter(())))):
             assert waits.wait(30)
             now[0] = 5.0
-            shared.go.set()
+            work.go.set()
     assert work.busy_seconds == {0: 5.0, 1: 0.0}
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from tests.property.check_keyed_apply_cells import any_driver, check_on_driver
 from tests.property.keyed_apply_cases import keyed_apply_cases
-from tidegate.operators import window_log
+from tidegate.operators import keyed_apply_cell
 
 
-@pytest.mark.parametrize("most_chunks", [window_log.MOST_CHUNKS, 1])
+@pytest.mark.parametrize("most_chunks", [keyed_apply_cell.MOST_CHUNKS, 1])
 def test_the_output_is_the_laws_whatever_the_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_chunks: int
 ) -> None:
-    monkeypatch.setattr(window_log, "MOST_CHUNKS", most_chunks)
+    monkeypatch.setattr(keyed_apply_cell, "MOST_CHUNKS", most_chunks)
 
     @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())

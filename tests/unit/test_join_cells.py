@@ -17,8 +17,7 @@ from tidegate.operators.joins import join_cell
 from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell, JoinLogic
 from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
 from tidegate.query.nodes import Join
-from tidegate.state.chunk_store import ChunkStore
-from tidegate.state.directory import Directory
+from tidegate.state.chunks import ChunkStore, Directory
 from tidegate.watermark import START, Watermark
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])

@@ -16,9 +16,9 @@ import pytest
 
 import tidegate as tg
 from tidegate.cli.queries import load_query
+from tidegate.operators.keyed_apply import ShardSequencer
 from tidegate.operators.settling import Settling
-from tidegate.operators.shard_sequencer import ShardSequencer
-from tidegate.query.keys import Columns
+from tidegate.query.nodes import KeyedApply
 from tidegate.testing import difference
 from tidegate.watermark import END
 
@@ -62,29 +62,36 @@ def test_an_owner_of_nothing_waits_for_nobody() -> None:
     assert ShardSequencer(4).wait(7, mask())
 
 
+def waiting_of(schema: pa.Schema, key: str) -> Settling:
+    windows = tg.stream(schema, time="ts").key_by(key).window("1us")
+    applied = windows.apply(update=lambda window, tuple_: None, state={}, returns={"n": pa.int64()})
+    assert isinstance(applied.node, KeyedApply)
+    return Settling(applied.node, 4)
+
+
 def test_tuples_are_held_until_the_watermark_is_past_them() -> None:
-    waiting = Settling((Columns(("k",)),), (pa.int64(),), (SCHEMA,), 4)
+    waiting = waiting_of(SCHEMA, "k")
     table = pa.table({"ts": pa.array([3, 5, 5, 1], TIME), "k": [1, 9, 2, 4]}, schema=SCHEMA)
     waiting.hold(0, 0, table, "ts", since=2)
     waiting.hold(2, 0, table.slice(1, 1), "ts", since=2)  # of a later segment
     assert (waiting.late, waiting.rows) == (1, 4)
-    assert waiting.settle(0, 2, 5).tuples[0].column("k").to_pylist() == [1]
-    settled = waiting.settle(1, 5, 6)
+    assert waiting.settle(0, 5).tuples[0].column("k").to_pylist() == [1]
+    settled = waiting.settle(1, 6)
     assert settled.turn == 1
     assert settled.tuples[0].column("k").to_pylist() == [2, 9], "in canonical order"
-    assert waiting.settle(2, 6, END).tuples[0].num_rows == 1
+    assert waiting.settle(2, END).tuples[0].num_rows == 1
     assert (waiting.rows, waiting.bytes) == (0, 0)
 
 
 def test_ties_are_ordered_by_every_type_of_column() -> None:
     days = [date(2024, 1, 2), None, date(2024, 1, 1)]
     table = pa.table({"ts": pa.array([5, 5, 5], TIME), "day": pa.array(days, pa.date32()), "k": [1, 2, 3]})
-    waiting = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
+    waiting = waiting_of(table.schema, "day")
     waiting.hold(0, 0, table, "ts", since=0)
-    assert waiting.settle(0, 0, 9).tuples[0].column("k").to_pylist() == [2, 3, 1]
-    without_null = Settling((Columns(("day",)),), (pa.date32(),), (table.schema,), 4)
+    assert waiting.settle(0, 9).tuples[0].column("k").to_pylist() == [2, 3, 1]
+    without_null = waiting_of(table.schema, "day")
     without_null.hold(0, 0, table.filter(table["day"].is_valid()), "ts", since=0)
-    assert without_null.settle(0, 0, 9).tuples[0].column("k").to_pylist() == [3, 1]
+    assert without_null.settle(0, 9).tuples[0].column("k").to_pylist() == [3, 1]
 
 
 class Paced:
@@ -179,18 +186,17 @@ def test_the_examples_agree_with_the_aggregates_that_say_the_same() -> None:
     assert results_of(load_query(str(EXAMPLES / "forward.py"))).num_rows == 3 * 2 * 5_000
 
 
-def test_an_keyed_apply_explains_itself() -> None:
+def test_an_apply_explains_itself() -> None:
     stream = tg.stream(SCHEMA, time="ts", name="s").filter(nw.col("k") > 1, name="some")
     query = (
         stream.key_by("k").window("1 minute").apply(output=len, windows="single", returns={"n": pa.int64()}, name="o")
     )
     told = " ".join(query.explain(runtime="local").split())
     assert "by k, window 1 minute every 1 minute, one that slides: output = len; keeps tuples: list of (ts, k)" in told
-    assert "tuples that share a key (k) meet in one instance; 'o' hands out what the user's functions return" in told
-    assert "what reads it needs its results in order" in told, "the filter before it"
-    assert "o Python the user's functions, one settled tuple at a time, by their shards' owners" in told
+    assert "results leave when settled; tuples that share a key (k) meet in one instance" in told
+    assert "o Python the user's functions, one settled tuple at a time; by the owners of their shards" in told
     told = " ".join(query.explain().split())
-    assert "o Python the user's functions, one settled tuple at a time; tuples are dealt to cells by their keys" in told
+    assert "o Python the user's functions, one settled tuple at a time; tuples are partitioned by their keys" in told
 
 
 def test_where_order_among_inputs_does_not_matter_each_input_is_one_call() -> None:

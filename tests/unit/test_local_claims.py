@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.gate_kit import batch, in_thread
 from tidegate.gate import Gate, Segment
-from tidegate.runtime.local.claims import Claims
+from tidegate.runtime.local.work import Claims
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.operators.exchange import Delta
 from tidegate.operators.instances import Instances
-from tidegate.state.chunk_store import ChunkStore
+from tidegate.state.chunks import ChunkStore
 from tidegate.watermark import Watermark
 
 

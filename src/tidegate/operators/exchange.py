@@ -18,7 +18,7 @@ from tidegate.operators.keys import key_hashes, key_sets
 from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.keys import Keys
 from tidegate.state import chunks
-from tidegate.state.chunk_store import Piece
+from tidegate.state.chunks import Piece
 from tidegate.watermark import Watermark
 
 ROWS_AT_ONCE = 65_536

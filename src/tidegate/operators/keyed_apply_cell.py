@@ -1,42 +1,50 @@
-"""A cell of an O+: tuples wait in chunks until they are settled; the windows of its shards are kept as data.
+"""A cell of an `apply`: tuples wait in chunks until they are settled; the windows of its shards are a log of chunks.
 
 A tuple of a source is late if it comes before the batch's watermark, so what a batch brings waits for a later one, and
-what a batch settles came with batches before it or was made by another stateful step. Settled tuples are handled in
+what a batch settles came with batches before it or was derived by another stateful step. Settled tuples are handled in
 canonical order, so neither the cut of the stream into batches nor the number of instances can show.
+
+A batch reads the windows it touches and appends those it changed. A chunk holds windows as they were after some batch; the
+newest row of a window counts. A row whose window has ended by the watermark counts no more, so nothing has to be written
+when windows expire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.operators.column_windows import ColumnWindows
+from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.exchange import Delta, times_of, tuple_piece, without_late
-from tidegate.operators.held_windows import Held, HeldCodec
 from tidegate.operators.instances import SHARDS, Instances
-from tidegate.operators.keys import key_hashes
+from tidegate.operators.keyed_apply import KeyedApplyState
+from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
+from tidegate.operators.keys import key_codes, key_hashes
 from tidegate.operators.settling import Settled, Settling
-from tidegate.operators.tuple_windows import TupleWindows
-from tidegate.operators.window_log import WindowLog
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
+from tidegate.query.schema import contiguous
 from tidegate.state import chunks
-from tidegate.state.chunk_store import ChunkStore, Piece
-from tidegate.state.directory import NO_GROUP, Chunk
-from tidegate.watermark import START, Watermark, has_ended
+from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Piece
+from tidegate.watermark import END, START, Watermark
 
-Array = np.ndarray[Any, Any]
+WINDOWS = 0
+"""The group of chunks that hold windows; those of tuples are of none."""
+MOST_CHUNKS = 8
 MOST_PIECES = 4
+NUMBER, LAST, ALIVE = "number", "last", "alive"
+_BEFORE_KEYS = 3
 _NONE = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedApplyLogic:
-    """How the cells of an O+ work; there are ``cells`` of them."""
+    """How the cells of an `apply` work; there are ``cells`` of them."""
 
     node: KeyedApply
     cells: int
@@ -50,27 +58,33 @@ class KeyedApplyLogic:
         return self.node.time
 
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> KeyedApplyCell:
-        return KeyedApplyCell(
-            self.node, self.cells, cell, store, instances, WindowLog(HeldCodec(self.node), store, instances)
-        )
+        return KeyedApplyCell(self, cell, store, instances)
 
 
 @dataclass(slots=True)
 class KeyedApplyCell:
     """The working side of a directory."""
 
-    node: KeyedApply
-    cells: int
+    logic: KeyedApplyLogic
     cell: int
     store: ChunkStore
     instances: Instances
-    log: WindowLog
     late: int = 0
+
+    @property
+    def node(self) -> KeyedApply:
+        """The step."""
+        return self.logic.node
+
+    @property
+    def log(self) -> WindowLog:
+        """The windows of this cell."""
+        return WindowLog(WindowTable(self.node), self.store, self.instances)
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
-        made = [(delta.side, chunks.decode(delta.piece.data)) for delta in deltas if delta.derived and delta.piece]
-        yield from self._advance(watermark, made)
+        derived = [(delta.side, chunks.decode(delta.piece.data)) for delta in deltas if delta.derived and delta.piece]
+        yield from self._advance(watermark, derived)
         for side, source in enumerate(self.node.inputs):
             kept = []
             for delta in deltas:
@@ -82,66 +96,53 @@ class KeyedApplyCell:
                 self.store.append(piece, side)
 
     def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """Handle what is settled and hand out the windows that expire."""
+        """Handle what is settled and emit the windows that expire."""
         yield from self._advance(watermark, [])
 
-    def next_due(self) -> int | None:
+    def next_due(self) -> Watermark | None:
         """When the first tuple that waits is settled, or the first window ends."""
         held = self.store.directory.chunks
         return min((chunk.low + 1 if chunk.group == NO_GROUP else chunk.low for chunk in held), default=None)
 
-    def _advance(self, watermark: Watermark, made: Sequence[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
+    def _advance(self, watermark: Watermark, derived: Sequence[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
         directory = self.store.directory
-        before = directory.watermark
-        if watermark <= before and not made:
+        if watermark <= directory.watermark and not derived:
             return
-        settled = self._settle(before, watermark, made)
+        state = KeyedApplyState.empty(self.node, self.logic.cells, self.cell)
+        settled = self._settle(state.waiting, watermark, derived)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
         if touched or loaded:
-            windows = self._windows()
-            for shard, held in zip((hashes % np.uint64(SHARDS)).tolist(), loaded, strict=True):
-                windows.put_back(shard, held)
-            yield from self._results(windows, settled, has_ended(watermark))
-            self._keep(windows, loaded, watermark)
-        else:
-            self.log.keep((), (), watermark)
+            for shard, stored in zip((hashes % np.uint64(SHARDS)).tolist(), loaded, strict=True):
+                state.windows.restore(shard, stored)
+            prepared = state.windows.prepare(settled)
+            shares = self.instances.shares(SHARDS)
+            yield from self.instances.run([state.windows.process(settled, prepared, owned) for owned in shares])
+        self._keep(state.windows, loaded, watermark)
         directory.watermark = watermark
 
-    def _settle(self, before: Watermark, watermark: Watermark, made: Sequence[tuple[int, pa.Table]]) -> Settled:
+    def _settle(self, waiting: Settling, watermark: Watermark, derived: Sequence[tuple[int, pa.Table]]) -> Settled:
         """Take out what is settled by a watermark; what waits on stays, or is written anew if it is little."""
-        node = self.node
-        schemas = tuple(source.schema for source in node.inputs)
-        waiting = Settling(node.keys, tuple(node.key_schema.types), schemas, SHARDS, self.cells, self.cell)
-        for side, tuples in made:
-            ripe, rest = self._split(side, tuples, START, watermark)
-            waiting.hold(0, side, ripe, node.inputs[side].time, START)
+        before, node = self.store.directory.watermark, self.node
+        for side, tuples in derived:
+            time = node.inputs[side].time
+            ripe, rest = _split(tuples, time, START, watermark)
+            waiting.hold(0, side, ripe, time, START)
             if rest.num_rows:
-                self.store.append(tuple_piece(rest, node.inputs[side].time), side)
+                self.store.append(tuple_piece(rest, time), side)
         touched = [c for c in self.store.directory.chunks if c.group == NO_GROUP and c.low < watermark]
         fetched = [self.store.fetch(chunk) for chunk in touched]
         for chunk, tuples in zip(touched, self.instances.spread(chunks.decode, fetched), strict=True):
             time = node.inputs[chunk.side].time
-            ripe, rest = self._split(chunk.side, tuples, before, watermark)
+            ripe, rest = _split(tuples, time, before, watermark)
             waiting.hold(0, chunk.side, ripe, time, START)
             if 2 * rest.num_rows <= chunk.rows:
                 self.store.drop(chunk)
                 if rest.num_rows:
                     self.store.append(tuple_piece(rest, time), chunk.side)
             else:
-                self._shorten(chunk, int(times_of(rest.slice(0, 1), time)[0]))
-        return waiting.settle(0, before, watermark)
-
-    def _split(self, side: int, tuples: pa.Table, before: Watermark, watermark: Watermark) -> tuple[pa.Table, pa.Table]:
-        """Of tuples in the order of time, those from one watermark to the next, and those after."""
-        times = times_of(tuples, self.node.inputs[side].time)
-        start, stop = np.searchsorted(times, [before, watermark]).tolist()
-        return tuples.slice(start, stop - start), tuples.slice(stop)
-
-    def _shorten(self, chunk: Chunk, low: int) -> None:
-        """Note that the tuples of a chunk before a time are done with."""
-        listed = self.store.directory.chunks
-        listed[listed.index(chunk)] = replace(chunk, low=low)
+                self.store.update(chunk, low=int(times_of(rest.slice(0, 1), time)[0]))
+        return waiting.settle(0, watermark)
 
     def _joined(self, pieces: list[Piece], time: str) -> list[Piece]:
         """Many small pieces as one: a call to the state store costs the same whatever it carries."""
@@ -150,26 +151,159 @@ class KeyedApplyCell:
         tables = self.instances.spread(chunks.decode, [piece.data for piece in pieces])
         return [tuple_piece(pa.concat_tables(tables), time)]
 
-    def _windows(self) -> TupleWindows | ColumnWindows:
-        node = self.node
-        if isinstance(node.form, TupleForm):
-            return TupleWindows.fresh(node, node.form, SHARDS)
-        return ColumnWindows.fresh(node, node.form, SHARDS)
-
-    def _results(self, windows: TupleWindows | ColumnWindows, settled: Settled, ended: bool) -> Iterator[pa.Table]:
-        """Let the instances handle what is settled, each for the shards it owns."""
-        prepared: Any = windows.prepare(settled)
-        shares = self.instances.shares(SHARDS)
-        yield from self.instances.run([windows.process(settled, prepared, owned, ended) for owned in shares])
-
-    def _keep(self, windows: TupleWindows | ColumnWindows, loaded: Sequence[Held], watermark: Watermark) -> None:
+    def _keep(self, windows: KeyedSlots, loaded: Sequence[StoredWindow], watermark: Watermark) -> None:
         """Write the windows that are not as they were."""
-        before = {(held.number, windows.identity(held.key)): held for held in loaded}
+        before = {(stored.number, windows.identity(stored.key)): stored for stored in loaded}
         changed = []
-        for shard in range(SHARDS):
-            for held in windows.held(shard):
-                was = before.pop((held.number, windows.identity(held.key)), None)
-                # A function that changes a state makes a new one.
-                if was is None or was.states is not held.states or was.last != held.last:
-                    changed.append(held)
+        for stored in windows.stored():
+            was = before.pop((stored.number, windows.identity(stored.key)), None)
+            # A function that changes a state makes a new one.
+            if was is None or was.states is not stored.states or was.last != stored.last:
+                changed.append(stored)
         self.log.keep(changed, before.values(), watermark)
+
+
+def _split(tuples: pa.Table, time: str, before: Watermark, watermark: Watermark) -> tuple[pa.Table, pa.Table]:
+    """Of tuples in the order of time, those from one watermark to the next, and those after."""
+    start, stop = np.searchsorted(times_of(tuples, time), [before, watermark]).tolist()
+    return tuples.slice(start, stop - start), tuples.slice(stop)
+
+
+@dataclass(frozen=True)
+class WindowTable:
+    """Windows as rows of a table, in the types that the query declares, and back.
+
+    A row is a window as it was when it was written; of several rows of one window the last counts. One that is not
+    ``alive`` says that the window is no more.
+    """
+
+    node: KeyedApply
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Which window it is, its key, and its states: in the tuple form a struct per input, else a column each."""
+        form = self.node.form
+        states = [pa.struct(list(state)) for state in form.states] if isinstance(form, TupleForm) else form.state.types
+        return pa.schema(
+            [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_())]
+            + [(f"k{position}", kind) for position, kind in enumerate(self.node.key_schema.types)]
+            + [(f"s{position}", kind) for position, kind in enumerate(states)]
+        )
+
+    def encode(self, changed: Sequence[StoredWindow], gone: Sequence[StoredWindow]) -> pa.Table:
+        """Rows of windows that have changed, and of some that are no more."""
+        rows = [(one.number, one.last, True, *one.key, *one.states) for one in changed]
+        nothing = (None,) * (len(self.schema) - _BEFORE_KEYS - len(self.node.key_schema))
+        rows += [(one.number, one.last, False, *one.key, *nothing) for one in gone]
+        columns = zip(zip(*rows, strict=True), self.schema.types, strict=True)
+        return pa.table([pa.array(column, kind) for column, kind in columns], schema=self.schema)
+
+    def decode(self, table: pa.Table) -> list[StoredWindow]:
+        """The windows of rows, one per row."""
+        keys, form = len(self.node.key_schema), self.node.form
+        columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
+        if isinstance(form, TupleForm):
+            # States were checked before they were kept; the check makes the read-only values of them.
+            for position, shape in enumerate(form.shapes, start=2 + keys):
+                columns[position] = [shape.take(value)[0] for value in columns[position]]
+        return [
+            StoredWindow(number, last, tuple(rest[:keys]), tuple(rest[keys:]))
+            for number, last, *rest in zip(*columns, strict=True)
+        ]
+
+    def latest(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Of each window its last row in tables from old to new."""
+        table = pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
+        if table.num_rows == 0:
+            return table
+        codes, _ = key_codes(self._keys(table))
+        places = as_numpy(table.column(NUMBER))
+        order = np.lexsort((places, codes))  # stable: rows of one window stay in the order of their age
+        codes, places = codes[order], places[order]
+        last = np.append((codes[1:] != codes[:-1]) | (places[1:] != places[:-1]), True)
+        return table if last.all() else table.take(pa.array(np.sort(order[last])))
+
+    def hashes(self, table: pa.Table) -> Array:
+        """The hash of the key of each row."""
+        return key_hashes(self._keys(table))
+
+    def _keys(self, table: pa.Table) -> tuple[pa.Array, ...]:
+        keys = range(_BEFORE_KEYS, _BEFORE_KEYS + len(self.node.key_schema))
+        return tuple(contiguous(table.column(position)) for position in keys)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLog:
+    """Reads and writes the windows of a cell; chunks of windows are listed from old to new."""
+
+    table: WindowTable
+    store: ChunkStore
+    instances: Instances
+
+    @property
+    def listed(self) -> list[Chunk]:
+        """The chunks of windows."""
+        return [chunk for chunk in self.store.directory.chunks if chunk.group == WINDOWS]
+
+    def load(self, touched: Array, watermark: Watermark) -> tuple[list[StoredWindow], Array]:
+        """The windows of keys with some hashes, and those that end by a watermark; and the hash of each one's key."""
+        found = []
+        window = self.table.node.window
+        wanted = [chunk for chunk in self.listed if len(touched) or (window is not None and chunk.low <= watermark)]
+        for chunk, table in zip(wanted, self._read(wanted), strict=True):
+            chosen: Array = np.isin(self.table.hashes(table), touched)
+            if window is not None:
+                places, expired = as_numpy(table.column(NUMBER)), window.first_open(watermark)
+                chosen |= places < expired
+                chosen &= places >= window.first_open(self.store.directory.watermark)
+                if chunk.low <= watermark:
+                    # The chunk has something to do again when the next of its windows ends.
+                    after = places[places >= expired]
+                    self.store.update(chunk, low=window.end(int(after.min())) if len(after) else chunk.high)
+            found.append(table.filter(pa.array(chosen)))
+        latest = self.table.latest(found)
+        alive = latest.filter(latest.column(ALIVE))
+        return self.table.decode(alive), self.table.hashes(alive)
+
+    def keep(self, changed: Sequence[StoredWindow], gone: Iterable[StoredWindow], watermark: Watermark) -> None:
+        """Append windows that have changed, and those that are gone though they have not ended by the watermark."""
+        noted = [one for one in gone if self._end(one.number) > watermark]
+        if changed or noted:
+            self._append(self.table.encode(changed, noted))
+        for chunk in self.listed:
+            if chunk.high <= watermark:
+                self.store.drop(chunk)
+        self._compact(watermark)
+
+    def _compact(self, watermark: Watermark) -> None:
+        """Merge the newest chunks if there are many, and older ones with them as long as they are not much larger."""
+        listed = self.listed
+        if len(listed) <= MOST_CHUNKS:
+            return
+        start, rows = len(listed) - 1, listed[-1].rows
+        while start > 0 and (len(listed) - start < MOST_CHUNKS // 2 or listed[start - 1].rows <= 2 * rows):
+            start -= 1
+            rows += listed[start].rows
+        merged = self.table.latest(self._read(listed[start:]))
+        window = self.table.node.window
+        if window is not None:
+            merged = merged.filter(pc.greater_equal(merged.column(NUMBER), window.first_open(watermark)))
+        if start == 0:
+            merged = merged.filter(merged.column(ALIVE))
+        for chunk in listed[start:]:
+            self.store.drop(chunk)
+        if merged.num_rows:
+            self._append(merged)
+
+    def _append(self, table: pa.Table) -> None:
+        ends = pc.min_max(table.column(NUMBER)).as_py()
+        piece = Piece(self._end(ends["min"]), self._end(ends["max"]), table.num_rows, chunks.encode(table))
+        self.store.append(piece, group=WINDOWS)
+
+    def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
+        return self.instances.spread(chunks.decode, [self.store.fetch(chunk) for chunk in listed])
+
+    def _end(self, number: int) -> Watermark:
+        """When a window ends; one that never does ends with the input."""
+        window = self.table.node.window
+        return END if window is None else window.end(number)

@@ -49,6 +49,10 @@ class SharedState:
         """The watermark that every reader has reached; asked for under the lock."""
         return min((watermark for _, watermark in self._reached.values()), default=START)
 
+    def compact(self) -> None:
+        """Merge small parts of the state, unless another reader is doing so."""
+        raise NotImplementedError
+
     def _forget(self) -> None:
         """Drop what no reader needs any more; called under the lock."""
         raise NotImplementedError

@@ -16,16 +16,16 @@ import pyarrow as pa
 from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
 from tidegate.operators.exchange import cells_of
 from tidegate.operators.keys import key_hashes, key_sets
-from tidegate.query.keys import Keys
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import contiguous
 from tidegate.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WaitingTuples:
     """Tuples of one input from one segment, in non-decreasing τ."""
 
-    number: int
+    segment: int
     side: int
     tuples: pa.Table
     times: Array
@@ -45,11 +45,10 @@ class Settled:
     """What one advance of the watermark settles.
 
     ``tuples[i]`` and ``times[i]`` are those of input i in canonical order, ``places[i]`` where each stands among all.
-    ``turn`` counts advances from 0, ``before`` and ``watermark`` are the watermarks around this one.
+    ``turn`` counts advances from 0.
     """
 
     turn: int
-    before: Watermark
     watermark: Watermark
     tuples: tuple[pa.Table, ...]
     times: tuple[Array, ...]
@@ -69,14 +68,12 @@ class Settling:
     Where keys are routed to several ``cells``, only the keys of this ``cell`` count.
     """
 
-    keys: tuple[Keys, ...]
-    key_types: tuple[pa.DataType, ...]
-    schemas: tuple[pa.Schema, ...]
+    node: KeyedApply
     shards: int
     cells: int = 1
     cell: int = 0
     late: int = 0
-    _parts: list[Part] = field(default_factory=list)
+    _parts: list[WaitingTuples] = field(default_factory=list)
     _turn: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -90,43 +87,44 @@ class Settling:
         """How much memory they take."""
         return sum(part.tuples.nbytes for part in tuple(self._parts))
 
-    def hold(self, number: int, side: int, tuples: pa.Table, time: str, since: Watermark) -> None:
+    def hold(self, segment: int, side: int, tuples: pa.Table, time: str, since: Watermark) -> None:
         """Keep the tuples of a segment, but for those before the watermark that held then: they are late."""
         tuples, times = in_time_order(tuples, as_numpy(tuples.column(time)))
         late = int(np.searchsorted(times, since))
         with self._lock:
             self.late += late
             if late < len(times):
-                self._parts.append(Part(number, side, tuples.slice(late), times[late:]))
+                self._parts.append(WaitingTuples(segment, side, tuples.slice(late), times[late:]))
 
-    def settle(self, number: int, before: Watermark, watermark: Watermark) -> Settled:
+    def settle(self, segment: int, watermark: Watermark) -> Settled:
         """Take out what is settled after a segment, by a watermark."""
-        taken: list[list[Part]] = [[] for _ in self.keys]
+        taken: list[list[WaitingTuples]] = [[] for _ in self.node.inputs]
         with self._lock:
             kept = []
             for part in self._parts:
-                if part.number > number:
+                if part.segment > segment:
                     kept.append(part)
                     continue
                 ready = int(np.searchsorted(part.times, watermark))
                 if ready:
                     taken[part.side].append(
-                        Part(part.number, part.side, part.tuples.slice(0, ready), part.times[:ready])
+                        WaitingTuples(part.segment, part.side, part.tuples.slice(0, ready), part.times[:ready])
                     )
                 if ready < len(part.times):
-                    kept.append(Part(part.number, part.side, part.tuples.slice(ready), part.times[ready:]))
+                    kept.append(WaitingTuples(part.segment, part.side, part.tuples.slice(ready), part.times[ready:]))
             self._parts = kept
             turn, self._turn = self._turn, self._turn + 1
-        ordered = [_ordered(parts, schema) for parts, schema in zip(taken, self.schemas, strict=True)]
+        ordered = [_ordered(parts, source.schema) for parts, source in zip(taken, self.node.inputs, strict=True)]
         tuples, times = tuple(one for one, _ in ordered), tuple(when for _, when in ordered)
         entries = tuple(self._entries(side, table) for side, table in enumerate(tuples))
-        return Settled(turn, before, watermark, tuples, times, _places(times), entries)
+        return Settled(turn, watermark, tuples, times, _places(times), entries)
 
     def _entries(self, side: int, tuples: pa.Table) -> Entries:
+        kinds = self.node.key_schema.types
         if tuples.num_rows == 0:
-            empty = tuple(pa.array([], kind) for kind in self.key_types)
-            return Entries(np.empty(0, np.int64), empty, np.empty(0, np.int64))
-        found = key_sets(self.keys[side], tuples)
+            none = np.empty(0, np.int64)
+            return Entries(none, tuple(pa.array([], kind) for kind in kinds), none)
+        found = key_sets(self.node.keys[side], tuples)
         columns = found.columns
         rows = np.arange(tuples.num_rows) if found.rows is None else found.rows
         chosen = found.entries(*found.codes()) if found.may_repeat else None
@@ -137,13 +135,12 @@ class Settling:
             mine = np.flatnonzero(cells_of(hashes, self.cells) == self.cell)
             rows, hashes = rows[mine], hashes[mine]
             columns = tuple(column.take(pa.array(mine)) for column in columns)
-        shards = (hashes % np.uint64(self.shards)).astype(np.int64)
-        typed = zip(columns, self.key_types, strict=True)
+        typed = zip(columns, kinds, strict=True)
         plain = tuple(column if column.type == kind else column.cast(kind) for column, kind in typed)
-        return Entries(rows, plain, shards)
+        return Entries(rows, plain, (hashes % np.uint64(self.shards)).astype(np.int64))
 
 
-def _ordered(parts: Sequence[Part], schema: pa.Schema) -> tuple[pa.Table, Array]:
+def _ordered(parts: Sequence[WaitingTuples], schema: pa.Schema) -> tuple[pa.Table, Array]:
     """Parts as one table in canonical order."""
     if not parts:
         return schema.empty_table(), np.empty(0, np.int64)

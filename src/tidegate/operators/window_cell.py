@@ -20,8 +20,7 @@ from tidegate.operators.exchange import Delta
 from tidegate.operators.instances import Instances
 from tidegate.operators.window_state import PaneRun, WindowState
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.state.chunk_store import ChunkStore, Piece
-from tidegate.state.directory import Chunk
+from tidegate.state.chunks import Chunk, ChunkStore, Piece
 from tidegate.watermark import Watermark
 
 MOST_CHUNKS = 8

@@ -23,7 +23,7 @@ from tidegate.operators.keys import KeySets, compact, distinct, group, key_codes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
-from tidegate.state.chunk_store import Piece
+from tidegate.state.chunks import Piece
 
 SLICE = "__tg_slice"
 LEAST_RUN = 16_384

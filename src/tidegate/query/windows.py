@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from tidegate.errors import QueryError, warn_slow
 from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
 from tidegate.watermark import Watermark
 
+Times = TypeVar("Times", int, np.ndarray[Any, Any])
 MANY_WINDOWS = 10_000
 """More windows per tuple than this are told of.
 
@@ -107,8 +110,8 @@ class Window:
         """The first microsecond after a window."""
         return window * self.every + self.size
 
-    def first_open(self, watermark: Watermark) -> int:
-        """The first window that has not expired at a watermark."""
+    def first_open(self, watermark: Times) -> Times:
+        """The first window that has not expired at a watermark; at a time, or each of an array of times, it covers it."""
         return (watermark - self.size) // self.every + 1
 
     def least_open_slice(self, watermark: Watermark) -> int:

@@ -30,8 +30,7 @@ from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.joins.tuple_arrays import merge_candidates
 from tidegate.query.nodes import Join
 from tidegate.state import chunks
-from tidegate.state.chunk_store import ChunkStore
-from tidegate.state.directory import Chunk
+from tidegate.state.chunks import Chunk, ChunkStore
 from tidegate.watermark import START, Watermark
 
 SideTables = tuple[list[pa.Table], list[pa.Table]]

@@ -17,15 +17,14 @@ from tidegate.progress import Progress
 from tidegate.query.nodes import Join, MapBatches, Node, Source
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.figures import JobFigures, Latencies, SubqueryFigures
-from tidegate.runtime.local.metered import MeteredWork
 from tidegate.runtime.local.operator import Outlet, RunningSubquery
-from tidegate.runtime.local.region_work import work_of
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.sinks import ResultCollector, Sink, ToIterator
 from tidegate.runtime.local.sources.arrivals import ReadOptions
 from tidegate.runtime.local.sources.inlet import SourceInlet
+from tidegate.runtime.local.subquery_work import work_of
 from tidegate.runtime.local.threads import CorePinning, ThreadPool
-from tidegate.runtime.local.work import Held
+from tidegate.runtime.local.work import StateSize
 from tidegate.sources import Rejects
 from tidegate.sources.in_memory import Marked
 from tidegate.watermark import START, Watermark, has_ended, is_finite
@@ -79,7 +78,7 @@ class RunningQuery:
             self.subqueries.append(
                 RunningSubquery(
                     subquery,
-                    MeteredWork(work_of(subquery, self.settings)),
+                    work_of(subquery, self.settings),
                     gates[subquery.number],
                     outlets,
                     self.pool,
@@ -115,9 +114,9 @@ class RunningQuery:
         return {running.subquery.name: running.instances for running in self.subqueries}
 
     @property
-    def states(self) -> list[Held]:
+    def states(self) -> list[StateSize]:
         """The state of each subquery that has some."""
-        return [running.work.held for running in self.subqueries if running.work.held is not None]
+        return [running.work.state for running in self.subqueries if running.work.state is not None]
 
     @property
     def rows(self) -> int:
@@ -301,7 +300,7 @@ class RunningQuery:
             subquery.name,
             epoch.instances,
             tuple(epoch.mapping.tolist()),
-            running.work.busy_seconds if isinstance(running.work, MeteredWork) else {},
+            running.work.busy_seconds,
             running.gate.traffic(),
             running.gate.blocked_times(),
             tuple(dict.fromkeys(self.plan.subqueries[each].name for each in origins if isinstance(each, int))),

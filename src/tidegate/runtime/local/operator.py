@@ -161,7 +161,7 @@ class RunningSubquery:
                 owned = epoch.owned(instance)
                 continue
             self.core.begin(segment.written_at)
-            expected = self.work.may_hand_out(segment)
+            expected = self.work.may_emit(segment)
             if expected:
                 # Results leave when every instance has passed the watermark on.
                 self.gate.rouse()

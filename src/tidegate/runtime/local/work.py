@@ -1,66 +1,26 @@
-"""What a subquery asks of the work that its instances do."""
+"""The work of a subquery's instances on the segments of their log: what it has in common, its state and its time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from tidegate.compile.plan import Feed, Subquery
 from tidegate.gate.segment import Segment
+from tidegate.gate.waiting import waited_seconds
+from tidegate.operators.columns import Array
+from tidegate.operators.readers import SharedState
 from tidegate.query.schema import conform
 from tidegate.watermark import Watermark
 
-Array = np.ndarray[Any, Any]
 
-
-class Work(Protocol):
-    """The work of a subquery; shared by its instances, called from all of their threads.
-
-    An instance takes the segments in order. It calls `attach` before its first, asks for the `results` of each and then
-    calls `acknowledge`, for control segments too, and may `detach` at a control segment.
-    """
-
-    @property
-    def held(self) -> Held | None:
-        """The state, to be measured; None if there is none."""
-        ...
-
-    def results(
-        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
-    ) -> Iterator[pa.Table]:
-        """Do an instance's part of the work on a segment; what it hands out for it, in the order of event time.
-
-        What needs to be done once is done by whichever instance comes first. Every instance consumes this to its end,
-        for every segment it passes. Instead of waiting for another instance it may begin on the segments ``ahead``.
-        """
-        ...
-
-    def may_hand_out(self, segment: Segment) -> bool:
-        """Whether some instance may have results for a segment; where none has, its watermark can wait."""
-        ...
-
-    def attach(self, instance: int, number: int, watermark: Watermark) -> None:
-        """An instance begins behind a segment. Nothing to do where nothing is held for an instance."""
-        return
-
-    def detach(self, instance: int) -> None:
-        """An instance ends. Nothing to do where nothing is held for one."""
-        return
-
-    def acknowledge(self, instance: int, number: int, watermark: Watermark) -> None:
-        """An instance has passed a segment. Nothing to do where nothing is held for a segment."""
-        return
-
-    def abort(self) -> None:
-        """The run has failed: nobody may wait for another instance any more. Nothing to do where nobody does."""
-        return
-
-
-class Held(Protocol):
-    """What state says of itself: how many rows and bytes it holds, and how many tuples came too late for it."""
+class StateSize(Protocol):
+    """How many rows and bytes state holds, and how many tuples came too late for it."""
 
     @property
     def rows(self) -> int: ...
@@ -72,11 +32,138 @@ class Held(Protocol):
     def late(self) -> int: ...
 
 
-def tuples_of(subquery: Subquery, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
-    """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
-    for feed in subquery.feeds:
-        for batch in (segment.late[feed.input], segment.batches[feed.input]):
-            if batch is not None and batch.num_rows:
-                table = pa.Table.from_batches([batch])
-                # A subquery applies the steps to its own results; a source passes on what it reads.
-                yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)
+@dataclass(slots=True, eq=False)
+class Claims:
+    """Work on segments that is done once, ``function(segment)``, by the instance that comes first, while others go on.
+
+    An instance that finds a segment taken takes up the next one. It waits only where it needs the result, such as at the
+    end of a window, and then for all segments up to there; meanwhile it takes up what lies ahead.
+
+    Every instance must `take_up` every segment it passes. Then `finish` knows all that is under way before a place, also
+    for an instance that began behind it: the one that let it in had passed all of that.
+    """
+
+    name: str
+    function: Callable[[Segment], Any]
+    _under_way: dict[int, Segment] = field(default_factory=dict)
+
+    def take_up(self, segment: Segment) -> None:
+        """Do the work on a segment unless another instance has begun; raises what made it fail if that is known."""
+        compute = partial(self.function, segment)
+        if not segment.derived.claim(self.name, compute):
+            self._under_way[segment.index] = segment
+        if segment.derived.is_done(self.name):
+            # Checked after it was noted: the instance that noted it or the one that did it sees both and removes it.
+            self._under_way.pop(segment.index, None)
+            segment.derived.derive(self.name, compute)
+
+    def finish(self, number: int, ahead: Iterator[Segment]) -> None:
+        """Wait until the work on all segments up to a number is done; do that on segments ahead meanwhile."""
+        for segment in list(self._under_way.values()):
+            if segment.index <= number:
+                while not segment.derived.is_done(self.name) and (later := next(ahead, None)) is not None:
+                    self.take_up(later)
+                self.result(segment)
+
+    def result(self, segment: Segment) -> Any:
+        """The result of the work on a segment, waited for if need be."""
+        value = segment.derived.derive(self.name, partial(self.function, segment))
+        self._under_way.pop(segment.index, None)
+        return value
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """The work of a subquery; shared by its instances, called from all of their threads.
+
+    An instance takes the segments in order. It calls `attach` before its first, asks for the `results` of each and then
+    calls `acknowledge`, for control segments too, and may `detach` at a control segment.
+
+    The seconds that each instance works are added up. Waiting for input, for room in the next gate, or for what another
+    instance has begun is no work. What a user's function waits for is: another instance could wait beside it. That costs
+    four readings of the clock per segment and instance; only its own thread writes an instance's figure.
+    """
+
+    subquery: Subquery
+    state: StateSize | None = None
+    clock: Callable[[], float] = field(default=time.perf_counter, kw_only=True)
+    _claims: Claims = field(init=False)
+    _seconds: dict[int, float] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._claims = Claims("taken in", self._take_in)
+
+    @property
+    def busy_seconds(self) -> Mapping[int, float]:
+        """The seconds that each instance has worked so far; those that left are forgotten."""
+        return dict(self._seconds)
+
+    def results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
+        """Do an instance's part of the work on a segment; its results, in the order of event time.
+
+        What needs to be done once is done by the instance that comes first. Every instance consumes this to its end, for
+        every segment it passes. Instead of waiting for another instance it may begin on the segments ``ahead``.
+        """
+        began = self._worked_until()
+        try:
+            for table in self._results(segment, instance, owned, ahead):
+                self._add(instance, began)
+                yield table
+                began = self._worked_until()
+        finally:
+            self._add(instance, began)
+
+    def may_emit(self, segment: Segment) -> bool:
+        """Whether some instance may have results for a segment; where none has, its watermark can wait."""
+        return True
+
+    def attach(self, instance: int, number: int, watermark: Watermark) -> None:
+        """Add an instance that begins behind a segment."""
+        self._seconds[instance] = 0.0
+        if isinstance(self.state, SharedState):
+            self.state.attach(instance, number, watermark)
+
+    def detach(self, instance: int) -> None:
+        """Remove an instance."""
+        self._seconds.pop(instance, None)
+        if isinstance(self.state, SharedState):
+            self.state.detach(instance)
+
+    def acknowledge(self, instance: int, number: int, watermark: Watermark) -> None:
+        """Note that an instance has passed a segment."""
+        if isinstance(self.state, SharedState):
+            began = self._worked_until()
+            self.state.acknowledge(instance, number, watermark)
+            self.state.compact()
+            self._add(instance, began)
+
+    def abort(self) -> None:
+        """Wake instances that wait for another: the run has failed."""
+
+    def _results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
+        raise NotImplementedError
+
+    def _take_in(self, segment: Segment) -> Any:
+        """What is done once with the tuples of a segment, before its results."""
+        raise NotImplementedError
+
+    def _tuples(self, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
+        """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
+        for feed in self.subquery.feeds:
+            for batch in (segment.late[feed.input], segment.batches[feed.input]):
+                if batch is not None and batch.num_rows:
+                    table = pa.Table.from_batches([batch])
+                    # A subquery applies the steps to its own results; a source passes on what it reads.
+                    yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)
+
+    def _worked_until(self) -> float:
+        """A clock that stands still while the calling thread waits for another."""
+        return self.clock() - waited_seconds()
+
+    def _add(self, instance: int, began: float) -> None:
+        if instance in self._seconds:
+            self._seconds[instance] += self._worked_until() - began

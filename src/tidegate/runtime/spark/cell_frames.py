@@ -23,8 +23,7 @@ from tidegate.runtime.spark.delta_rows import COLUMNS, decode_delta
 from tidegate.runtime.spark.fingerprint import check
 from tidegate.runtime.spark.outward import Metrics, Outward
 from tidegate.state.cache import ChunkCache
-from tidegate.state.chunk_store import ChunkStore
-from tidegate.state.directory import Asked, Directory
+from tidegate.state.chunks import Asked, ChunkStore, Directory
 from tidegate.watermark import END, START, Watermark
 
 

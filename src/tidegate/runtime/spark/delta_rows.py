@@ -13,7 +13,7 @@ from tidegate.operators.exchange import Delta
 from tidegate.query.nodes import Stateless, apply_stateless
 from tidegate.query.schema import conform
 from tidegate.runtime.spark.control import COLUMN
-from tidegate.state.chunk_store import Piece
+from tidegate.state.chunks import Piece
 
 SCHEMA = "cell int, low long, high long, rows long, data binary, tuples binary, made boolean, side int, control string"
 _ARROW = pa.schema(

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.errors import CheckpointError
 from tidegate.runtime.spark.fingerprint import check
-from tidegate.state.directory import Directory
+from tidegate.state.chunks import Directory
 
 
 def check_stored(spark: SparkSession, checkpoint: str, wanted: Sequence[str]) -> None:

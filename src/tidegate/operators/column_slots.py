@@ -1,0 +1,213 @@
+"""The windows of an `apply` in column form: the user's functions over stretches of settled contributions.
+
+Contributions are handled as columns. What is kept between calls is one small Python value per window and key, so
+Python's share grows with the windows that a stretch touches, not with its tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.columns import Array, expand_ranges, in_time_order, is_first
+from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot
+from tidegate.operators.keys import group, key_codes
+from tidegate.operators.settling import Settled
+from tidegate.query.forms import ColumnForm, Contributions, Slots
+from tidegate.query.schema import canonical, contiguous
+from tidegate.watermark import Watermark, has_ended
+
+OwnSlot = tuple[ShardSlots, Slot]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Contributions of one input in canonical order, before windows are known: entry i is a key of tuple ``rows[i]``."""
+
+    side: int
+    entries: Array
+    rows: Array
+    shards: Array
+
+    def take(self, which: Any) -> Stretch:
+        """Some of its entries."""
+        return Stretch(self.side, self.entries[which], self.rows[which], self.shards[which])
+
+
+@dataclass(frozen=True)
+class ColumnSlots(KeyedSlots):
+    """The windows of an `apply` in column form."""
+
+    form: ColumnForm
+
+    def prepare(self, settled: Settled) -> list[Stretch]:
+        """The settled contributions in stretches of one input and, if windows slide, of one place.
+
+        Unless order matters among inputs there is one stretch of each.
+        """
+        sides = [
+            Stretch(side, np.arange(len(entries.rows)), entries.rows, entries.shards)
+            for side, entries in enumerate(settled.entries)
+            if len(entries.rows)
+        ]
+        if not sides or (not self.node.single and (len(sides) == 1 or not self.form.ordered)):
+            return sides
+        side_of = np.concatenate([np.full(len(each.rows), each.side) for each in sides])
+        entries, rows, shards = (
+            np.concatenate([getattr(each, name) for each in sides]) for name in ("entries", "rows", "shards")
+        )
+        times = np.concatenate([settled.times[each.side][each.rows] for each in sides])
+        if len(sides) > 1 and self.form.ordered:
+            order = np.argsort(np.concatenate([settled.places[each.side][each.rows] for each in sides]), kind="stable")
+            side_of, entries, rows, shards, times = (each[order] for each in (side_of, entries, rows, shards, times))
+        cuts = is_first(side_of)
+        if self.node.single and self.node.window is not None:
+            cuts |= is_first(self.node.window.first_open(times))
+        edges = [*np.flatnonzero(cuts).tolist(), len(rows)]
+        return [
+            Stretch(int(side_of[low]), entries[low:high], rows[low:high], shards[low:high])
+            for low, high in pairwise(edges)
+        ]
+
+    def process(self, settled: Settled, prepared: list[Stretch], owned: Array | None) -> Iterator[pa.Table]:
+        mine = self._owned(owned)
+        results: list[tuple[Array, pa.Table]] = []
+        for stretch in prepared:
+            part = stretch if owned is None else stretch.take(owned[stretch.shards])
+            if self.node.single:
+                results.extend(self._expire(mine, int(settled.times[stretch.side][stretch.rows[0]])))
+            if len(part.rows):
+                results.append(self._handle(settled, part))
+        results.extend(self._expire(mine, settled.watermark))
+        if has_ended(settled.watermark):
+            for shard in mine:
+                shard.clear()
+        yield from self._in_order(results)
+
+    def _handle(self, settled: Settled, part: Stretch) -> tuple[Array, pa.Table]:
+        """Call ``update`` for one stretch; the times and columns of its results."""
+        tuples, entries = settled.tuples[part.side], settled.entries[part.side]
+        columns = entries.columns
+        if len(part.entries) < len(entries.rows):
+            columns = tuple(column.take(pa.array(part.entries)) for column in columns)
+        times = settled.times[part.side][part.rows]
+        which, windows = self._spread(times)
+        codes, bound = key_codes(columns)
+        low = int(windows.min())
+        span = int(windows.max()) - low + 1
+        grouped = group(codes[which].astype(np.int64) * span + (windows - low), int(bound) * span)
+        of_slot, places = which[grouped.first], windows[grouped.first]
+        keys = zip(*(column.take(pa.array(of_slot)).to_pylist() for column in columns), strict=True)
+        slots: list[OwnSlot] = []
+        for at, number, key in zip(part.shards[of_slot].tolist(), places.tolist(), keys, strict=True):
+            shard = self.shards[at]
+            slots.append((shard, self._slot(shard, number, key, self._initial)))
+        # Entries are in the order of rows, so equal rows are neighbours.
+        fresh = is_first(part.rows)
+        rows = part.rows[fresh]
+        batch = Contributions(
+            tuples if len(rows) == tuples.num_rows else tuples.take(pa.array(rows)),
+            part.side,
+            pa.array((np.cumsum(fresh) - 1)[which]),
+            pa.array(grouped.groups.astype(np.int64)),
+            self._columns(slots, places),
+        )
+        made = self.form.updates(self.node.name, batch, self.node.window is None)
+        last = np.empty(len(slots), np.int64)
+        last[grouped.groups] = times[which]  # contributions are in order: the last one stays
+        size, states = made.states.nbytes // len(slots), _rows(made.states, len(slots))
+        for (shard, slot), state, time in zip(slots, states, last.tolist(), strict=True):
+            shard.keep(slot, state, size, time)
+        if made.retired is not None:
+            for shard, slot in (slots[at] for at in np.flatnonzero(made.retired).tolist()):
+                shard.drop(FOREVER, slot)
+        return times[which][np.asarray(made.of)], made.rows
+
+    def _expire(self, mine: Sequence[ShardSlots], limit: Watermark) -> Iterator[tuple[Array, pa.Table]]:
+        """Call ``output`` for owned windows that end by a limit, earliest first, and slide or remove them."""
+        window = self.node.window
+        while window is not None and (due := [shard for shard in mine if shard.slots and shard.next_end <= limit]):
+            numbers = sorted({number for shard in due for number in shard.slots if window.end(number) <= limit})
+            if self.node.single:
+                del numbers[1:]  # those that go on are due again with the next
+            gone = [
+                (number, shard, slot)
+                for number in numbers
+                for shard in due
+                if number in shard.slots
+                for slot in shard.pop(number)
+            ]
+            places = np.array([number for number, _, _ in gone])
+            made = self.form.outputs(self.node.name, self._columns([(shard, slot) for _, shard, slot in gone], places))
+            if made.rows.num_rows:
+                yield places[np.asarray(made.of)] * window.every + (window.size - 1), made.rows
+            if self.node.single:
+                following = numbers[0] + 1
+                start = window.start(following)
+                self._slide([(shard, slot) for _, shard, slot in gone if slot.last >= start], following)
+
+    def _slide(self, going: list[OwnSlot], number: int) -> None:
+        """Call ``slide`` for windows that go on; those whose state is empty end."""
+        if going:
+            states = self.form.slides(self.node.name, self._columns(going, np.full(len(going), number)))
+            for (shard, slot), state in zip(going, _rows(states, len(going)), strict=True):
+                slot.states, slot.bytes = state, states.nbytes // len(going)
+                if canonical(state) != self._empty:
+                    shard.put(number, slot)
+
+    def _columns(self, slots: Sequence[OwnSlot], places: Array) -> Slots:
+        """Windows as columns."""
+        window, moment = self.node.window, self.node.schema.field(0).type
+        keys = _table([slot.key for _, slot in slots], self.node.key_schema)
+        states = _table([slot.states for _, slot in slots], self.form.state)
+        if window is None:
+            none = pa.nulls(len(slots), moment)
+            return Slots(keys, none, none, states)
+        starts = places * window.every
+        return Slots(keys, pa.array(starts).view(moment), pa.array(starts + window.size).view(moment), states)
+
+    def _spread(self, times: Array) -> tuple[Array, Array]:
+        """Contributions of entries to windows: which entry, and the number of the window; in the order of entries."""
+        window = self.node.window
+        if window is None:
+            return np.arange(len(times)), np.full(len(times), FOREVER)
+        first = window.first_open(times)
+        if self.node.single:
+            return np.arange(len(times)), first
+        return expand_ranges(first, times // window.every - first + 1)
+
+    def _in_order(self, results: list[tuple[Array, pa.Table]]) -> Iterator[pa.Table]:
+        """Results in the order of time, which is put before their columns."""
+        parts = [(times, rows) for times, rows in results if len(times)]
+        if parts:
+            schema = self.node.schema
+            times = np.concatenate([when for when, _ in parts])
+            rows, times = in_time_order(pa.concat_tables([table for _, table in parts]), times)
+            moments = pa.array(times).view(schema.field(0).type)
+            yield pa.table([moments, *(contiguous(column) for column in rows.columns)], schema=schema)
+
+    @cached_property
+    def _initial(self) -> tuple[Any, ...]:
+        return tuple(column[0].as_py() for column in self.form.initial.columns)
+
+    @cached_property
+    def _empty(self) -> Any:
+        return canonical(self._initial)
+
+
+def _rows(table: pa.Table, count: int) -> Iterable[tuple[Any, ...]]:
+    columns = [column.to_pylist() for column in table.columns]
+    return zip(*columns, strict=True) if columns else ((),) * count
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows and schema.names else [()] * len(schema)
+    return pa.table(
+        [pa.array(list(column), kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
+    )

@@ -1,0 +1,253 @@
+"""The windows of an `apply`, by shard: one slot for each window and key, which holds the states that functions return.
+
+Both forms of `apply` keep their windows here, and so do both runtimes: in process the owner of a shard changes it in place,
+a cell restores the slots that a batch touches and writes those that have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.columns import Array
+from tidegate.operators.settling import Settled
+from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
+from tidegate.query.nodes import KeyedApply
+from tidegate.query.schema import canonical
+from tidegate.query.user_functions import Record
+from tidegate.query.windows import Window
+from tidegate.watermark import END, Watermark, has_ended
+
+FOREVER = 0
+"""The number of the one window of a key that never ends."""
+Contribution = tuple[Tuple, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWindow:
+    """One window of one key as data: its number, the time of its last tuple, and its states, one per input or column."""
+
+    number: int
+    last: int
+    key: tuple[Any, ...]
+    states: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Slot:
+    """The window of one key: its states, about how many bytes they take, and the time of its last tuple."""
+
+    identity: Any
+    key: tuple[Any, ...]
+    states: tuple[Any, ...]
+    bytes: int = 0
+    last: int = 0
+
+
+@dataclass(slots=True)
+class ShardSlots:
+    """The slots of a shard by number of the window, then key. Touched by the shard's owner alone."""
+
+    window: Window | None
+    slots: dict[int, dict[Any, Slot]] = field(default_factory=dict)
+    next_end: Watermark = END
+    rows: int = 0
+    bytes: int = 0
+
+    def put(self, number: int, slot: Slot) -> None:
+        """Add a slot."""
+        self.slots.setdefault(number, {})[slot.identity] = slot
+        self.rows += 1
+        self.bytes += slot.bytes
+        if self.window is not None:
+            self.next_end = min(self.next_end, self.window.end(number))
+
+    def keep(self, slot: Slot, states: tuple[Any, ...], size: int, last: int) -> None:
+        """Give a slot new states."""
+        self.bytes += size - slot.bytes
+        slot.states, slot.bytes, slot.last = states, size, last
+
+    def drop(self, number: int, slot: Slot) -> None:
+        """Remove a slot."""
+        del self.slots[number][slot.identity]
+        self.rows -= 1
+        self.bytes -= slot.bytes
+
+    def pop(self, number: int) -> list[Slot]:
+        """Remove and return all slots of a window."""
+        gone = list(self.slots.pop(number).values())
+        self.rows -= len(gone)
+        self.bytes -= sum(slot.bytes for slot in gone)
+        assert self.window is not None
+        self.next_end = self.window.end(min(self.slots)) if self.slots else END
+        return gone
+
+    def clear(self) -> None:
+        """Remove all slots."""
+        self.slots, self.next_end, self.rows, self.bytes = {}, END, 0, 0
+
+
+@dataclass(frozen=True)
+class KeyedSlots:
+    """The windows of one `apply`. `process` is called by the owner of the shards it is about, in the order of settling.
+
+    `prepare` does what is the same for all shards, once for what is settled, and touches no slot.
+    """
+
+    node: KeyedApply
+    shards: tuple[ShardSlots, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many slots there are."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes their states take."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def prepare(self, settled: Settled) -> Any:
+        """What is settled in the form in which `process` takes it."""
+        raise NotImplementedError
+
+    def process(self, settled: Settled, prepared: Any, owned: Array | None) -> Iterator[pa.Table]:
+        """Handle the settled tuples of the owned shards and let their windows expire; results in the order of time."""
+        raise NotImplementedError
+
+    def stored(self) -> Iterator[StoredWindow]:
+        """All windows as data."""
+        for shard in self.shards:
+            for number, slots in shard.slots.items():
+                for slot in slots.values():
+                    yield StoredWindow(number, slot.last, slot.key, slot.states)
+
+    def restore(self, shard: int, stored: StoredWindow) -> None:
+        """Take a window in again."""
+        size = self._size(stored.states)
+        slot = Slot(self.identity(stored.key), stored.key, stored.states, size, stored.last)
+        self.shards[shard].put(stored.number, slot)
+
+    @cached_property
+    def identity(self) -> Callable[[tuple[Any, ...]], Any]:
+        """What is equal for equal keys; Python's own equality does for all types but floats."""
+        floats = any(pa.types.is_floating(kind) for kind in self.node.key_schema.types)
+        return canonical if floats else lambda key: key
+
+    def _owned(self, owned: Array | None) -> Sequence[ShardSlots]:
+        return self.shards if owned is None else [self.shards[shard] for shard in np.flatnonzero(owned).tolist()]
+
+    def _slot(self, shard: ShardSlots, number: int, key: tuple[Any, ...], initial: tuple[Any, ...]) -> Slot:
+        """The slot of a key's window, added if it is not there."""
+        identity = self.identity(key)
+        found = shard.slots.get(number, {}).get(identity)
+        if found is None:
+            found = Slot(identity, key, initial)
+            shard.put(number, found)
+        return found
+
+    def _size(self, states: tuple[Any, ...]) -> int:
+        """About how many bytes states take that were stored."""
+        return 0
+
+
+@dataclass(frozen=True)
+class TupleSlots(KeyedSlots):
+    """The windows of an `apply` in tuple form: the user's functions, one settled tuple at a time (STRETCH, algorithm 2)."""
+
+    form: TupleForm
+
+    def prepare(self, settled: Settled) -> dict[int, list[Contribution]]:
+        """The settled tuples and keys of each shard as Python values, in canonical order."""
+        found: list[tuple[int, int, Contribution]] = []
+        for side, source in enumerate(self.node.inputs):
+            table, times, entries = settled.tuples[side], settled.times[side].tolist(), settled.entries[side]
+            if not times:
+                continue
+            tuples = arrived(table.to_pylist(), source.schema, table.nbytes // len(times), times, side)
+            keys = zip(*(column.to_pylist() for column in entries.columns), strict=True)
+            places = settled.places[side].tolist()
+            for row, shard, key in zip(entries.rows.tolist(), entries.shards.tolist(), keys, strict=True):
+                found.append((places[row], shard, (tuples[row], key)))
+        if sum(1 for times in settled.times if len(times)) > 1:
+            found.sort(key=lambda one: one[0])
+        prepared: dict[int, list[Contribution]] = {}
+        for _, shard, contribution in found:
+            prepared.setdefault(shard, []).append(contribution)
+        return prepared
+
+    def process(
+        self, settled: Settled, prepared: dict[int, list[Contribution]], owned: Array | None
+    ) -> Iterator[pa.Table]:
+        results: list[tuple[int, Record]] = []
+        for number in range(len(self.shards)) if owned is None else np.flatnonzero(owned).tolist():
+            shard = self.shards[number]
+            for arriving, key in prepared.get(number, ()):
+                self._expire(shard, arriving.time, results)
+                self._handle(shard, arriving, key, results)
+            self._expire(shard, settled.watermark, results)
+            if has_ended(settled.watermark):
+                shard.clear()
+        if results:
+            results.sort(key=lambda one: one[0])
+            schema = self.node.schema
+            columns = [pa.array([time for time, _ in results], pa.int64()).view(schema.field(0).type)]
+            columns += [pa.array([row[field.name] for _, row in results], field.type) for field in self.form.returns]
+            yield pa.table(columns, schema=schema)
+
+    def _handle(
+        self, shard: ShardSlots, arriving: Tuple, key: tuple[Any, ...], results: list[tuple[int, Record]]
+    ) -> None:
+        for number in self._covering(arriving.time):
+            slot = self._slot(shard, number, key, self.form.initial)
+            step = self.form.updates(self.node.name, self._keyed_window(slot, number), arriving)
+            shard.keep(slot, step.states, self._size(step.states), arriving.time)
+            results.extend((arriving.time, row) for row in step.rows)
+            if step.retired:
+                shard.drop(number, slot)
+
+    def _covering(self, time: int) -> Sequence[int]:
+        window = self.node.window
+        if window is None:
+            return (FOREVER,)
+        first = window.first_open(time)
+        return (first,) if self.node.single else range(first, time // window.every + 1)
+
+    def _expire(self, shard: ShardSlots, limit: Watermark, results: list[tuple[int, Record]]) -> None:
+        """Emit the windows of a shard that end by a limit, earliest first, and slide or remove them."""
+        while shard.next_end <= limit and shard.slots and shard.window is not None:
+            number = min(shard.slots)
+            time = shard.window.end(number) - 1
+            for slot in shard.pop(number):
+                window = self._keyed_window(slot, number)
+                results.extend((time, row) for row in self.form.outputs(self.node.name, window))
+                following = self._slide(shard.window, slot, number, limit) if self.node.single else None
+                if following is not None:
+                    slot.bytes = self._size(slot.states)
+                    shard.put(following, slot)
+
+    def _slide(self, window: Window, slot: Slot, number: int, limit: Watermark) -> int | None:
+        """Slide a window of type single; its new number, or None if it ends because it holds no tuple or no state."""
+        following = number + 1
+        if self.form.slide is None and self.form.output is None:
+            # Nothing is called at the places in between: purging once is purging at each of them.
+            following = max(following, window.first_open(min(limit, slot.last + window.size)))
+        if slot.last < window.start(following):
+            return None
+        slot.states = self.form.slides(self.node.name, self._keyed_window(slot, following))
+        return None if self.form.is_empty(slot.states) else following
+
+    def _keyed_window(self, slot: Slot, number: int) -> KeyedWindow:
+        key = slot.key if len(slot.key) > 1 else slot.key[0]
+        window = self.node.window
+        if window is None:
+            return KeyedWindow(key, None, None, slot.states)
+        return KeyedWindow(key, window.start(number), window.end(number), slot.states)
+
+    def _size(self, states: tuple[Record, ...]) -> int:
+        return sum(state.size for state in states)

@@ -1,0 +1,137 @@
+"""What the instances of a subquery do with a segment: pass it on, update the windows of an aggregate, or find pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidegate.compile.plan import Subquery
+from tidegate.errors import InternalError
+from tidegate.gate.segment import Segment
+from tidegate.operators.columns import Array
+from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
+from tidegate.operators.keyed_apply import KeyedApplyState
+from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
+from tidegate.operators.window_state import WindowState
+from tidegate.operators.windowed_aggregate import Panes
+from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
+from tidegate.runtime.local.keyed_apply_work import KeyedApplyWork
+from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.local.work import Work
+from tidegate.watermark import has_ended
+
+
+def work_of(subquery: Subquery, settings: Settings) -> Work:
+    """The work of a subquery, with fresh state."""
+    match subquery.operator:
+        case None:
+            return StatelessWork(subquery)
+        case WindowAggregate():
+            windows = WindowState(Panes(subquery.operator))
+            merge_settled = subquery.slices is not None and subquery.slices.merged_early
+            return WindowWork(subquery, SharedWindows(windows, settings.split_panes, merge_settled))
+        case KeyedApply():
+            return KeyedApplyWork(subquery, KeyedApplyState.empty(subquery.operator), settings.split_keys)
+        case Join():
+            return JoinWork(subquery, SharedJoin(subquery.operator, split_pairs=settings.split_pairs))
+        case _:
+            raise InternalError(f"no work is known for {type(subquery.operator).__name__}")
+
+
+@dataclass(slots=True, eq=False)
+class StatelessWork(Work):
+    """No state: the first instance to reach a segment emits it, and all keep the order by passing the watermark on."""
+
+    def _results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
+        if segment.rows and segment.derived.take("tuples"):
+            yield from (table for _, table in self._tuples(segment))
+
+
+@dataclass(slots=True, eq=False)
+class WindowWork(Work):
+    """A windowed aggregate: each segment is lifted once; windows are emitted by the owners of their shards.
+
+    Windows that hold little are emitted by the first instance to get there: what it does then is mostly the same for one
+    shard as for all.
+    """
+
+    state: SharedWindows
+
+    def _results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
+        number, since, watermark = segment.index, segment.since, segment.watermark
+        if segment.rows:
+            self._claims.take_up(segment)
+            if self.state.windows.panes.node.window.lateness:
+                self._claims.finish(number, ahead)
+                yield from self.state.revisions(number, self._claims.result(segment), owned)
+        if not self.state.may_expire(since, watermark):
+            return
+        if owned is not None and not segment.derive(
+            "split", lambda _: self.state.worth_splitting(number, since, watermark)
+        ):
+            if not segment.derived.take("windows"):
+                return
+            owned = None
+        self._claims.finish(number, ahead)
+        yield from self.state.expired(number, since, watermark, owned)
+
+    def may_emit(self, segment: Segment) -> bool:
+        lateness = self.state.windows.panes.node.window.lateness
+        return bool(lateness) or self.state.may_expire(segment.since, segment.watermark)
+
+    def _take_in(self, segment: Segment) -> LiftedPanes:
+        """Lift a segment's tuples and make their panes visible."""
+        tables = [table for _, table in self._tuples(segment)]
+        if not tables:
+            return LiftedPanes()
+        tuples = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        lifted = self.state.lift(segment.index, tuples, segment.since)
+        self.state.insert(segment.index, lifted)
+        return lifted
+
+
+@dataclass(slots=True, eq=False)
+class JoinWork(Work):
+    """A join: each segment is read once; its pairs are tried by all instances, each its share.
+
+    The pairs of a small segment are tried by the first instance to get there, while the others go on to the next one: what
+    there is to do once for a segment would cost more than the pairs.
+    """
+
+    state: SharedJoin
+
+    def _results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
+        if segment.rows:
+            self._claims.take_up(segment)
+        if not self.may_emit(segment):
+            return
+        self._claims.finish(segment.index, ahead)
+        if self.state.node.window is not None:
+            yield from self.state.pairs_expired(segment.index, segment.since, segment.watermark, owned)
+        elif segment.rows:
+            arrived = self._claims.result(segment)
+            if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(arrived)):
+                yield from self.state.pairs_within(segment.index, arrived, owned)
+            elif segment.derived.take("pairs"):
+                yield from self.state.pairs_within(segment.index, arrived, None)
+
+    def may_emit(self, segment: Segment) -> bool:
+        window = self.state.node.window
+        if window is None:
+            return segment.rows > 0 or has_ended(segment.watermark)
+        return bool(window.first_open(segment.since) != window.first_open(segment.watermark))
+
+    def _take_in(self, segment: Segment) -> SegmentTuples:
+        """Read the tuples of both sides of a segment."""
+        sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        for feed, table in self._tuples(segment):
+            sides[feed.side].append(table)
+        return self.state.encode(segment.index, sides, segment.since)
