@@ -79,9 +79,11 @@ def stream(
 
     ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), an Arrow table, a schema
     alone, or, given a ``schema``, an iterable of batches, tables or dicts, or a function that returns one each time that
-    the query is run (see also `paced` and `marked`). ``time`` names the event-time column. ``disorder`` is how far out of
-    order tuples may be, between partitions too; a tuple that comes later still is late and counted. ``schema`` also
-    declares the columns of files, whose first one gives it otherwise.
+    the query is run (see also `paced` and `marked`); or a source of your own, see `tidegate.sources.BatchOrigin`.
+
+    ``time`` names the event-time column. ``disorder`` is how far out of order tuples may be, between partitions too; a
+    tuple that comes later still is late and counted. ``schema`` also declares the columns of files, whose first one gives
+    it otherwise.
 
     A record of JSON lines or CSV that cannot be read stops the run with file and line; with ``dead_letters`` it is
     appended to that file, as a line of JSON with the stream, file, line, reason and raw text, and counted.

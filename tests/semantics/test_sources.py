@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from tidegate.sources import PlacedBatch, Rejects, RowPlace
 from tidegate.testing import answer, difference
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -198,3 +201,26 @@ def test_csv_files_may_differ_in_the_order_of_columns_but_not_on_spark(where: di
     else:
         result = tg.run(query, to=tmp_path / "out", progress=False, **where)
         assert result.read().select(["k", "calls", "n"]).to_pylist() == [{"k": "7", "calls": 2, "n": 3}]
+
+
+@dataclass(frozen=True)
+class Countdown:
+    """A source of a user's own: rows that no file holds."""
+
+    rows: int
+    name: str = "countdown"
+    schema: pa.Schema = SCHEMA
+
+    def batches(self, schema: pa.Schema, rows: int, rejects: Rejects, time: str | None = None) -> Iterator[PlacedBatch]:
+        whole = part(0, ["a", "b"] * self.rows).select(schema.names)
+        for batch in whole.to_batches(min(rows, 3)):
+            yield PlacedBatch(batch, RowPlace(None, "row", 0))
+
+
+def test_a_source_of_your_own_is_read_by_every_runtime(where: dict[str, Any], tmp_path: Path) -> None:
+    stream = tg.stream(Countdown(8), time="ts")
+    assert stream.node.name == "countdown"
+    result = tg.run(totals(stream), to=tmp_path / "out", progress=False, **where)
+    assert difference(result.read(), answer(totals(tg.stream(part(0, ["a", "b"] * 8), time="ts"))).rows) is None
+    with pytest.raises(tg.QueryError, match="other origins have their own"):
+        tg.stream(Countdown(8), time="ts", schema=SCHEMA)
