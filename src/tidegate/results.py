@@ -257,10 +257,9 @@ def plain(shown: RenderableType, width: int = 10_000) -> str:
     """What `rich` renders, as plain text of at most this width, without colours and without blanks at the ends of lines."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=width, color_system=None, highlight=False, legacy_windows=False)
-    with console.capture() as captured:
-        console.print(shown)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    out = StringIO()
+    Console(file=out, width=width, color_system=None, highlight=False).print(shown)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def show_rows(table: pa.Table) -> str:

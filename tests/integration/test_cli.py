@@ -107,6 +107,25 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert capsys.readouterr().err.splitlines()[-1] == "tidegate: interrupted: the same command goes on from here"
 
 
+def test_an_interrupt_has_its_own_exit_code_and_says_what_it_was_told(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt("the same command goes on from here")
+
+    monkeypatch.setattr(tg, "run", interrupted)
+    assert main(["run", file]) == 130
+    assert capsys.readouterr().err == "tidegate: interrupted: the same command goes on from here\n"
+
+
+def test_a_closed_pipe_ends_the_command_quietly(file: str) -> None:
+    with subprocess.Popen([*COMMAND, "explain", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)

@@ -128,11 +128,14 @@ def plan(
     tidegate plan query.py --instances 8
     tidegate plan query.py --sample 50000 --rate 200000
     """
+    from rich.console import Console
+
     from tidegate.control.instantiate import instances_for, instantiate
     from tidegate.results import text_table
     from tidegate.run import cores
 
-    samples, read = sampled(load_query(target), sample)
+    with Console(stderr=True).status("measuring what tuples cost"):
+        samples, read = sampled(load_query(target), sample)
     shares = instantiate(samples, instances or max(cores(), len(samples)))
     needed = {} if rate is None else instances_for(samples, read, rate)
     costs = [each.seconds_per_tuple for each in samples]
