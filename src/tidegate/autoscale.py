@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.scaling import Scaling
+    from tidegate.runtime.spark.scaling import Cluster
 
 
 def autoscale(
@@ -58,16 +59,20 @@ def prepare_autoscale(
     from tidegate.elastic.scaling import Scaling
 
     try:
-        from tidegate.runtime.spark.cluster import Cluster
+        from tidegate.runtime.spark.observe import PERIOD_SECONDS, POLL_SECONDS, SparkObserver
+        from tidegate.runtime.spark.scaling import RECOMMENDED_HERE, Cluster
     except ModuleNotFoundError as error:
         raise EnvironmentFault(
             f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
         ) from error
 
     cluster = Cluster.of(query)
-    rules = elastic.resolved(cluster.most_useful, cluster.recommended)
-    _refuse_useless(rules, cluster.name, cluster.refusal)
-    observer, rule = cluster.observer(elastic.period_seconds, backlog), rules.of(cluster.name)
+    rules = elastic.resolved(cluster.most_useful, RECOMMENDED_HERE)
+    _refuse_useless(rules, cluster)
+    assert cluster.query is not None and cluster.executors is not None
+    period_seconds = elastic.period_seconds or PERIOD_SECONDS
+    observer = SparkObserver(cluster.query, cluster.executors, cluster.name, period_seconds, backlog)
+    rule = rules.of(cluster.name)
     cells = None if control is None else cluster.cells(rule, observer, control)
     return Scaling.prepare(
         elastic,
@@ -75,23 +80,23 @@ def prepare_autoscale(
         cells or observer,
         cells or cluster.executors,
         name=cluster.name,
-        period_seconds=cluster.poll_seconds,
+        period_seconds=POLL_SECONDS,
     )
 
 
-def check_autoscale(ground: object, elastic: Elastic, *, stateful: bool) -> None:
+def check_autoscale(session: object, elastic: Elastic, *, stateful: bool) -> None:
     """Refuse, before a query is started, what `prepare_autoscale` would refuse of it.
 
-    ``ground`` is the Spark session it will run in, or a master URL where none is there yet.
+    ``session`` is the Spark session it will run in, or a master URL where none is there yet.
     """
-    from tidegate.runtime.spark.cluster import UNNAMED, Ground
+    from tidegate.runtime.spark.scaling import RECOMMENDED_HERE, Cluster
 
-    place = Ground.of(ground, stateful)
-    _refuse_useless(elastic.resolved(place.most_useful, place.recommended), UNNAMED, place.refusal)
+    cluster = Cluster.planned(session, stateful)
+    _refuse_useless(elastic.resolved(cluster.most_useful, RECOMMENDED_HERE), cluster)
 
 
-def _refuse_useless(rules: Rules, name: str, refusal: Callable[[int], str | None]) -> None:
-    rules.check([name])
-    refused = None if rules.of(name).dry_run else refusal(most_of(rules))
+def _refuse_useless(rules: Rules, cluster: Cluster) -> None:
+    rules.check([cluster.name])
+    refused = None if rules.of(cluster.name).dry_run else cluster.refusal(most_of(rules))
     if refused is not None:
         raise UnsupportedError(f"autoscale: {refused}")

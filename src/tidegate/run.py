@@ -251,8 +251,8 @@ def _on_spark(
 
     number = checked_number(instances if instances is not None else DEFAULT_INSTANCES)
     try:
-        from tidegate.runtime.spark.execution import Job, execute
-        from tidegate.runtime.spark.sinks import Folder, Screen, Sink
+        from tidegate.runtime.spark.job import SparkJob
+        from tidegate.runtime.spark.sinks import SparkFolder, SparkScreen, SparkSink
     except ModuleNotFoundError as error:
         raise EnvironmentFault(
             f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
@@ -263,16 +263,15 @@ def _on_spark(
 
     if bounded is None:
         bounded = all(isinstance(source.origin, BatchOrigin | None) for source in sources(query.node))
-    sink: Sink = Screen(query.time, show, live=not bounded)
+    sink: SparkSink = SparkScreen(query.time, show, live=not bounded)
     if folder is not None and kind is not None:
-        sink = Folder(folder, kind)
+        sink = SparkFolder(folder, kind)
     where = local_folder(checkpoint, "checkpoint") if checkpoint is not None else folder and folder / "_checkpoint"
     line = ProgressLine() if progress is True else None
     report: Callable[[Progress], None] = line or (progress if callable(progress) else lambda _: None)
     say = line.say if line is not None else lambda _: None
-    began = time.monotonic()
     try:
-        job = Job(unique_names(query.node), sink, where, spark, files_per_batch, bounded, number, report, say)
+        job = SparkJob(unique_names(query.node), sink, where, spark, files_per_batch, bounded, number, report, say)
         wanted = Elastic.of(elastic)
         if wanted is not None:
             stateful = any(map(is_stateful, walk(query.node)))
@@ -281,25 +280,12 @@ def _on_spark(
                 beside=lambda running, control: prepare_autoscale(
                     running, wanted, control=control if stateful else None
                 ).start(),
-                admit=lambda ground: check_autoscale(ground, wanted, stateful=stateful),
+                admit=lambda session: check_autoscale(session, wanted, stateful=stateful),
             )
-        outcome = execute(job)
+        return job.run()
     finally:
         if line is not None:
             line.close()
-    return RunResult(
-        to=folder,
-        format=kind,
-        schema=query.schema,
-        rows=outcome.rows,
-        results=outcome.results,
-        late=outcome.late,
-        batches=outcome.batches,
-        finished=outcome.finished,
-        seconds=time.monotonic() - began,
-        notes=outcome.notes,
-        ahead=outcome.ahead,
-    )
 
 
 def _on_local(

@@ -19,7 +19,7 @@ from tests.faults.killed_run import QUERIES, committed, versions
 from tests.property.spark_driver import Batch, Driver
 from tidegate.results import read_results
 from tidegate.runtime.spark import session
-from tidegate.runtime.spark.dataframe import ATTEMPTS_APART, FILE_MANAGER, LOCAL_FILES
+from tidegate.runtime.spark.session import ATTEMPTS_APART, FILE_MANAGER, LOCAL_FILES
 from tidegate.testing import answer, difference
 
 

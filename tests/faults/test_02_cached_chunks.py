@@ -14,7 +14,7 @@ import tidegate as tg
 from examples.inputs.usage import usage
 from tests.property.spark_driver import Batch, Driver
 from tidegate.errors import CheckpointError
-from tidegate.runtime.spark import execution
+from tidegate.runtime.spark import job
 from tidegate.state import cache as cache_module
 from tidegate.state import chunks
 from tidegate.state.cache import ChunkCache
@@ -112,13 +112,13 @@ def test_a_run_on_spark_says_that_files_were_damaged(
 ) -> None:
     """Chunks large enough to be cached; a window over all of the input reads them at the end."""
     runs: list[str] = []
-    given = execution.to_dataframe
+    given = job.to_dataframe
 
     def watched(*args: Any, **options: Any) -> Any:
         runs.append(options["run"])
         return given(*args, **options)
 
-    monkeypatch.setattr(execution, "to_dataframe", watched)
+    monkeypatch.setattr(job, "to_dataframe", watched)
     files = usage(tmp_path / "in", rows=120_000, minutes=4, files=4)
     query = tg.stream(files, time="time").key_by("trafficSrc").window("1 day").aggregate(flows=tg.count())
     wrong: list[int] = []

@@ -17,7 +17,7 @@ import pytest
 
 from tidegate.demo import demo_folder
 from tidegate.errors import EnvironmentFault
-from tidegate.runtime.spark.java_folder import JavaFolder
+from tidegate.runtime.spark.session import JavaFolder
 from tidegate.state import cache as cache_module
 from tidegate.state.cache import ChunkCache, cache_of, remove_caches
 from tidegate.state.own_folder import hold, own_folder, sweep

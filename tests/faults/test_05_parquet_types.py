@@ -10,7 +10,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError
-from tidegate.runtime.spark.files_source import link
+from tidegate.runtime.spark.sources import link
 from tidegate.testing import answer
 
 TIME = pa.timestamp("us", tz="UTC")

@@ -18,12 +18,11 @@ import tidegate as tg
 from tidegate.control.events import Notice
 from tidegate.control.rules import Rules, default_rule
 from tidegate.errors import QueryError, UnsupportedError, UserError
-from tidegate.runtime.spark.cell_scaling import CellScaling
-from tidegate.runtime.spark.dataframe import PROVIDER, ROCKSDB
 from tidegate.runtime.spark.executors import Executor
 from tidegate.runtime.spark.observe import SparkObserver
-from tidegate.runtime.spark.rungs import rungs
-from tidegate.runtime.spark.sinks import Folder
+from tidegate.runtime.spark.scaling import CellScaling, cluster_sizes
+from tidegate.runtime.spark.session import PROVIDER, ROCKSDB
+from tidegate.runtime.spark.sinks import SparkFolder
 from tidegate.testing import answer, difference
 
 pytestmark = pytest.mark.spark
@@ -90,7 +89,7 @@ def counts(kind: pa.DataType) -> tg.Stream:
 def test_an_elastic_run_is_refused_where_it_could_not_scale_before_a_query_is_started(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Folder, "start", lambda *given: pytest.fail("a query was started"))
+    monkeypatch.setattr(SparkFolder, "start", lambda *given: pytest.fail("a query was started"))
     with pytest.raises(UnsupportedError, match="driver is the only executor"):
         tg.run(counts(UTC), to=tmp_path / "out", spark=spark, elastic=True, progress=False)
     with pytest.raises(UserError, match="there is no subquery 'speed'"):
@@ -162,7 +161,7 @@ def test_instances_in_cells_are_changed_and_seen_while_a_query_runs(spark: Any, 
     writer = counts.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query, executors = writer.start(), FourCores()
     observer = SparkObserver(query, executors, "q", 0.1)  # type: ignore[arg-type]
-    scaling = CellScaling(observer, executors, control, 2, 4, rungs(2, 4, 1, 1))  # type: ignore[arg-type]
+    scaling = CellScaling(observer, executors, control, 2, 4, cluster_sizes(2, 4, 1, 1))  # type: ignore[arg-type]
 
     def cores_seen(until: int) -> list[int]:
         seen: list[int] = []

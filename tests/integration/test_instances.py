@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 import tidegate as tg
 from examples.inputs.usage import usage
-from tidegate.runtime.spark.outward import OBSERVED
+from tidegate.runtime.spark.codec import OBSERVED
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.testing import answer, difference
 

@@ -24,12 +24,10 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Feed, Subquery
 from tidegate.query.nodes import Node, Source, apply_stateless
 from tidegate.reference import Advance, Event, Rows
-from tidegate.runtime.spark.cells import cell_keys
-from tidegate.runtime.spark.control import COLUMN, SetInstances
-from tidegate.runtime.spark.delta_rows import COLUMNS
-from tidegate.runtime.spark.outward import METRICS, Outward, unpack
+from tidegate.runtime.spark.codec import COLUMNS, METRICS, ResultCodec, cell_keys, unpack
+from tidegate.runtime.spark.control import CONTROL, SetInstances
+from tidegate.runtime.spark.dataframe import delay_ms, native_steps, processor, stage_of
 from tidegate.runtime.spark.processor import CellProcessor
-from tidegate.runtime.spark.stages import branches, delay_ms, processor
 from tidegate.state.cache import ChunkCache
 from tidegate.watermark import END
 
@@ -132,7 +130,7 @@ class _Step:
     def __init__(self, subquery: Subquery, cells: int, cache: ChunkCache | None, instances: int) -> None:
         assert subquery.operator is not None
         self.number, self.node = subquery.number, subquery.operator
-        self.branches = branches(subquery, cells)
+        self.feeds = [(feed, stage_of(subquery, feed, cells)) for feed in subquery.feeds]
         self.shipped = cloudpickle.dumps(processor(self.node, cells, cache, instances, "this run"))
         self.keys = cell_keys(cells)
         self.cells: dict[int, _CellStore] = {}
@@ -167,14 +165,14 @@ class _Step:
         return self._split(frames)
 
     def _split(self, frames: list[pd.DataFrame]) -> tuple[pa.Table, list[dict[str, int]]]:
-        way = Outward(self.node.schema, self.node.time)
+        codec = ResultCodec(self.node.schema, self.node.time)
         tables = [self.node.schema.empty_table()]
         told: list[dict[str, int]] = []
         for frame in frames:
-            table = pa.Table.from_pandas(frame, schema=way.columns, preserve_index=False)
+            table = pa.Table.from_pandas(frame, schema=codec.columns, preserve_index=False)
             told += [json.loads(metrics) for metrics in table.column(METRICS).to_pylist() if metrics is not None]
             results = table.filter(pc.is_null(table.column(METRICS))).drop_columns([METRICS])
-            if way.packs:
+            if codec.packs:
                 results = pa.Table.from_batches(unpack(iter(results.to_batches())), schema=self.node.schema)
             tables.append(results)
         return pa.concat_tables(tables), told
@@ -186,7 +184,7 @@ class Driver:
     def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None, instances: int = 1) -> None:
         self.plan = compile_query(query, "spark")
         self.steps = [_Step(sub, cells, cache, instances) for sub in self.plan.subqueries if sub.operator is not None]
-        marked = [branch.feed for step in self.steps for branch in step.branches]
+        marked = [feed for step in self.steps for feed, _ in step.feeds]
         self.latest = {_place(feed): 0 for feed in marked if isinstance(feed.origin, Source)}
         self.watermark_ms = 0
         self.outcome = Outcome()
@@ -231,20 +229,20 @@ class Driver:
     ) -> pd.DataFrame:
         """The rows that cross a step's exchange; notes the latest time of each feed that sets the watermark."""
         frames = step.told(batch.instances)
-        for branch in step.branches:
-            feed, source = branch.feed, branch.feed.origin
+        for feed, stage in step.feeds:
+            source = feed.origin
             for part in batch.parts.get(source.name, ()) if isinstance(source, Source) else [made[source]]:
                 native = part
-                for native_step in branch.native:
+                for native_step in native_steps(feed):
                     native = apply_stateless(native_step, native)
-                native = native.select(branch.stage.intake.columns.names)
+                native = native.select(stage.fused.columns.names)
                 if isinstance(source, Source):
                     if native.num_rows:
                         newest = pc.max(native.column(source.time).cast(pa.int64())).as_py() // 1000
                         seen[_place(feed)] = max(seen[_place(feed)], newest - delay_ms(source))
-                    native = native.append_column(COLUMN, pa.nulls(native.num_rows, pa.string()))
-                stage = pickle.loads(cloudpickle.dumps(branch.stage))
-                frames += [frame.to_pandas() for frame in stage(iter(native.to_batches(max_chunksize=7)))]
+                    native = native.append_column(CONTROL, pa.nulls(native.num_rows, pa.string()))
+                shipped = pickle.loads(cloudpickle.dumps(stage))
+                frames += [frame.to_pandas() for frame in shipped(iter(native.to_batches(max_chunksize=7)))]
         return pd.concat(frames) if frames else pd.DataFrame()
 
     def _after(self, feed: Feed, made: dict[int, pa.Table]) -> list[pa.Table]:

@@ -21,8 +21,8 @@ from tidegate.query.nodes import Node, Source, rewrite, sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.spark import control
+from tidegate.runtime.spark.codec import OBSERVED
 from tidegate.runtime.spark.dataframe import to_dataframe
-from tidegate.runtime.spark.outward import OBSERVED
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.watermark import END, START
 

@@ -16,11 +16,9 @@ from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
-from tidegate.runtime.spark.batches import Batch, CellTold
-from tidegate.runtime.spark.cell_scaling import CellScaling, checked_control
 from tidegate.runtime.spark.executors import Executor
-from tidegate.runtime.spark.observe import Reading, beside_tasks, busy
-from tidegate.runtime.spark.rungs import fair_instances, rungs
+from tidegate.runtime.spark.observe import Batch, CellReport, ExecutorSample, beside_tasks, busy
+from tidegate.runtime.spark.scaling import CellScaling, Cluster, cluster_sizes, fair_instances
 
 
 @pytest.mark.parametrize(
@@ -40,13 +38,15 @@ def test_cells_share_the_cores_of_their_executor(cells: int, executors: int, cor
 
 
 def test_sizes_grow_in_cells_first_and_by_executors_then() -> None:
-    made = [(each.executors, each.instances) for each in rungs(cells=2, cores=4, least=1, most=2)]
+    made = [(each.executors, each.instances) for each in cluster_sizes(cells=2, cores=4, least=1, most=2)]
     assert made == [(1, 1), (1, 2), (2, 3), (2, 4)]
-    assert [each.cores for each in rungs(cells=2, cores=4, least=1, most=2)] == [2, 4, 6, 8]
+    assert [each.cores for each in cluster_sizes(cells=2, cores=4, least=1, most=2)] == [2, 4, 6, 8]
 
 
 def test_executors_that_bring_no_more_cores_to_cells_are_no_size() -> None:
-    assert [(each.executors, each.instances, each.cores) for each in rungs(cells=4, cores=2, least=1, most=4)] == [
+    assert [
+        (each.executors, each.instances, each.cores) for each in cluster_sizes(cells=4, cores=2, least=1, most=4)
+    ] == [
         (1, 1, 2),
         (2, 1, 4),
         (4, 2, 8),
@@ -87,14 +87,14 @@ def test_a_controller_is_held_to_the_sizes_there_are(demand: float, goes_to: lis
     assert taker.asked == goes_to
 
 
-class Cluster:
+class OnFourCores:
     """So many executors of four cores, as observer and as executors."""
 
     period_seconds = 2.0
 
     def __init__(self, executors: int) -> None:
         self.executors, self.requested = executors, list[int]()
-        self.told = (CellTold(1, 0.5), CellTold(1, 0.5))
+        self.cell_reports: tuple[CellReport, ...] = (CellReport(1, 0.5), CellReport(1, 0.5))
         self.busy = (0.25,)
 
     def seen(self) -> tuple[Executor, ...]:
@@ -107,20 +107,23 @@ class Cluster:
     def poll(self) -> Poll:
         return Poll((Observation("q", 1.0, 1.0, self.executors, busy=self.busy * self.executors),))
 
-    def cells_told(self) -> tuple[CellTold, ...]:
-        return self.told
-
 
 def scaling(cluster: Any) -> tuple[CellScaling, list[int]]:
     sent: list[int] = []
     made = CellScaling(
-        cluster, cluster, Path("control"), 2, 4, rungs(2, 4, 1, 2), send=lambda folder, number: sent.append(number)
+        cluster,
+        cluster,
+        Path("control"),
+        2,
+        4,
+        cluster_sizes(2, 4, 1, 2),
+        send=lambda folder, number: sent.append(number),
     )
     return made, sent
 
 
 def test_more_instances_are_told_to_cells_at_once_where_there_are_cores_for_them() -> None:
-    cluster = Cluster(1)
+    cluster = OnFourCores(1)
     made, sent = scaling(cluster)
     made.poll()
     outcome = made.reconfigure("q", 4, None)
@@ -131,7 +134,7 @@ def test_more_instances_are_told_to_cells_at_once_where_there_are_cores_for_them
 
 
 def test_where_executors_are_to_come_cells_are_told_when_they_are_there() -> None:
-    cluster = Cluster(1)
+    cluster = OnFourCores(1)
     made, sent = scaling(cluster)
     made.poll()
     made.reconfigure("q", 8, None)
@@ -147,8 +150,8 @@ def test_where_executors_are_to_come_cells_are_told_when_they_are_there() -> Non
 
 
 def test_where_executors_go_cells_are_told_before() -> None:
-    cluster = Cluster(2)
-    cluster.told = (CellTold(4, 0.5), CellTold(4, 0.5))
+    cluster = OnFourCores(2)
+    cluster.cell_reports = (CellReport(4, 0.5), CellReport(4, 0.5))
     made, sent = scaling(cluster)
     made.poll()
     outcome = made.reconfigure("q", 2, None)
@@ -158,7 +161,7 @@ def test_where_executors_go_cells_are_told_before() -> None:
 
 
 def test_a_number_of_cores_that_is_no_size_is_refused() -> None:
-    made, sent = scaling(Cluster(1))
+    made, sent = scaling(OnFourCores(1))
     outcome = made.reconfigure("q", 5, None)
     assert not outcome.accepted
     assert "no size uses 5 cores" in outcome.note
@@ -166,23 +169,24 @@ def test_a_number_of_cores_that_is_no_size_is_refused() -> None:
 
 
 def test_what_is_observed_is_told_in_cores() -> None:
-    cluster = Cluster(1)
+    cluster = OnFourCores(1)
     made, _ = scaling(cluster)
     (seen,) = made.poll().observations
     assert (seen.instances, seen.busy) == (2, (0.5, 0.5)), "a quarter of four cores is half of the two in use"
-    cluster.told = (CellTold(2, 0.5), CellTold(2, 0.5))
+    cluster.cell_reports = (CellReport(2, 0.5), CellReport(2, 0.5))
     (seen,) = made.poll().observations
     assert (seen.instances, seen.busy) == (4, (0.25,) * 4)
     assert made.rules(Rule(Steady(), Limits(1, 2))).default.limits == Limits(2, 8, (2, 4, 6, 8))
 
 
 def test_instances_in_cells_work_beside_their_task() -> None:
-    told = Batch(1, 0.0, 1.0, 10, 0.0, None, 2, (CellTold(4, 2.0), CellTold(1, 0.5)))
+    told = Batch(1, 0.0, 1.0, 10, 0.0, None, (CellReport(4, 2.0), CellReport(1, 0.5)))
     assert beside_tasks([told]) == 1.5, "two seconds of four took half a second of the task"
-    start, end = Reading(0.0, (Executor("0", 4, 0.0),)), Reading(1.0, (Executor("0", 4, 1.0),))
+    start, end = ExecutorSample(0.0, (Executor("0", 4, 0.0),)), ExecutorSample(1.0, (Executor("0", 4, 1.0),))
     assert busy(start, end, None, beside_tasks([told])) == (0.625,)
 
 
 def test_a_control_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    observer: Any = None
     with pytest.raises(UserError, match="is no folder"):
-        checked_control(tmp_path / "nowhere")
+        Cluster("local").cells(Rule(Steady(), Limits(1, 2)), observer, tmp_path / "nowhere")

@@ -12,33 +12,34 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import CheckpointError
-from tidegate.runtime.spark.checkpoint import Checkpoint, Head
+from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
 
-HEAD = Head("window 1 minute every 1 minute | keys k (k: string) | n=count | cells 2", 2, "parquet to /out", sources=1)
+INFO = CheckpointInfo(
+    "window 1 minute every 1 minute | keys k (k: string) | n=count | cells 2", 2, "parquet to /out", 1
+)
 
 
 def test_a_checkpoint_remembers_what_it_is(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     assert checkpoint.read() is None
-    checkpoint.write(HEAD)
-    assert checkpoint.read() == HEAD
-    checkpoint.accept(HEAD, HEAD.fingerprint, HEAD.sink, 1)
-    checkpoint.finish()
+    checkpoint.write(INFO)
+    assert checkpoint.read() == INFO
+    checkpoint.accept(INFO, INFO)
+    checkpoint.write(replace(INFO, finished=True))
     finished = checkpoint.read()
     assert finished is not None
     with pytest.raises(CheckpointError, match="is finished: all of its input was read"):
-        checkpoint.accept(finished, HEAD.fingerprint, HEAD.sink, 1)
+        checkpoint.accept(finished, INFO)
 
 
 def test_another_query_or_sink_is_refused(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     with pytest.raises(CheckpointError, match="it holds «n=count», the query wants «n=sum"):
-        checkpoint.accept(HEAD, HEAD.fingerprint.replace("n=count", "n=sum(x)"), HEAD.sink, 1)
+        checkpoint.accept(INFO, replace(INFO, fingerprint=INFO.fingerprint.replace("n=count", "n=sum(x)")))
     with pytest.raises(CheckpointError, match="belongs to a run that writes parquet to /out, not parquet to /other"):
-        checkpoint.accept(HEAD, HEAD.fingerprint, "parquet to /other", 1)
+        checkpoint.accept(INFO, replace(INFO, sink="parquet to /other"))
     with pytest.raises(CheckpointError, match="a query that reads 1 streams, and this one reads 2"):
-        checkpoint.accept(HEAD, HEAD.fingerprint, HEAD.sink, 2)
-    checkpoint.accept(replace(HEAD, sources=0), HEAD.fingerprint, HEAD.sink, 2)
+        checkpoint.accept(INFO, replace(INFO, sources=2))
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -51,8 +52,12 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"holds \[ \], which Spark takes for a pattern"):
-        Checkpoint(tmp_path / "run[1]").check_path()
+    with (
+        pytest.raises(CheckpointError, match=r"holds \[ \], which Spark takes for a pattern"),
+        Checkpoint(tmp_path / "run[1]").locked(),
+    ):
+        pass
+    assert not (tmp_path / "run[1]").exists()
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

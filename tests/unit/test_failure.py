@@ -1,4 +1,4 @@
-"""Spark's errors in the words of whoever noticed them."""
+"""Spark's errors as tidegate's own."""
 
 from __future__ import annotations
 

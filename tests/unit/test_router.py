@@ -16,8 +16,8 @@ from tidegate.operators.exchange import PRIMARY, Delta, RouteByKeys, cells_of, w
 from tidegate.operators.keys import key_hashes
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import KeyedApply
-from tidegate.runtime.spark.delta_rows import COLUMNS, Intake, decode_delta
-from tidegate.runtime.spark.tuple_stage import TupleStage
+from tidegate.runtime.spark.codec import COLUMNS, decode_delta
+from tidegate.runtime.spark.operator import FusedSteps, TupleStage
 from tidegate.state import chunks
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("words", pa.list_(pa.string()))])
@@ -39,7 +39,7 @@ def sent(stage: TupleStage, table: pa.Table) -> dict[int, list[Delta]]:
 
 def stage(cells: int, made: bool = False) -> TupleStage:
     router = RouteByKeys(tg.each("words"), cells)
-    return TupleStage(Intake(SCHEMA, ()), SCHEMA, "applied", "ts", 1, router, tuple(range(cells)), made)
+    return TupleStage(FusedSteps(SCHEMA, ()), SCHEMA, "applied", "ts", 1, router, tuple(range(cells)), made)
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 7])

@@ -13,17 +13,20 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.errors import UnsupportedError
 from tidegate.runtime.spark import observe
-from tidegate.runtime.spark.batch_cost import BatchCost, Price
-from tidegate.runtime.spark.batches import Batch, batch_of, ran
-from tidegate.runtime.spark.executors import Executor, Pace, context_of, refusal
+from tidegate.runtime.spark.executors import Executor, TriggerSettings, context_of, refusal
 from tidegate.runtime.spark.observe import (
-    Reading,
+    Batch,
+    BatchCost,
+    CostModel,
+    ExecutorSample,
     SparkObserver,
+    batch_of,
     busy,
     congestion,
     latency_seconds,
     observed,
     period_end,
+    ran,
 )
 
 GOOD = {"spark.locality.wait": "0"}
@@ -63,7 +66,7 @@ def test_a_report_becomes_a_batch() -> None:
     batch = batch_of(report())
     assert (batch.number, batch.seconds, batch.rows, batch.left) == (7, 0.9, 100, 30.0)
     assert batch.ended_at - batch.began_at == pytest.approx(0.9)
-    assert (batch.lag_seconds, batch.partitions) == (6.0, None)
+    assert batch.lag_seconds == 6.0
 
 
 @pytest.mark.parametrize(
@@ -90,10 +93,10 @@ def test_a_look_for_data_is_no_batch() -> None:
 
 
 def batch(number: int, began: float, seconds: float, rows: int = 100, left: float | None = 0.0) -> Batch:
-    return Batch(number, began, seconds, rows, left, None, 2)
+    return Batch(number, began, seconds, rows, left, None)
 
 
-ALL, EVERY_SECOND, LIMITED = Pace(None, True), Pace(1.0, True), Pace(None, False)
+ALL, EVERY_SECOND, LIMITED = TriggerSettings(None, True), TriggerSettings(1.0, True), TriggerSettings(None, False)
 
 
 def test_congestion_is_time_over_the_trigger_interval() -> None:
@@ -110,10 +113,10 @@ def test_congestion_without_an_interval_is_the_share_of_batches_that_left_someth
     assert congestion([], LIMITED, 4.0) == 0.0
 
 
-def readings(*busy: tuple[str, float, float]) -> tuple[Reading, Reading]:
+def readings(*busy: tuple[str, float, float]) -> tuple[ExecutorSample, ExecutorSample]:
     """Ten seconds in which executors of two cores had tasks for so long."""
-    start = Reading(0.0, tuple(Executor(name, 2, before) for name, before, _ in busy if before >= 0))
-    return start, Reading(10.0, tuple(Executor(name, 2, after) for name, _, after in busy))
+    start = ExecutorSample(0.0, tuple(Executor(name, 2, before) for name, before, _ in busy if before >= 0))
+    return start, ExecutorSample(10.0, tuple(Executor(name, 2, after) for name, _, after in busy))
 
 
 def test_an_observation_where_batches_take_all_there_is() -> None:
@@ -139,8 +142,8 @@ def test_what_nobody_says_is_absent() -> None:
     assert (made.offered, made.demand, made.backlog, made.congestion) == (None, None, None, None)
     told = observed([batch(1, 0.0, 2.0, 400, left=None)], 0.0, LIMITED, start, end, (0.0, 4.0), 80.0, 0.0)
     assert (told.offered, told.backlog) == (120.0, 80.0), "unless the user does"
-    local = Reading(10.0, (Executor("driver", 2, 99.0),))
-    assert observed([], None, ALL, Reading(0.0, ()), local, (0.0, 4.0)).busy is None
+    local = ExecutorSample(10.0, (Executor("driver", 2, 99.0),))
+    assert observed([], None, ALL, ExecutorSample(0.0, ()), local, (0.0, 4.0)).busy is None
 
 
 def test_a_quiet_period_offers_nothing() -> None:
@@ -151,7 +154,7 @@ def test_a_quiet_period_offers_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "new", "quiet", "pace", "now", "end"),
+    ("batches", "new", "quiet", "trigger", "now", "end"),
     [
         ([batch(1, 0.0, 3.0)], True, False, ALL, 3.2, 3.0),  # a batch has ended
         ([batch(1, 0.0, 3.0)], False, False, ALL, 4.0, None),  # and the next one runs: wait for its end
@@ -161,14 +164,14 @@ def test_a_quiet_period_offers_nothing() -> None:
         ([batch(1, 0.0, 0.3)], False, True, EVERY_SECOND, 1.1, 1.0),
         ([batch(1, 0.0, 0.3)], False, False, EVERY_SECOND, 1.1, 1.0),  # it is, and the next batch has begun
         ([], False, False, ALL, 9.0, None),  # a long batch runs
-        ([], False, True, Pace(10.0, True), 9.0, None),  # the trigger has not come yet
+        ([], False, True, TriggerSettings(10.0, True), 9.0, None),  # the trigger has not come yet
         ([], False, True, ALL, 9.0, 9.0),
     ],
 )
 def test_where_a_period_may_end(
-    batches: list[Batch], new: bool, quiet: bool, pace: Pace, now: float, end: float | None
+    batches: list[Batch], new: bool, quiet: bool, trigger: TriggerSettings, now: float, end: float | None
 ) -> None:
-    assert period_end(batches, new, quiet, pace, 0.0, now) == end
+    assert period_end(batches, new, quiet, trigger, 0.0, now) == end
 
 
 def test_the_price_of_a_batch_does_not_count_as_work() -> None:
@@ -178,28 +181,29 @@ def test_the_price_of_a_batch_does_not_count_as_work() -> None:
 
 
 def test_what_batches_cost_is_told_apart_by_their_sizes() -> None:
-    cost = BatchCost()
+    model = CostModel()
     for _ in range(3):
-        cost.see(4, 4 * 60, 4 * (0.5 + 60 / 400))
-    assert cost.price is None, "batches of one size do not tell"
+        model.add(4, 4 * 60, 4 * (0.5 + 60 / 400))
+    assert model.fit() is None, "batches of one size do not tell"
     for _ in range(1000):
-        cost.see(1, 560, 0.5 + 560 / 400)
-        assert cost.price is not None, "small ones are remembered however long there are none"
-        assert (cost.price.batch_seconds, cost.price.row_seconds) == pytest.approx((0.5, 1 / 400))
+        model.add(1, 560, 0.5 + 560 / 400)
+        cost = model.fit()
+        assert cost is not None, "small ones are remembered however long there are none"
+        assert (cost.batch_seconds, cost.row_seconds) == pytest.approx((0.5, 1 / 400))
 
 
 @pytest.mark.parametrize("seen", [((100, 0.1), (1_000, 9.0)), ((100, 0.9), (1_000, 0.4))])
 def test_batches_that_make_no_sense_tell_nothing(seen: tuple[tuple[int, float], ...]) -> None:
-    cost = BatchCost()
+    model = CostModel()
     for rows, seconds in seen:
-        cost.see(1, rows, seconds)
-    assert cost.price is None
+        model.add(1, rows, seconds)
+    assert model.fit() is None
 
 
 def test_larger_batches_make_their_price_rarer_and_not_free() -> None:
-    price = Price(batch_seconds=1.2, row_seconds=1 / 500)
-    assert price.work_seconds(0, 3.0) == pytest.approx(1.2), "one batch of the longest"
-    assert price.work_seconds(480, 1.0) == pytest.approx(0.96 + 0.4), (
+    cost = BatchCost(batch_seconds=1.2, row_seconds=1 / 500)
+    assert cost.work_seconds(0, 3.0) == pytest.approx(1.2), "one batch of the longest"
+    assert cost.work_seconds(480, 1.0) == pytest.approx(0.96 + 0.4), (
         "more than one executor, though rows alone are less"
     )
 
@@ -233,7 +237,7 @@ class Told:
 
 
 def test_a_period_ends_sooner_where_batches_run_over_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe, "pace_of", lambda query: Pace(1.0, True))
+    monkeypatch.setattr(observe, "trigger_of", lambda query: TriggerSettings(1.0, True))
     told: Any = Told()
     observer = SparkObserver(told, told, "q", 5.0, clock=lambda: told.now)
     shown = []

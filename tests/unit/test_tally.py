@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from tidegate.runtime.spark.tally import Tally
+from tidegate.runtime.spark.job import Tally
 
 CONTROL = Path("/cp/control")
 

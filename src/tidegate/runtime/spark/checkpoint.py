@@ -1,4 +1,4 @@
-"""The folder in which a run keeps what it needs to go on after a stop.
+"""The folder in which a run keeps what it needs to go on after a stop, and what its state depends on.
 
 ::
 
@@ -17,38 +17,43 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from tidegate.errors import CheckpointError
-from tidegate.runtime.spark.fingerprint import check
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidegate.errors import CheckpointError, InternalError
+from tidegate.query.aggregates import Monoid, Ranked
+from tidegate.query.forms import TupleForm
+from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.schema import show_columns
+from tidegate.state.chunks import Directory
 
 VERSION = 1
-STATELESS = "no stateful step"
 # Hadoop takes these for patterns in the paths it reads from.
 PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 # How long a run waits for the Java process of one that was killed to let go.
 PATIENCE_SECONDS = 30.0
-# What is there before a run says what it is.
-_EARLY = frozenset({"lock", "inputs"})
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What a checkpoint says about itself.
+class CheckpointInfo:
+    """What a checkpoint says about its run.
 
-    ``fingerprint`` is that of the stateful step, ``cells`` the number of cells it was cut for, ``sink`` where the results
-    go, and ``sources`` how many streams the query reads, 0 if that was not written down.
+    ``fingerprint`` is that of the stateful steps, ``cells`` the number of cells they were cut for, ``sink`` where the
+    results go, and ``sources`` how many streams the query reads.
     """
 
     fingerprint: str
     cells: int
     sink: str
+    sources: int
     finished: bool = False
-    sources: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +76,13 @@ class Checkpoint:
         """The folder that Spark reads one source from."""
         return self.folder / "inputs" / str(number)
 
-    def check_path(self) -> None:
-        """Refuse a path that Spark would take for a pattern."""
-        odd = sorted(PATTERN_CHARACTERS & set(str(self.folder)))
-        if odd:
-            raise CheckpointError(
-                f"the checkpoint's path {str(self.folder)!r} holds {' '.join(odd)}, which Spark takes for a pattern; "
-                "choose another folder"
-            )
-
-    def read(self) -> Head | None:
-        """What the checkpoint says, None if it is new."""
+    def read(self) -> CheckpointInfo | None:
+        """Reads what the checkpoint says, None if it is new."""
         try:
             held = json.loads((self.folder / "tidegate.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
-            others = sorted(path.name for path in self.folder.glob("*") if path.name not in _EARLY)
+            # The lock and the inputs are there before a run says what it is.
+            others = sorted(path.name for path in self.folder.glob("*") if path.name not in ("lock", "inputs"))
             if others:
                 raise CheckpointError(
                     f"{self.folder} is no checkpoint of tidegate: it holds {', '.join(others[:5])} and no tidegate.json; "
@@ -97,41 +94,35 @@ class Checkpoint:
                 f"{self.folder} was written by another version of tidegate; run it with that version, or start from a "
                 "new checkpoint"
             )
-        return Head(**held)
+        return CheckpointInfo(**held)
 
-    def write(self, head: Head) -> None:
-        """Replace what the checkpoint says, whole or not at all."""
+    def write(self, info: CheckpointInfo) -> None:
+        """Replaces what the checkpoint says, whole or not at all."""
         draft = self.folder / f".{uuid.uuid4().hex}"
-        draft.write_text(json.dumps({"version": VERSION, **asdict(head)}, indent=2) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps({"version": VERSION, **asdict(info)}, indent=2) + "\n", encoding="utf-8")
         draft.rename(self.folder / "tidegate.json")
 
-    def finish(self) -> None:
-        """Mark that all input was read and every result is out."""
-        head = self.read()
-        if head is not None:
-            self.write(replace(head, finished=True))
-
-    def accept(self, head: Head, fingerprint: str, sink: str, sources: int) -> None:
-        """Refuse to go on from this checkpoint with a query or a sink that are not its own, or when it is finished."""
-        if head.finished:
+    def accept(self, found: CheckpointInfo, wanted: CheckpointInfo) -> None:
+        """Refuses to go on with a query or a sink that are not the checkpoint's own, or when it is finished."""
+        if found.finished:
             raise CheckpointError(
-                f"{self.folder} is finished: all of its input was read and all results are out ({head.sink}). To run the "
+                f"{self.folder} is finished: all of its input was read and all results are out ({found.sink}). To run the "
                 "query again, choose another folder, or delete this one together with its results"
             )
-        check(head.fingerprint, fingerprint, str(self.folder))
-        if head.sources not in (0, sources):
+        check_fingerprint(found.fingerprint, wanted.fingerprint, str(self.folder))
+        if found.sources != wanted.sources:
             raise CheckpointError(
-                f"{self.folder} was written by a query that reads {head.sources} streams, and this one reads {sources}, so "
-                "how far each was read is not known. Start from a new checkpoint, or restore the query"
+                f"{self.folder} was written by a query that reads {found.sources} streams, and this one reads "
+                f"{wanted.sources}, so how far each was read is not known. Start from a new checkpoint, or restore the query"
             )
-        if head.sink != sink:
+        if found.sink != wanted.sink:
             raise CheckpointError(
-                f"{self.folder} belongs to a run that writes {head.sink}, not {sink}: what was written before would be "
-                "missing there. Go on with the same sink, or start from a new checkpoint"
+                f"{self.folder} belongs to a run that writes {found.sink}, not {wanted.sink}: what was written before would "
+                "be missing there. Go on with the same sink, or start from a new checkpoint"
             )
 
     def forget(self) -> None:
-        """Begin anew; only before anything was committed."""
+        """Begins anew; only before anything was committed."""
         for part in ("spark", "control", "inputs"):
             shutil.rmtree(self.folder / part, ignore_errors=True)
         (self.folder / "tidegate.json").unlink(missing_ok=True)
@@ -142,11 +133,17 @@ class Checkpoint:
 
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Keep other runs away; gives the descriptor of the lock, for the Java process to hold as well.
+        """Keeps other runs away; gives the descriptor of the lock, for the Java process to hold as well.
 
         The system lets go of the lock when the last process that holds it ends, however it ends. So after the death of a
         run its successor waits for the Java process, which may still be busy with a batch.
         """
+        odd = sorted(PATTERN_CHARACTERS & set(str(self.folder)))
+        if odd:
+            raise CheckpointError(
+                f"the checkpoint's path {str(self.folder)!r} holds {' '.join(odd)}, which Spark takes for a pattern; "
+                "choose another folder"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a+", encoding="utf-8") as file:
             self._acquire(file)
@@ -177,10 +174,92 @@ class Checkpoint:
 
 
 def _runs(pid: str) -> bool:
-    with suppress(ValueError, ProcessLookupError):
-        try:
-            os.kill(int(pid), 0)
-        except PermissionError:
-            return True
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:
         return True
-    return False
+    except (ValueError, ProcessLookupError):
+        return False
+    return True
+
+
+def fingerprint(node: Stateful, cells: int) -> str:
+    """Describes the parts of a stateful step that its state depends on, in words that an error can show.
+
+    Stateless steps may change between runs, and so may functions, as long as the state they declare is the same.
+    """
+    window = f"window {node.window}" if node.window is not None else "unbounded window"
+    match node:
+        case WindowAggregate():
+            parts = [window, f"keys {node.keys} ({show_columns(node.key_schema)})"]
+            for name, aggregate in node.aggregates:
+                tuples = node.input.schema
+                read = tuples if isinstance(aggregate, Ranked) else pa.schema(map(tuples.field, aggregate.columns()))
+                state = f" in ({show_columns(aggregate.state)})" if isinstance(aggregate, Monoid) else ""
+                parts.append(f"{name}={aggregate} of ({show_columns(read)}){state}")
+        case KeyedApply(form=form):
+            states = form.states if isinstance(form, TupleForm) else (form.state,)
+            kept = "per input" if isinstance(form, TupleForm) else "for all inputs"
+            parts = [
+                f"{window}, {'one that slides' if node.single else 'one for each place'}",
+                *(
+                    f"keys {keys} of ({show_columns(below.schema)})"
+                    for keys, below in zip(node.keys, node.inputs, strict=True)
+                ),
+                f"key ({show_columns(node.key_schema)})",
+                f"a state {kept}: {'; '.join(f'({show_columns(state)})' for state in states)}",
+            ]
+        case Join():
+            # State is tuples, and where they are depends on keys alone.
+            extent = window if node.window is not None else f"within {node.within_us} µs"
+            keys = ", ".join(f"{name} = {other}" for name, other in node.on) or "none, on a grid"
+            left, right = (show_columns(side.schema) for side in node.inputs)
+            parts = [f"join {extent}", f"keys {keys}", f"left ({left})", f"right ({right})"]
+        case _:
+            raise InternalError(f"no fingerprint is known for {type(node).__name__}")
+    return " | ".join([*parts, f"cells {cells}"])
+
+
+def check_fingerprint(found: str, wanted: str, where: str) -> None:
+    """Refuses a checkpoint whose state was written by another query."""
+    if found == wanted:
+        return
+    old, new = found.split(" | "), wanted.split(" | ")
+    pairs = [(a, b) for a, b in zip(old, new, strict=False) if a != b]
+    if len(old) != len(new):
+        pairs.append((found, wanted))
+    differences = [f"it holds «{a}», the query wants «{b}»" for a, b in pairs]
+    raise CheckpointError(
+        f"{where} was written by another query and cannot serve this one: {'; '.join(differences)}. "
+        "Start from a new checkpoint, or restore the query (for cells: spark.sql.shuffle.partitions)"
+    )
+
+
+def check_stored(spark: SparkSession, checkpoint: str, wanted: Sequence[str]) -> None:
+    """Refuses a checkpoint of Spark's whose cells were written by a query without the ``wanted`` fingerprints.
+
+    It is read with Spark's readers of state, wherever it is, which takes a second or two; only the directories of cells are
+    read. A checkpoint that is not there, or holds no batch yet, serves any query.
+    """
+    known = spark.read.format("state-metadata").load(checkpoint)
+    steps = sorted(row.operatorId for row in known.select("operatorId").distinct().collect())
+    if not steps:
+        return
+    if len(steps) != len(wanted):
+        raise CheckpointError(
+            f"{checkpoint} was written by another query and cannot serve this one: it holds the state of {len(steps)} "
+            f"stateful steps, and the query has {len(wanted)}. Start from a new checkpoint, or restore the query"
+        )
+    found: set[str] = set()
+    for step in steps:
+        reader = spark.read.format("statestore").option("operatorId", step).option("stateVarName", "directory")
+        try:
+            rows = reader.load(checkpoint).select("value.data").collect()
+        except PySparkException as error:
+            if "STDS_COMMITTED_BATCH_UNAVAILABLE" in str(error):
+                continue
+            raise
+        found |= {Directory.decode(bytes(row.data)).fingerprint for row in rows}
+    strange, missing = sorted(found - set(wanted)), [mark for mark in wanted if mark not in found]
+    if strange and missing:
+        check_fingerprint(strange[0], missing[0], checkpoint)

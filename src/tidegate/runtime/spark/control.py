@@ -4,7 +4,7 @@ A control row is a message, and gets the event time at which Spark's watermark i
 input, whose time is so late that every window expires, and the number of instances of each cell, whose time is so early
 that no watermark moves; it goes to every cell of every stateful step. Spark's offset log makes control rows replay-safe.
 
-What a file holds that is no message is left out and noticed. It must not stop the query: the file is in the offsets of the
+What a file holds that is no message is left out and reported. It must not stop the query: the file is in the offsets of the
 batch that read it, so it would stop every restart as well.
 """
 
@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from tidegate.operators.instances import MOST_INSTANCES
 from tidegate.query.nodes import Source
 
-COLUMN = "__tg_control"
+CONTROL = "__tg_control"
 END = "end"
 FAR = datetime(9999, 1, 1, tzinfo=UTC)
 # A watermark of Spark's never goes back, and its first is here.
@@ -34,12 +34,12 @@ EARLY = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANCES = "instances"
 _KNOWN = _INSTANCES + " [1-9][0-9]{0,3} [0-9]{1,19}"
 ADVICE = "write to a control stream with tg.set_instances and tg.end_input, of the version that runs the query"
-LOG = logging.getLogger(__name__)
+LOG = logging.getLogger("tidegate.spark")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SetInstances:
-    """The message that cells are to run so many instances; of two in one batch the one sent later counts."""
+    """The message that sets the number of instances of cells; of two in one batch the one sent later counts."""
 
     sent_ns: int
     number: int
@@ -49,7 +49,7 @@ class SetInstances:
 
     @classmethod
     def parse(cls, message: str) -> SetInstances | None:
-        """The message of a text, None if it is no such message."""
+        """Parses a text; None if it is no such message."""
         if not re.fullmatch(_KNOWN, message):
             return None
         _, number, sent_ns = message.split()
@@ -57,7 +57,7 @@ class SetInstances:
 
 
 def for_cells(messages: Iterable[str]) -> SetInstances | None:
-    """What cells have to know of the messages of a batch. What is no message is left out, and the log says so."""
+    """The last message to cells in a batch, if any. What is no message is left out and logged."""
     known = []
     for message in messages:
         wanted = SetInstances.parse(message)
@@ -69,7 +69,7 @@ def for_cells(messages: Iterable[str]) -> SetInstances | None:
 
 
 def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame:
-    """The data with the control stream in it, told apart by a column of messages; the data as it is if there is none."""
+    """Adds the control stream to the data, told apart by a column of messages; the data as it is if there is none."""
     if folder is None:
         return df
     rows = _read(df.sparkSession, folder).where(_is_known())
@@ -80,12 +80,12 @@ def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame
         else F.lit(None).cast(field.dataType).alias(field.name)
         for field in df.schema
     ]
-    data = df.withColumn(COLUMN, F.lit(None).cast("string"))
-    return data.unionByName(rows.select(*columns, F.col("message").alias(COLUMN)))
+    data = df.withColumn(CONTROL, F.lit(None).cast("string"))
+    return data.unionByName(rows.select(*columns, F.col("message").alias(CONTROL)))
 
 
 def to_cells(spark: SparkSession, folder: str, keys: tuple[int, ...]) -> DataFrame:
-    """What cells are told, as rows of each of them: its group key and the message, or what is in the place of one."""
+    """The messages to cells as rows of each of them: its group key and the message, or what is in the place of one."""
     every = F.explode(F.array(*(F.lit(key).cast("int") for key in keys))).alias("cell")
     rows = _read(spark, folder).where(F.coalesce(F.col("message"), F.lit("")) != END)
     unknown = F.concat(F.lit("control file "), F.col("file"), F.lit(" holds something that is no message"))
@@ -93,7 +93,7 @@ def to_cells(spark: SparkSession, folder: str, keys: tuple[int, ...]) -> DataFra
 
 
 def unknown_files(folder: Path, seen: set[Path]) -> list[str]:
-    """What to say of files of a control stream that hold something else than messages; those ``seen`` are left out."""
+    """Notes on files of a control stream that hold something else than messages; those ``seen`` are left out."""
     new = sorted(set(folder.glob("[!._]*")) - seen)
     seen.update(new)
     return [
@@ -104,12 +104,12 @@ def unknown_files(folder: Path, seen: set[Path]) -> list[str]:
 
 
 def send_instances(folder: Path, number: int) -> None:
-    """Ask every cell for a number of instances."""
+    """Asks every cell for a number of instances."""
     send(folder, str(SetInstances(time.time_ns(), number)))
 
 
 def send(folder: Path, message: str) -> None:
-    """Put a control row into the stream, whole or not at all."""
+    """Puts a control row into the stream, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{uuid.uuid4().hex}"
     draft.write_text(json.dumps({"message": message}) + "\n")

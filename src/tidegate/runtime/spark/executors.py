@@ -1,4 +1,4 @@
-"""The executors of a Spark application: who they are, how busy they were, and changing their number.
+"""The executors of a Spark application: which there are, how long their tasks ran, and how their number is changed.
 
 This is the one file that reaches into Spark's Java process. Everything it calls there is either a developer API of
 `SparkContext` (`requestTotalExecutors`, `killExecutors`) or read only. Tried on local-cluster and standalone masters; on
@@ -25,8 +25,8 @@ LOCALITY = (
     "spark.locality.wait.node",
     "spark.locality.wait.rack",
 )
-UP_SECONDS, DOWN_SECONDS = 5.0, 5.0
-"""How long a change takes as long as none was seen: about what a local-cluster master needs."""
+CHANGE_SECONDS = 5.0
+"""How long a change takes before one was measured: about what a local-cluster master needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Executor:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TriggerSettings:
     """How a query is triggered: its interval, None if it has none; and whether each batch takes all there is."""
 
     interval_seconds: float | None
@@ -47,7 +47,7 @@ class Pace:
 
 
 def refusal(master: str, conf: Mapping[str, str], most: int, partitions: int | None) -> str | None:
-    """Why executors cannot be scaled with use, and what to do instead; None if they can.
+    """Says why executors cannot be scaled with use, and what to do instead; None if they can.
 
     ``partitions`` is the number of partitions of the query's state, or of shuffles where that is not known yet.
     """
@@ -79,7 +79,7 @@ def refusal(master: str, conf: Mapping[str, str], most: int, partitions: int | N
 
 
 def refuse_connect(given: object) -> None:
-    """Refuse a query or a session that is a client's: what it stands for is in another process."""
+    """Refuses a query or a session of Spark Connect: what it stands for is in another process."""
     if type(given).__module__.startswith("pyspark.sql.connect"):
         raise UnsupportedError(
             "autoscale: this query runs over Spark Connect, which cannot see or size executors; call tg.autoscale in the "
@@ -105,8 +105,8 @@ def shuffles_of(query: StreamingQuery) -> int:
     return int(query._jsq.sparkSession().sessionState().conf().numShufflePartitions())
 
 
-def pace_of(query: StreamingQuery) -> Pace:
-    """How a query is triggered. Needs its sources, which are there once the first batch has begun."""
+def trigger_of(query: StreamingQuery) -> TriggerSettings:
+    """Reads how a query is triggered. Needs its sources, which are there once the first batch has begun."""
     execution: Any = query._jsq.streamingQuery()
     trigger = execution.trigger()
     interval_ms = trigger.intervalMs() if "ProcessingTime" in trigger.getClass().getSimpleName() else 0
@@ -115,12 +115,12 @@ def pace_of(query: StreamingQuery) -> Pace:
     while limits.hasNext():
         kinds.append(limits.next().getClass().getSimpleName())
     takes_all = bool(kinds) and all(kind == "ReadAllAvailable" for kind in kinds)
-    return Pace(interval_ms / 1000 if interval_ms else None, takes_all)
+    return TriggerSettings(interval_ms / 1000 if interval_ms else None, takes_all)
 
 
 @dataclass(slots=True)
 class Executors:
-    """The executors of an application, as an actuator: more are asked for by their total, fewer released one by one.
+    """The executors of an application, as an actuator: more are requested by their total, fewer released one by one.
 
     Where `spark.decommission.enabled` is true a released executor finishes its tasks first; otherwise it is killed, and
     Spark runs its tasks again elsewhere. The youngest go first.
@@ -131,16 +131,15 @@ class Executors:
     _leaving: set[str] = field(default_factory=set)
     _present: set[str] = field(default_factory=set)
     _lost: list[str] = field(default_factory=list)
-    _asked: tuple[int, int, float] | None = None
-    _up_seconds: float = UP_SECONDS
-    _down_seconds: float = DOWN_SECONDS
+    _requested: tuple[int, bool, float] | None = None  # the total, whether that is more, and since when
+    _seconds: dict[bool, float] = field(default_factory=lambda: {True: CHANGE_SECONDS, False: CHANGE_SECONDS})
 
     def seen(self) -> tuple[Executor, ...]:
-        """The executors that take tasks now; those on their way out are not among them."""
+        """The executors that take tasks now; those that are being released are not among them."""
         listed: Any = self._scala.statusStore().executorList(True)
         registered = {listed.apply(index).id(): listed.apply(index) for index in range(listed.size())}
         alone = list(registered) == [DRIVER] and registered[DRIVER].totalCores() > 0
-        alive = set(self._alive()) if not alone else {DRIVER}
+        alive = {DRIVER} if alone else set(self._alive())
         self._lost += sorted(self._present - alive - self._leaving, key=_age)
         self._leaving &= alive
         found = tuple(
@@ -150,34 +149,35 @@ class Executors:
             if name in alive and name not in self._leaving
         )
         self._present = {each.name for each in found}
-        self._learn(len(found))
+        if self._requested is not None and self._requested[0] == len(found):
+            _, more, since = self._requested
+            self._seconds[more], self._requested = self.clock() - since, None
         return found
 
+    def cores(self) -> int:
+        """The cores of the largest executor."""
+        return max((each.cores for each in self.seen()), default=1) or 1
+
     def lost(self) -> list[str]:
-        """The executors that went by themselves since this was asked last."""
-        told, self._lost = self._lost, []
-        return told
+        """The executors that have gone without being released since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
-        """Have so many executors; returns at once, and says when they should be there by what was seen before."""
+        """Requests so many executors; returns at once, and estimates from earlier changes when they will be there."""
         now = sorted((each.name for each in self.seen()), key=_age)
         if instances < 1:
             return ChangeOutcome(False, f"there cannot be {instances} executors")
-        note = ""
-        if instances < len(now):
-            note = self._release(now[instances:])
+        note = self._release(now[instances:]) if instances < len(now) else ""
         if not self._request(instances):
             return ChangeOutcome(False, "Spark's cluster manager did not take the request")
-        self._asked = (len(now), instances, self.clock())
-        return ChangeOutcome(True, note, self._up_seconds if instances > len(now) else self._down_seconds)
+        more = instances > len(now)
+        self._requested = instances, more, self.clock()
+        return ChangeOutcome(True, note, self._seconds[more])
 
     @property
     def _scala(self) -> Any:
         return self.context._jsc.sc()
-
-    @property
-    def _jvm(self) -> Any:
-        return self.context._jvm
 
     def _alive(self) -> list[str]:
         ids: Any = self._scala.getExecutorIds()
@@ -185,31 +185,22 @@ class Executors:
 
     def _request(self, total: int) -> bool:
         # Exact, unlike requestExecutors, which counts from a target of its own that a kill resets.
-        return bool(self._scala.requestTotalExecutors(total, 0, self._jvm.PythonUtils.toScalaMap({})))
+        jvm: Any = self.context._jvm
+        return bool(self._scala.requestTotalExecutors(total, 0, jvm.PythonUtils.toScalaMap({})))
 
     def _release(self, names: list[str]) -> str:
         self._leaving |= set(names)
+        jvm: Any = self.context._jvm
         if self.context.getConf().get("spark.decommission.enabled", "false") == "true":
             # First the target, or the cluster manager would put another in the place of each that leaves.
             self._request(len(self._alive()) - len(names))
-            jvm = self._jvm
             why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("tidegate", jvm.scala.Option.apply(None))
             backend = self._scala.schedulerBackend()
             for name in names:
                 backend.decommissionExecutor(name, why, False, False)
             return f"decommissioned {', '.join(names)}"
-        self._scala.killExecutors(self._jvm.PythonUtils.toSeq(names))
+        self._scala.killExecutors(jvm.PythonUtils.toSeq(names))
         return f"killed {', '.join(names)}"
-
-    def _learn(self, now: int) -> None:
-        if self._asked is None or now != self._asked[1]:
-            return
-        before, wanted, since = self._asked
-        took, self._asked = self.clock() - since, None
-        if wanted > before:
-            self._up_seconds = took
-        else:
-            self._down_seconds = took
 
 
 def _age(name: str) -> tuple[int, str]:

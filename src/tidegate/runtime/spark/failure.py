@@ -1,4 +1,4 @@
-"""What went wrong in a Spark query, in the words of whoever noticed it."""
+"""Errors of a Spark query as tidegate's own: wrong input, failing functions of the user, full disks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STAGED = re.compile(r"(?:file:)?(/[^\s'\"]*/inputs/\d+/[0-9a-f]{24}\.(?:parquet
 
 
 def translated(message: str) -> TidegateError | None:
-    """The error behind a failed query: one of tidegate's own, or bad input, or a failing function of the user's.
+    """Finds the error behind a failed query: one of tidegate's own, or bad input, or a failing function of the user's.
 
     None if the cause is Spark's own.
     """
@@ -52,7 +52,7 @@ def translated(message: str) -> TidegateError | None:
 
 @contextmanager
 def full_disks_named(folders: Sequence[Path], log: Path | None = None) -> Iterator[None]:
-    """Says in a sentence that a disk is full; where only Spark's log says so, that is looked at.
+    """Turns the errors of a full disk into one sentence; where only Spark's log has them, it is read.
 
     A Python worker whose state cannot be written sees no more than the end of a connection. Without a log that is taken for
     a full disk where one is.
@@ -81,7 +81,7 @@ def _there(folder: Path) -> Path:
 
 
 def summary(message: str) -> str:
-    """The gist of a Spark error on one line."""
+    """Summarises a Spark error on one line."""
     return _named(_first_lines(message.split("=== Streaming Query ===")[0]))
 
 
@@ -94,7 +94,7 @@ def _first_lines(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """A message with the paths of links replaced by those of the files they stand for."""
+    """Replaces the paths of links in a message by those of the files they link to."""
 
     def original(found: re.Match[str]) -> str:
         path = Path(found[1])

@@ -1,4 +1,4 @@
-"""What Spark calls: the stateful processor of a cell.
+"""The stateful processor of a cell, which Spark calls.
 
 Spark calls `handleInputRows` once per batch for a cell with input and `handleExpiredTimer` for one whose time has come. It
 also starts a Python process on the driver for each run of a query, only to ask which states there are. So this file
@@ -19,11 +19,11 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 if TYPE_CHECKING:
-    from tidegate.runtime.spark.cell_frames import CellFrames, Store
+    from tidegate.runtime.spark.operator import CellFrames, CellState
 
 
 class CellProcessor(StatefulProcessor):
-    """Hands Spark's calls to a `CellFrames`, shipped as bytes."""
+    """Passes Spark's calls to a `CellFrames`, shipped as bytes."""
 
     def __init__(self, shipped: bytes) -> None:
         self.shipped = shipped
@@ -35,23 +35,23 @@ class CellProcessor(StatefulProcessor):
         self._frames: CellFrames | None = None
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:
-        frames, store = self._at_work(key)
-        yield from frames.receive(store, rows, timerValues)
+        frames, state = self._at_work(key)
+        yield from frames.receive(state, rows, timerValues)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Any]:
-        frames, store = self._at_work(key)
-        yield from frames.advance(store, timerValues)
+        frames, state = self._at_work(key)
+        yield from frames.advance(state, timerValues)
 
     def close(self) -> None:
         pass
 
-    def _at_work(self, key: Any) -> tuple[CellFrames, Store]:
+    def _at_work(self, key: Any) -> tuple[CellFrames, CellState]:
         from tidegate.operators.memory import keep_memory
-        from tidegate.runtime.spark.cell_frames import Store
+        from tidegate.runtime.spark.operator import CellState
 
         if self._frames is None:
             keep_memory()
             self._frames = pickle.loads(self.shipped)
-        return self._frames, Store(int(key[0]), self.handle, self.directory, self.chunks)
+        return self._frames, CellState(int(key[0]), self.handle, self.directory, self.chunks)

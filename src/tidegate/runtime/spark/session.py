@@ -1,13 +1,27 @@
-"""The Spark session of a run: the caller's, or one made for it and stopped after it."""
+"""The Spark session of a run: the caller's, or one that is started for it and stopped after it.
+
+A Java process that tidegate starts puts its log and what is temporary into a private folder, which goes with this Python
+process. Java holds the folder too, so that after the death of the Python process no other one removes it under its feet.
+What a killed process leaves is removed by the next run of the same user.
+"""
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
+import shutil
+import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -15,16 +29,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.errors import EnvironmentFault, QueryError, UserError
 from tidegate.query.nodes import Node, sources
-from tidegate.runtime.spark.dataframe import (
-    ATTEMPTS_APART,
-    FILE_MANAGER,
-    LOCAL_FILES,
-    PROVIDER,
-    ROCKSDB,
-    shuffle_partitions,
-)
-from tidegate.runtime.spark.java_folder import JavaFolder, forget_java, java_died, java_folder
+from tidegate.state.own_folder import hold, own_folder, sweep
 
+LOG = logging.getLogger("tidegate.spark")
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+# With 2, files of state carry an id of the attempt that wrote them, and the commit of a batch says which attempt counts.
+ATTEMPTS_APART = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_FILES = "spark.hadoop.fs.file.impl"
 # What a stateful step needs, and what readers of the results expect. All of it can be set in a running session.
 STREAMING: Mapping[str, str] = {
     PROVIDER: ROCKSDB,
@@ -34,58 +47,89 @@ STREAMING: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # With a limit in bytes Spark measures an Arrow batch after every row, which takes longer than making it.
+    # With a limit in bytes Spark measures an Arrow batch after every row, which takes longer than building it.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
-# Without Hadoop's native library, Spark's usual way to write a checkpoint to a local disk starts a process for every chmod
-# and stat: 80 ms of each batch. The other way renames by the file system's own rules, and the one that Spark's Hive brings
+# Without Hadoop's native library, Spark's usual manager of checkpoints on a local disk starts a process for every chmod and
+# stat: 80 ms of each batch. This one renames by the file system's own rules, and the file system that Spark's Hive brings
 # for local disks renames no file onto another: what a killed batch wrote would stay when the batch is run again.
 LOCAL_CHECKPOINTS = {
-    FILE_MANAGER: ("org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"),
+    FILE_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     LOCAL_FILES: "org.apache.hadoop.fs.LocalFileSystem",
 }
 LOCAL = "local[*]"
 PARTITIONS = "spark.sql.shuffle.partitions"
+SPARK_DEFAULT_PARTITIONS = 200
 # A stateful Python partition costs about 0.1 s per batch whatever it does, so a few fat ones are better than many.
 MOST_CELLS = 8
-_SPARK_DEFAULT_PARTITIONS = 200
 MOST_LOG_BYTES = 10_000_000
+MOST_CHARACTERS = 500
+PATIENCE_SECONDS = 5.0
+_LOG_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A session for one run; ``folder`` is where its Java process writes, if tidegate started that."""
+class JavaFolder:
+    """A private folder, and the descriptor by which it is held."""
 
-    spark: SparkSession
-    folder: JavaFolder | None = None
-
-    def trim_log(self) -> None:
-        """Forget an old log: Spark writes to it with every batch."""
-        if self.folder is not None:
-            self.folder.empty_log(MOST_LOG_BYTES)
+    path: Path
+    held: int
 
     @property
-    def cells(self) -> int:
-        """How many cells a stateful step gets in this Spark session."""
-        return shuffle_partitions(self.spark)
+    def log(self) -> Path:
+        """The file to which Java writes."""
+        return self.path / "log"
+
+    def settings(self) -> dict[str, str]:
+        """Settings that keep in the folder what Spark would leave in the machine's temporary folder if killed."""
+        settings = {"spark.local.dir": str(self.path)}
+        if not any(map(str.isspace, str(self.path))):
+            settings["spark.driver.defaultJavaOptions"] = f"-Djava.io.tmpdir={self.path}"
+        return settings
+
+    def open_log(self) -> BinaryIO:
+        """Opens the log to append to it."""
+        return os.fdopen(os.open(self.log, _LOG_FILE | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+    def empty_log(self, most_bytes: int = 0) -> None:
+        """Empties the log if it is larger; Spark writes to it with every batch."""
+        with suppress(OSError), os.fdopen(os.open(self.log, _LOG_FILE), "ab") as file:
+            if os.fstat(file.fileno()).st_size > most_bytes:
+                file.truncate(0)
+
+    def last_line(self) -> str:
+        """The last line of the log; empty if there is none."""
+        with suppress(OSError, IndexError):
+            return self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1][:MOST_CHARACTERS]
+        return ""
+
+
+@cache
+def _new_java_folder() -> JavaFolder:
+    place = own_folder()
+    sweep(place)
+    path = place / f"spark-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    folder = JavaFolder(path, hold(path))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return folder
+
+
+def shuffle_partitions(spark: SparkSession) -> int:
+    """How many cells a stateful step gets: Spark's shuffle partitions."""
+    return int(spark.conf.get(PARTITIONS) or SPARK_DEFAULT_PARTITIONS)
 
 
 def session_of_frames(query: Node) -> SparkSession | None:
     """The session of the DataFrames a query reads, None if it reads none."""
-    found = {id(df.sparkSession): df.sparkSession for df in _frames(query)}
+    frames = [source.origin for source in sources(query) if isinstance(source.origin, DataFrame)]
+    found = {id(df.sparkSession): df.sparkSession for df in frames}
     if len(found) > 1:
         raise QueryError("the query reads DataFrames of different Spark sessions; make them in one session")
     return next(iter(found.values()), None)
 
 
-def needs_java(query: Node, spark: SparkSession | str | None) -> bool:
-    """Whether a run of the query has to start Spark itself."""
-    given = isinstance(spark, SparkSession) or session_of_frames(query) is not None
-    return not given and SparkContext._active_spark_context is None
-
-
-def ground_of(query: Node, spark: SparkSession | str | None) -> SparkSession | str:
-    """The session that a query will run in or beside, or the master of the one that will be started for it."""
+def choose_session(query: Node, spark: SparkSession | str | None) -> SparkSession | str:
+    """The session that a query will run in or beside, or the master URL of the one that will be started for it."""
     frames = session_of_frames(query)
     if frames is not None:
         return frames
@@ -96,55 +140,54 @@ def ground_of(query: Node, spark: SparkSession | str | None) -> SparkSession | s
 
 @contextmanager
 def open_session(
-    query: Node, spark: SparkSession | str | None, cells: int | None, held: tuple[int, ...]
-) -> Iterator[Session]:
-    """The session to run a query in.
+    query: Node, chosen: SparkSession | str, cells: int | None, held: tuple[int, ...]
+) -> Iterator[tuple[SparkSession, JavaFolder | None]]:
+    """Opens the session to run a query in; gives the folder of the Java process too, if it was started here.
 
-    A query over DataFrames runs in their session, as it is. Otherwise the session is a sibling of the one given or
-    running, so that settings made here do not leak, or a new one: local, or at the master URL in ``spark``. ``cells``
-    is the number of cells if that is settled. A Java process started here keeps the descriptors ``held`` open.
+    A query over DataFrames runs in their session, as it is. Otherwise the session is a sibling of the one chosen, so that
+    settings made here do not leak, or a new one at the master URL. ``cells`` is the number of cells if that is settled. A
+    Java process started here keeps the descriptors ``held`` open.
     """
-    frames = session_of_frames(query)
-    if frames is not None:
-        yield Session(frames)
-    elif isinstance(spark, SparkSession):
-        yield Session(_sibling(spark, cells))
+    if session_of_frames(query) is not None:
+        assert isinstance(chosen, SparkSession)
+        yield chosen, None
+    elif isinstance(chosen, SparkSession):
+        yield _sibling(chosen, cells), None
     elif SparkContext._active_spark_context is not None:
-        if isinstance(spark, str):
-            raise QueryError(f"spark={spark!r} asks for a new Spark, and this process runs one already; leave it out")
-        yield Session(_sibling(SparkSession.builder.getOrCreate(), cells))
+        raise QueryError(f"spark={chosen!r} asks for a new Spark, and this process runs one already; leave it out")
     else:
-        folder = java_folder()
-        made = _start(spark or LOCAL, folder, held)
-        made.conf.set(PARTITIONS, cells or _default_cells(made))
+        # A Java process that something else has started in this process keeps its own places.
+        other = SparkContext._gateway is not None and not _new_java_folder.cache_info().currsize
+        folder = None if other else _new_java_folder()
+        spark = _start(chosen, folder, held)
+        spark.conf.set(PARTITIONS, cells or _default_cells(spark))
         try:
-            yield Session(made, folder)
+            yield spark, folder
         except Exception as error:
-            said = folder.last_words() if folder is not None else ""
-            if java_died():
-                forget_java()
+            last = folder.last_line() if folder is not None else ""
+            if _java_died():
+                _forget_java()
                 raise EnvironmentFault(
                     "Spark's Java process has ended: it was killed, or ran out of memory. Run the same again: it goes on "
-                    f"after the last batch that was committed.{f' The last line of its log: {said}' if said else ''}"
+                    f"after the last batch that was committed.{f' The last line of its log: {last}' if last else ''}"
                 ) from error
-            if said and not isinstance(error, UserError | EnvironmentFault):
-                error.add_note(f"Spark's log ends with: {said}; with TIDEGATE_DEBUG=1 you see all of it")
+            if last and not isinstance(error, UserError | EnvironmentFault):
+                error.add_note(f"Spark's log ends with: {last}; with TIDEGATE_DEBUG=1 you see all of it")
             raise
         finally:
             if SparkContext._gateway is not None:
-                made.stop()
+                spark.stop()
             if folder is not None:
                 folder.empty_log()
 
 
 def _sibling(spark: SparkSession, cells: int | None) -> SparkSession:
-    made = spark.newSession()
+    sibling = spark.newSession()
     for name, value in STREAMING.items():
-        made.conf.set(name, value)
+        sibling.conf.set(name, value)
     asked = shuffle_partitions(spark)
-    chosen = _default_cells(spark) if asked == _SPARK_DEFAULT_PARTITIONS else asked
-    made.conf.set(PARTITIONS, cells or chosen)
-    return made
+    sibling.conf.set(PARTITIONS, cells or (_default_cells(spark) if asked == SPARK_DEFAULT_PARTITIONS else asked))
+    return sibling
 
 
 def _default_cells(spark: SparkSession) -> int:
@@ -169,17 +212,18 @@ def _start(master: str, folder: JavaFolder | None, held: tuple[int, ...]) -> Spa
             settings |= folder.settings()
     for name, value in settings.items():
         conf.set(name, value)
+    LOG.info("starting Spark at %s", master)
     try:
         context = SparkContext(conf=conf, gateway=_gateway(conf, folder, held))
     except PySparkRuntimeError as error:
-        said = folder.last_words() if folder is not None else ""
-        raise EnvironmentFault(f"Spark's Java process did not start: {said or error}") from error
+        last = folder.last_line() if folder is not None else ""
+        raise EnvironmentFault(f"Spark's Java process did not start: {last or error}") from error
     context.setLogLevel("ERROR")
     return SparkSession.builder.getOrCreate()
 
 
 def _gateway(conf: SparkConf, folder: JavaFolder | None, held: tuple[int, ...]) -> object:
-    """A new Java process, None if this Python process has one already.
+    """Starts a Java process, unless this Python process has one already: then None.
 
     Spark writes several lines to its standard error for every batch, so that goes to a file.
     """
@@ -193,5 +237,23 @@ def _gateway(conf: SparkConf, folder: JavaFolder | None, held: tuple[int, ...]) 
         return launch_gateway(conf, options)  # type: ignore[no-untyped-call] # as above
 
 
-def _frames(query: Node) -> list[DataFrame]:
-    return [source.origin for source in sources(query) if isinstance(source.origin, DataFrame)]
+def _java_died() -> bool:
+    """Whether the Java process that this Python process had is gone; one that is going is given a moment."""
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        gateway.jvm.System.nanoTime()
+    except (Py4JError, OSError):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_SECONDS)
+    return process.poll() is not None
+
+
+def _forget_java() -> None:
+    """Lets this Python process start another Java process after the death of its own."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    shutil.rmtree(_new_java_folder().path, ignore_errors=True)
+    _new_java_folder.cache_clear()

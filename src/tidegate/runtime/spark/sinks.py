@@ -1,102 +1,92 @@
-"""Where results go: a folder of parts, or the screen."""
+"""Where the results of a run go: a folder of parts, or the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.errors import CheckpointError
 from tidegate.results import in_order, logged_names, remove_unlisted, show_count, show_rows, visible_entries
 from tidegate.runtime.spark.checkpoint import Checkpoint
 
 
-class Sink(Protocol):
-    """Something that takes the results of a run."""
+class SparkSink:
+    """Takes the results of a run; one that keeps nothing between runs needs `start` and `close` alone."""
 
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Where it writes."""
-        ...
+    folder: Path | None = None
+    """Where it writes."""
+    format: str | None = None
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
-        """Refuse to begin, or to go on, where rows would be lost or mixed with others."""
-        ...
+        """Refuses to begin, or to go on, where rows would be lost or mixed with others."""
 
     def is_empty(self) -> bool:
         """Whether nothing was committed to it yet."""
-        ...
+        return True
 
     def clean(self) -> None:
-        """Remove what was left without being committed."""
-        ...
+        """Removes what was left without being committed."""
 
     def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
-        """Begin to write."""
-        ...
+        """Starts a query that writes a DataFrame."""
+        raise NotImplementedError
 
     def close(self, results: int) -> None:
-        """Called when the query has stopped, with the number of results it made."""
-        ...
+        """Ends the output; called when the query has stopped, with the number of its results."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+@dataclass(frozen=True)
+class SparkFolder(SparkSink):
     """Parquet or JSON-lines parts in a folder, each result in it exactly once."""
 
-    to: Path
-    kind: str
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        return (self.to,)
+    folder: Path
+    format: str
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         if resumed and checkpoint.has_commits() and self.is_empty():
             raise CheckpointError(
-                f"{checkpoint.folder} goes on from results in {self.to}, and they are gone; start from a new checkpoint"
+                f"{checkpoint.folder} goes on from results in {self.folder}, and they are gone; start from a new checkpoint"
             )
-        if not resumed and (not self.is_empty() or visible_entries(self.to)):
+        if not resumed and (not self.is_empty() or visible_entries(self.folder)):
             raise CheckpointError(
-                f"{self.to} is not empty, and its checkpoint is not {checkpoint.folder}: the results of two runs would be "
-                "mixed. Choose another folder, or delete this one"
+                f"{self.folder} is not empty, and its checkpoint is not {checkpoint.folder}: the results of two runs would "
+                "be mixed. Choose another folder, or delete this one"
             )
         if resumed:
             self.clean()
 
     def is_empty(self) -> bool:
-        return not logged_names(self.to)
+        return not logged_names(self.folder)
 
     def clean(self) -> None:
-        remove_unlisted(self.to)
+        remove_unlisted(self.folder)
 
     def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
-        writer = df.writeStream.outputMode("append").option("checkpointLocation", str(checkpoint))
-        if self.kind == "jsonl":
+        writer = _writer(df, checkpoint).format("parquet")
+        if self.format == "jsonl":
             writer = (
                 writer.format("json")
                 .option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
                 .option("timestampNTZFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
                 .option("ignoreNullFields", "false")
             )
-        else:
-            writer = writer.format("parquet")
-        return writer.start(str(self.to))
+        return writer.start(str(self.folder))
 
     def close(self, results: int) -> None:
         self.clean()
 
     def __str__(self) -> str:
-        return f"{self.kind} to {self.to}"
+        return f"{self.format} to {self.folder}"
 
 
-@dataclass(slots=True)
-class Screen:
+@dataclass
+class SparkScreen(SparkSink):
     """The first rows on standard output: of each batch if ``live``, else of the whole run when it is over."""
 
     time: str
@@ -104,26 +94,12 @@ class Screen:
     live: bool
     _held: list[pa.Table] = field(default_factory=list)
 
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        return ()
-
-    def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
-        pass
-
-    def is_empty(self) -> bool:
-        return True
-
-    def clean(self) -> None:
-        pass
-
     def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
-        writer = df.writeStream.outputMode("append").option("checkpointLocation", str(checkpoint))
-        return writer.foreachBatch(self.take).start()
+        return _writer(df, checkpoint).foreachBatch(self.take).start()
 
     def take(self, df: DataFrame, batch: int) -> None:
-        """Take the first rows of each partition. The batch is run once, and all of it: state hangs on it."""
-        rows = df.mapInArrow(_Head(self.show), df.schema).toArrow()
+        """Takes the first rows of each partition. The batch is run once, and all of it: state depends on it."""
+        rows = df.mapInArrow(_FirstRows(self.show), df.schema).toArrow()
         kept = in_order(rows, self.time)
         if self.live and kept.num_rows:
             print(show_rows(kept.slice(0, self.show)), flush=True)
@@ -143,8 +119,12 @@ class Screen:
         return "to the screen"
 
 
+def _writer(df: DataFrame, checkpoint: Path) -> DataStreamWriter:
+    return df.writeStream.outputMode("append").option("checkpointLocation", str(checkpoint))
+
+
 @dataclass(frozen=True)
-class _Head:
+class _FirstRows:
     """Keeps the first rows of a partition and reads the rest."""
 
     limit: int

@@ -10,27 +10,27 @@ import pytest
 
 from tidegate.errors import DataError, UnsupportedError
 from tidegate.query.builder import source
-from tidegate.runtime.spark.files_source import MOST_BATCH_BYTES, Pace, choose_pace, link, stage
+from tidegate.runtime.spark.sources import MOST_BATCH_BYTES, ReadLimit, StagedSource, choose_limit, link
 from tidegate.sources.files import files_of
 from tidegate.sources.in_memory import TableOrigin
 
 MOMENT = pa.timestamp("us", tz="UTC")
 
 
-def test_the_pace_follows_number_and_size() -> None:
-    assert choose_pace("s", [10], [1]) == Pace(None)
-    assert choose_pace("s", [10] * 20, range(20)) == Pace(1)
-    assert choose_pace("s", [10] * 100, range(100)) == Pace(5)
-    assert choose_pace("s", [MOST_BATCH_BYTES // 2] * 100, range(100)) == Pace(2)
-    assert choose_pace("s", [MOST_BATCH_BYTES * 9] * 100, range(100)) == Pace(1)
-    assert choose_pace("s", [10] * 100, range(100), files_per_batch=7) == Pace(7)
+def test_the_limit_follows_number_and_size() -> None:
+    assert choose_limit("s", [10], [1]) == ReadLimit(None)
+    assert choose_limit("s", [10] * 20, range(20)) == ReadLimit(1)
+    assert choose_limit("s", [10] * 100, range(100)) == ReadLimit(5)
+    assert choose_limit("s", [MOST_BATCH_BYTES // 2] * 100, range(100)) == ReadLimit(2)
+    assert choose_limit("s", [MOST_BATCH_BYTES * 9] * 100, range(100)) == ReadLimit(1)
+    assert choose_limit("s", [10] * 100, range(100), files_per_batch=7) == ReadLimit(7)
 
 
 def test_files_in_another_order_make_one_batch() -> None:
     for modified in ([2, 1], [1, 1]):
-        pace = choose_pace("calls", [10, 10], modified, files_per_batch=1)
-        assert pace.files_per_batch is None
-        assert "stream 'calls': the files were not written in the order of their names" in str(pace.why)
+        limit = choose_limit("calls", [10, 10], modified, files_per_batch=1)
+        assert limit.files is None
+        assert "stream 'calls': the files were not written in the order of their names" in str(limit.note)
 
 
 def test_links_stay_and_dead_ones_go(tmp_path: Path) -> None:
@@ -53,11 +53,11 @@ def test_what_spark_cannot_read_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"ts": pa.array([1], pa.timestamp("ns"))}), tmp_path / "in.parquet")
     files = files_of(str(tmp_path / "in.parquet"))
     with pytest.raises(UnsupportedError, match=r"'ts' of .* is in nanoseconds, which Spark does not read"):
-        stage(source("s", files.schema, time="ts", origin=files), tmp_path / "inputs", None)
+        StagedSource.of(source("s", files.schema, time="ts", origin=files), tmp_path / "inputs", None)
     with pytest.raises(UnsupportedError, match="'s' reads a list, which lives in this process; run it on='local'"):
-        stage(source("s", {"ts": MOMENT}, time="ts", origin=[{"ts": 1}]), tmp_path / "inputs", None)
+        StagedSource.of(source("s", {"ts": MOMENT}, time="ts", origin=[{"ts": 1}]), tmp_path / "inputs", None)
     with pytest.raises(UnsupportedError, match="'s' is only a schema"):
-        stage(source("s", {"ts": MOMENT}, time="ts"), tmp_path / "inputs", None)
+        StagedSource.of(source("s", {"ts": MOMENT}, time="ts"), tmp_path / "inputs", None)
 
 
 def test_csv_files_for_spark_have_one_header(tmp_path: Path) -> None:
@@ -65,26 +65,26 @@ def test_csv_files_for_spark_have_one_header(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("ts,k\n1970-01-01T00:00:00Z,a\n")
     (tmp_path / "2.csv").write_text("ts,k\n")
     node = source("s", {"ts": MOMENT, "k": pa.string()}, time="ts", origin=files_of(str(tmp_path / "*.csv")))
-    stage(node, tmp_path / "inputs", None)
+    StagedSource.of(node, tmp_path / "inputs", None)
     assert sorted(path.suffix for path in (tmp_path / "inputs").iterdir()) == [".csv"] * 3
     (tmp_path / "2.csv").write_text("k,ts\n")
     with pytest.raises(UnsupportedError, match=r"2\.csv has the columns 'k', 'ts', and .*1\.csv has 'ts', 'k'"):
-        stage(node, tmp_path / "inputs", None)
+        StagedSource.of(node, tmp_path / "inputs", None)
     (tmp_path / "2.csv").write_text("k\n")
     with pytest.raises(DataError, match=r"2\.csv, line 1: the column 'ts' is not there; it has 'k'"):
-        stage(node, tmp_path / "inputs", None)
+        StagedSource.of(node, tmp_path / "inputs", None)
 
 
 def test_a_table_is_staged_once(tmp_path: Path) -> None:
     table = pa.table({"ts": pa.array([1_000], pa.timestamp("ns"))})
     node = source("s", table.schema, time="ts", origin=TableOrigin(table))
-    assert stage(node, tmp_path, 3) == Pace(None)
+    assert StagedSource.of(node, tmp_path, 3).limit == ReadLimit(None)
     written = tmp_path / "table.parquet"
     assert pq.read_schema(written).field("ts").type == pa.timestamp("us")
     before = written.stat().st_mtime_ns
-    stage(node, tmp_path, None)
+    StagedSource.of(node, tmp_path, None)
     assert written.stat().st_mtime_ns == before
 
     finer = pa.table({"ts": pa.array([1], pa.timestamp("ns"))})
     with pytest.raises(DataError, match="stream 's': the column 'ts' holds times in nanoseconds"):
-        stage(source("s", finer.schema, time="ts", origin=TableOrigin(finer)), tmp_path / "finer", None)
+        StagedSource.of(source("s", finer.schema, time="ts", origin=TableOrigin(finer)), tmp_path / "finer", None)

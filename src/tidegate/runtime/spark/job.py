@@ -1,0 +1,395 @@
+"""A run of a query on Spark: from the first file to the last window, through stops and restarts."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.compile.compiler import compile_query
+from tidegate.compile.plan import Plan
+from tidegate.errors import SetAsideWarning, UnsupportedError
+from tidegate.java import require_java
+from tidegate.progress import Progress
+from tidegate.query.nodes import Node, Source, sources
+from tidegate.results import RunResult
+from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
+from tidegate.runtime.spark.control import END, send, unknown_files
+from tidegate.runtime.spark.dataframe import fingerprints, to_dataframe
+from tidegate.runtime.spark.failure import full_disks_named, translated
+from tidegate.runtime.spark.observe import EPOCH, lag_seconds, moment, new_reports, step_figures
+from tidegate.runtime.spark.session import (
+    LOG,
+    MOST_LOG_BYTES,
+    JavaFolder,
+    choose_session,
+    open_session,
+    session_of_frames,
+    shuffle_partitions,
+)
+from tidegate.runtime.spark.sinks import SparkSink
+from tidegate.runtime.spark.sources import StagedSource, ahead_note, set_aside
+from tidegate.state.cache import remove_caches
+
+POLL_SECONDS = 0.1
+HOUSEKEEPING_SECONDS = 1.0
+# How long a stop waits for the running batch; a batch that is cut short is done again by the next run.
+GRACE_SECONDS = 10.0
+RESULTS = "tidegate_results"
+# A watermark that only the end of the input can bring.
+END_SEEN = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJob:
+    """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people.
+
+    ``beside`` is entered with the running query and its control folder, and left when that has ended. ``admit`` is called
+    before, with the Spark session or the master URL of the one to come, and raises what would be refused then.
+    """
+
+    query: Node
+    sink: SparkSink
+    checkpoint: Path | None
+    spark: SparkSession | str | None
+    files_per_batch: int | None
+    bounded: bool
+    instances: int
+    report: Callable[[Progress], None]
+    say: Callable[[str], None]
+    beside: Callable[[StreamingQuery, Path], AbstractContextManager[object]] = lambda *_: nullcontext()
+    admit: Callable[[object], None] = lambda _: None
+
+    def run(self) -> RunResult:
+        """Runs the query from where its checkpoint stands.
+
+        A bounded run ends when every window is emitted, an unbounded one when a signal or the control stream ends it.
+        What can be refused is refused before Spark is started. A bounded run that is asked to stop raises
+        `KeyboardInterrupt` when it has stopped.
+        """
+        began = time.monotonic()
+        plan = compile_query(self.query, "spark")
+        chosen = choose_session(self.query, self.spark)
+        if not isinstance(chosen, SparkSession):
+            self.admit(chosen)
+            require_java()
+        with ExitStack() as stack:
+            checkpoint = Checkpoint(self.checkpoint or _temporary(stack))
+            disks = [checkpoint.folder, self.sink.folder or checkpoint.folder, Path(tempfile.gettempdir())]
+            stack.enter_context(full_disks_named(disks))
+            held = stack.enter_context(checkpoint.locked())
+            found = self._resumed(plan, checkpoint)
+            staged = {
+                source.name: StagedSource.of(source, checkpoint.inputs(number), self.files_per_batch)
+                for number, source in enumerate(sources(self.query))
+                if not isinstance(source.origin, DataFrame)
+            }
+            cells = found.cells if found is not None else None
+            spark, java = stack.enter_context(open_session(self.query, chosen, cells, (held,)))
+            self.admit(spark)
+            info = self._info(plan, shuffle_partitions(spark))
+            checkpoint.write(info)
+            run = _Run(self, checkpoint, tuple(staged.values()), java)
+
+            def streamed(source: Source) -> Source:
+                return staged[source.name].streamed(spark, source, self.bounded) if source.name in staged else source
+
+            with full_disks_named(disks, java.log if java is not None else None):
+                finished = run.execute(plan.reading(streamed))
+            if finished:
+                checkpoint.write(replace(info, finished=True))
+            self.sink.close(run.tally.results)
+        if self.bounded and not finished:
+            raise KeyboardInterrupt("the same command goes on from here" if self.checkpoint is not None else "")
+        return RunResult(
+            to=self.sink.folder,
+            format=self.sink.format,
+            schema=self.query.schema,
+            rows=run.tally.rows,
+            results=run.tally.results,
+            late=run.tally.late,
+            batches=run.tally.batches,
+            finished=finished,
+            seconds=time.monotonic() - began,
+            notes=tuple(run.notes),
+            ahead=sum(run.tally.ahead.values()),
+        )
+
+    def _info(self, plan: Plan, cells: int) -> CheckpointInfo:
+        fingerprint = " | ".join(fingerprints(plan, cells)) or "no stateful step"
+        return CheckpointInfo(fingerprint, cells, str(self.sink), len(sources(self.query)))
+
+    def _resumed(self, plan: Plan, checkpoint: Checkpoint) -> CheckpointInfo | None:
+        """Reads what the checkpoint says, if the run may go on from it; None if the run begins."""
+        found = checkpoint.read()
+        if found is not None and not self._has_begun(found, checkpoint):
+            self.sink.clean()
+            checkpoint.forget()
+            found = None
+        if found is not None:
+            frames = session_of_frames(self.query)
+            checkpoint.accept(found, self._info(plan, found.cells if frames is None else shuffle_partitions(frames)))
+            LOG.info("resuming from %s", checkpoint.folder)
+        self.sink.check(checkpoint, resumed=found is not None)
+        return found
+
+    def _has_begun(self, found: CheckpointInfo, checkpoint: Checkpoint) -> bool:
+        """Whether there is something to go on from, or to protect.
+
+        A run that failed in its first batch has left nothing behind, and its query may have been fixed since.
+        """
+        other = found.finished or found.sink != str(self.sink)
+        return other or checkpoint.has_commits() or not self.sink.is_empty()
+
+
+def _temporary(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-run-", ignore_cleanup_errors=True)))
+
+
+@dataclass(slots=True)
+class Tally:
+    """Adds up the reports on a query; ``control`` is the folder whose rows are not data."""
+
+    control: Path
+    batches: int = 0
+    rows: int = 0
+    results: int = 0
+    late: int = 0
+    damaged: int = 0
+    ahead: dict[str, int] = field(default_factory=dict)
+    ended: bool = False
+    _batch: int | None = None
+    _newest: datetime | None = None
+    _watermark: datetime | None = None
+    _states: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # cells, rows and bytes of each step
+    _instances: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def poll(self, query: StreamingQuery) -> list[Progress]:
+        """Adds the batches that were completed since the last call."""
+        return [self.take(report) for report in new_reports(query, self._batch)]
+
+    def take(self, report: StreamingQueryProgress) -> Progress:
+        """Adds one batch."""
+        self._batch = report.batchId
+        self.batches += 1
+        rows = sum(source.numInputRows for source in report.sources if str(self.control) not in source.description)
+        self.rows += rows
+        self.results += _figure(report.observedMetrics.get(RESULTS), "rows")
+        for step, figures in step_figures(report):
+            self.late += _figure(figures, "late")
+            self.damaged += _figure(figures, "damaged")
+            self._take_state(step, figures)
+        for source, count in set_aside(report.observedMetrics).items():
+            self.ahead[source] = self.ahead.get(source, 0) + count
+        self._take_times(report.eventTime)
+        return Progress(
+            batch=report.batchId,
+            rows=rows,
+            rows_total=self.rows,
+            rows_per_second=report.processedRowsPerSecond,
+            watermark=self._watermark,
+            lag_seconds=lag_seconds(self._newest, self._watermark),
+            state_rows=sum(rows for _, rows, _ in self._states.values()),
+            state_bytes=sum(size for *_, size in self._states.values()),
+            late_total=self.late,
+            results_total=self.results,
+            ended=self.ended,
+            ahead_total=sum(self.ahead.values()),
+            instances=tuple(self._instances[place] for place in sorted(self._instances)),
+        )
+
+    def _take_state(self, step: str, figures: Any) -> None:
+        """Cells without anything to do report nothing, so only a step's fullest reports stand for all of them."""
+        for cell in figures["by_cell"] or ():
+            self._instances[step, cell["cell"]] = cell["instances"]
+        cells = _figure(figures, "cells")
+        if cells and cells >= self._states.get(step, (0, 0, 0))[0]:
+            self._states[step] = cells, _figure(figures, "state_rows"), _figure(figures, "state_bytes")
+
+    def _take_times(self, event_time: dict[str, str]) -> None:
+        newest, watermark = moment(event_time.get("max")), moment(event_time.get("watermark"))
+        if newest is not None and newest < END_SEEN:
+            self._newest = max(self._newest or newest, newest)
+        if watermark is not None and watermark >= END_SEEN:
+            self.ended = True
+        elif watermark is not None and watermark > EPOCH:
+            # Spark's watermark was asked to be 1 ms too long.
+            self._watermark = watermark + timedelta(milliseconds=1)
+
+
+def _figure(row: Any, name: str) -> int:
+    return int((row[name] if row is not None else None) or 0)
+
+
+class _Run:
+    """One run of a job's query: starts it, polls it to its end or a requested stop, collects notes and totals."""
+
+    def __init__(
+        self, job: SparkJob, checkpoint: Checkpoint, staged: tuple[StagedSource, ...], java: JavaFolder | None
+    ) -> None:
+        self.job, self.checkpoint, self.staged, self.java = job, checkpoint, staged, java
+        self.control = checkpoint.control
+        self.tally = Tally(self.control)
+        self.notes: list[str] = []
+        self._stop_requested = threading.Event()
+        self._controls: set[Path] = set()
+        self._ahead: set[str] = set()
+
+    def execute(self, plan: Plan) -> bool:
+        """Runs a plan over its streams until it has ended or is stopped; True if it has ended."""
+        self._note(*(source.limit.note for source in self.staged if source.limit.note is not None))
+        run = uuid.uuid4().hex
+        self.control.mkdir(exist_ok=True)
+        try:
+            df = to_dataframe(plan, control=str(self.control), instances=self.job.instances, run=run)
+        except NotImplementedError as error:
+            raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
+        df = df.observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+        with stop_signals(self._stop_requested), ExitStack() as beside:
+            running = self.job.sink.start(df, self.checkpoint.spark)
+            LOG.info("query %s started", running.id)
+            try:
+                beside.enter_context(self.job.beside(running, self.control))
+                if self.job.bounded:
+                    stateful = any(subquery.operator is not None for subquery in plan.subqueries)
+                    finished = self._until_all_is_read(running) and (not stateful or self._end_input(running))
+                else:
+                    finished = self._until_stopped(running)
+                self._stop_after_batch(running)
+            except StreamingQueryException as error:
+                ours = translated(str(error))
+                if ours is not None:
+                    raise ours from error
+                raise
+            finally:
+                try:
+                    if running.isActive:
+                        running.stop()
+                finally:
+                    remove_caches(run)
+        self._poll(running)
+        LOG.info("query %s %s after %d batches", running.id, "ended" if finished else "stopped", self.tally.batches)
+        if self.tally.damaged:
+            self._note(
+                f"{self.tally.damaged} files of the local chunk cache were not what was put there; the chunks were read "
+                "from the state store instead, and results are right; if no one altered the files, look after that disk"
+            )
+        self._note(*unknown_files(self.control, self._controls))
+        return finished
+
+    def _until_all_is_read(self, running: StreamingQuery) -> bool:
+        """Waits until the query has nothing left to do; False if a stop was requested before."""
+        failures: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                running.processAllAvailable()
+            except Exception as error:
+                failures.append(error)
+
+        # On a thread of its own, so that signals are not held up.
+        waiting = threading.Thread(target=wait, daemon=True, name="tidegate-wait")
+        waiting.start()
+        while waiting.is_alive() and not self._stop_requested.is_set():
+            waiting.join(POLL_SECONDS)
+            self._poll(running)
+        if self._stop_requested.is_set():
+            return False
+        if failures:
+            raise failures[0]
+        self._poll(running)
+        return True
+
+    def _end_input(self, running: StreamingQuery) -> bool:
+        """Ends the input and waits until a batch has run at the end of time; False if a stop was requested before.
+
+        After a restart Spark runs no batch for a watermark that moved in the last one. Another control row is harmless
+        and makes it run.
+        """
+        while not self.tally.ended:
+            send(self.control, END)
+            # The row is read by the second time at the latest: the first may have begun before it was there.
+            if not (self._until_all_is_read(running) and self._until_all_is_read(running)):
+                return False
+        return True
+
+    def _until_stopped(self, running: StreamingQuery) -> bool:
+        """Waits until a stop is requested or the input ends; True if the input has ended."""
+        kept = time.monotonic()
+        while not self._stop_requested.wait(POLL_SECONDS) and not self.tally.ended:
+            if not running.isActive:
+                running.awaitTermination()  # raises what ended it
+                break
+            self._poll(running)
+            if time.monotonic() - kept >= HOUSEKEEPING_SECONDS:
+                self._keep_house()
+                kept = time.monotonic()
+        return self.tally.ended
+
+    def _keep_house(self) -> None:
+        """What a run without end does now and then: take files that appeared, and keep the log short."""
+        if self.java is not None:
+            self.java.empty_log(MOST_LOG_BYTES)
+        for source in self.staged:
+            source.add_new_files()
+        self._note(*unknown_files(self.control, self._controls))
+
+    def _stop_after_batch(self, running: StreamingQuery) -> None:
+        """Stops the query, after the batch that is running if that does not take long."""
+        batches, deadline = self.tally.batches, time.monotonic() + GRACE_SECONDS
+        while running.status["isTriggerActive"] and self.tally.batches == batches and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            self._poll(running)
+
+    def _poll(self, running: StreamingQuery) -> None:
+        for progress in self.tally.poll(running):
+            for source in sources(self.job.query):
+                if source.name in self.tally.ahead and source.name not in self._ahead:
+                    self._ahead.add(source.name)
+                    self.notes.append(ahead_note(source, self.tally.ahead[source.name]))
+                    warnings.warn(self.notes[-1], SetAsideWarning, stacklevel=2)
+            self.job.report(progress)
+
+    def _note(self, *notes: str) -> None:
+        self.notes += notes
+        for note in notes:
+            self.job.say(note)
+
+
+@contextmanager
+def stop_signals(requested: threading.Event) -> Iterator[None]:
+    """Turns the first SIGINT or SIGTERM into a request to stop; the second interrupts at once.
+
+    Spark's own handler would cancel the running batch. Only the main thread can have handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if requested.is_set():
+            raise KeyboardInterrupt
+        requested.set()
+
+    before: dict[int, Any] = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
