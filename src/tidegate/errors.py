@@ -5,7 +5,7 @@
     TidegateError
     ├── UserError            something the caller can fix
     │   ├── QueryError       found when the query is built
-    │   │   ├── UnknownStepError  a step that there is not, an AttributeError too
+    │   │   ├── UnknownStepError  a step that does not exist, an AttributeError too
     │   │   └── CallError         arguments that a step does not take, a TypeError too
     │   ├── UnsupportedError found when it is compiled: the chosen runtime cannot do it
     │   ├── DataError        found in the data while the query runs
@@ -34,7 +34,7 @@ class QueryError(UserError):
 
 
 class UnknownStepError(QueryError, AttributeError):
-    """A step that there is not; the message says which one to take."""
+    """A step that does not exist; the message says which one to take."""
 
 
 class CallError(QueryError, TypeError):

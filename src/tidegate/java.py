@@ -27,7 +27,7 @@ def require_java() -> int:
     said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', said)
     if match is None:
-        raise EnvironmentFault(f"{program} did not tell its version. {HINT}")
+        raise EnvironmentFault(f"{program} did not print its version. {HINT}")
     major = int(match[1])
     if major < OLDEST:
         raise EnvironmentFault(f"Spark needs Java {OLDEST} or newer, and {program} is Java {major}. {HINT}")

@@ -19,7 +19,7 @@ from tidegate.elastic.options import Elastic
 from tidegate.errors import TidegateError
 
 REMEMBERED = 100
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +160,13 @@ class Scaling:
                 server = MetricsServer(elastic.metrics_port, lambda: scaling.latest)
                 stack.callback(server.close)
                 scaling.metrics_port = server.server_port
-                log.info("'%s': metrics at http://127.0.0.1:%d/metrics", name, server.server_port)
+                LOG.info("'%s': metrics at http://127.0.0.1:%d/metrics", name, server.server_port)
             scaling.closing = stack.pop_all().close
         return scaling
 
     def start(self) -> Scaling:
         """Begin to poll."""
-        log.info("'%s': scaling started", self.name)
+        LOG.info("'%s': scaling started", self.name)
         self._thread.start()
         return self
 
@@ -217,7 +217,7 @@ class Scaling:
             self.failure = error
             self._notice(self.name, [(Notice.CONTROLLER_FAILED, f"{type(error).__name__}: {error}")])
         finally:
-            log.info("'%s': scaling ended", self.name)
+            LOG.info("'%s': scaling ended", self.name)
             self.closing()
 
     def _poll(self) -> bool:
@@ -287,15 +287,15 @@ class Scaling:
                 self._detector(subquery).requested(decision, event.time_seconds)
                 latest = self._latest[subquery]
                 self._latest[subquery] = replace(latest, changes=latest.changes + 1)
-                log.info("'%s': to %d instances, because %s", subquery, decision.instances, decision.why)
+                LOG.info("'%s': to %d instances, because %s", subquery, decision.instances, decision.why)
             case Stepped(subquery=subquery):
                 self._latest[subquery] = replace(self._latest[subquery], decision=event.decision)
             case Noticed(notice=notice):
                 level = logging.INFO if notice is Notice.QUERY_ENDED else logging.WARNING
-                log.log(level, "'%s': %s: %s", event.subquery, notice.value, event.text)
+                LOG.log(level, "'%s': %s: %s", event.subquery, notice.value, event.text)
         try:
             self.record(event)
         except TidegateError as error:
             if self.ledger_failure is None:
-                log.warning("%s; scaling goes on without it", error)
+                LOG.warning("%s; scaling goes on without it", error)
             self.ledger_failure = error

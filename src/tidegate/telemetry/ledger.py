@@ -21,7 +21,7 @@ from tidegate.errors import EnvironmentFault, InternalError
 from tidegate.telemetry.read import process_start
 from tidegate.telemetry.schema import open_to_write
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 Row = dict[str, str | int | float | None]
 
@@ -65,7 +65,7 @@ class Ledger:
         except sqlite3.Error as error:
             ledger._connection.close()
             raise ledger._fault(error) from error
-        log.info("ledger %s: run %d", path, ledger.run)
+        LOG.info("ledger %s: run %d", path, ledger.run)
         return ledger
 
     def __call__(self, event: events.Event) -> None:
