@@ -20,7 +20,7 @@ _COLUMNS = "columns are added with .with_columns(name=expression)"
 _SELECT = "columns are left out or renamed with .select(...)"
 _RUN = "a query is a value; run it with tg.run(query, ...) or tg.start(query)"
 _ENDLESS = "a stream is without end, and what looks at all of it has no meaning: it has no order and no first rows"
-_SESSION = "there are no session windows yet; your own functions can make them: .key_by(...).unbounded().apply(...)"
+_SESSION = "there are no session windows yet; your own functions can build them: .key_by(...).unbounded().apply(...)"
 _AGGREGATE = "aggregates need keys and windows: .key_by('column').window('1 minute').aggregate(n=tg.count())"
 _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
@@ -81,7 +81,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             **dict.fromkeys(("timestamp", "event_time", "ts"), _TIME),
             "watermark": _DISORDER,
             "lateness": f"{_DISORDER}, and lateness=... belongs to window(...)",
-            "format": "the format of files is told by their suffix",
+            "format": "the suffix of files says their format",
             "missing": "event time is a column of timestamps, named as in tg.stream(..., time='ts')",
         },
         "map_batches": {"returns": "say schema={...}"},

@@ -291,8 +291,8 @@ def monoid(
 ) -> Monoid:
     """Aggregate with your own commutative monoid, written on whole Arrow columns.
 
-    ``lift(**columns)`` makes one state per row, ``merge(left, right)`` merges states side by side, ``finish(**state)``
-    makes the results. All three get Arrow arrays and return Arrow arrays or anything `pyarrow.array` takes. ``merge``
+    ``lift(**columns)`` gives one state per row, ``merge(left, right)`` merges states side by side, ``finish(**state)``
+    gives the results. All three get Arrow arrays and return Arrow arrays or anything `pyarrow.array` takes. ``merge``
     must be associative and commutative: the order in which states meet is not defined.
 
     >>> import pyarrow as pa, pyarrow.compute as pc, tidegate as tg

@@ -1,4 +1,4 @@
-"""The fluent face of O+: checks the user's functions, state and results, and makes the node."""
+"""The fluent face of `apply`: checks the user's functions, state and results, and builds the node."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Applies(Advises, Generic[B]):
         """Apply your own functions, one tuple at a time: the operator O+ of STRETCH.
 
         ``update(window, tuple)`` is called for each window of each key of a tuple and returns `updated`: the new state,
-        and rows to hand out at the tuple's time. ``output(window)`` is called when a window has expired and returns
+        and rows to emit at the tuple's time. ``output(window)`` is called when a window has expired and returns
         rows, which carry its end − 1 µs. With ``windows="single"`` a key has one window, which slides:
         ``slide(window)`` is called when it has advanced and returns `updated` without rows. By default ``update``
         stores the tuple, ``output`` gives nothing and ``slide`` purges the tuples that the window has left behind.
@@ -79,7 +79,7 @@ class Applies(Advises, Generic[B]):
         step = self._step(name)
         self._check(step, output, slide, windows)
         if update is None and output is None:
-            raise QueryError(f"step '{step}': neither update nor output is given, so nothing would ever be handed out")
+            raise QueryError(f"step '{step}': neither update nor output is given, so nothing would ever be emitted")
         if state is None:
             states = tuple(stored_tuples(part.stream.schema) for part in self.parts)
         else:
@@ -105,7 +105,7 @@ class Applies(Advises, Generic[B]):
             self._returns(step, returns),
             tuple(part.stream.time for part in self.parts),
         )
-        return self._made(step, form, windows)
+        return self._node(step, form, windows)
 
     @advised
     def apply_columns(
@@ -155,7 +155,7 @@ class Applies(Advises, Generic[B]):
         form = ColumnForm(update, output, slide, schema, empty, self._returns(step, returns), ordered)
         for part in range(len(self.parts)):
             self._try(step, form, part)
-        return self._made(step, form, windows)
+        return self._node(step, form, windows)
 
     def _step(self, name: str | None) -> str:
         return step_name("apply", name, *(part.stream.node for part in self.parts))
@@ -168,7 +168,7 @@ class Applies(Advises, Generic[B]):
         if self.window is None:
             if output is not None or slide is not None or windows == "single":
                 raise QueryError(
-                    f"step '{step}': an unbounded window neither expires nor slides; hand rows out by update, and retire a "
+                    f"step '{step}': an unbounded window neither expires nor slides; emit rows by update, and retire a "
                     "key with tg.updated(retire=True)"
                 )
             return
@@ -211,7 +211,7 @@ class Applies(Advises, Generic[B]):
         except DataError as error:
             raise QueryError(f"{error} (tried without rows, as the query was built)") from error
 
-    def _made(self, step: str, form: TupleForm | ColumnForm, windows: str) -> B:
+    def _node(self, step: str, form: TupleForm | ColumnForm, windows: str) -> B:
         stream = self.parts[0].stream
         node = KeyedApply(
             step,

@@ -42,7 +42,7 @@ B = TypeVar("B", bound="Builder")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Builder(Advises):
-    """A stream of tuples in the making: a query, and the calls that make a longer one of it."""
+    """A query under construction: a node, and the calls that add a step to it."""
 
     node: Node
 
@@ -59,21 +59,21 @@ class Builder(Advises):
     def with_columns(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
         """Add or replace columns by element-wise Narwhals expressions."""
         step = self._step("with_columns", name)
-        made = self._expressions(exprs, named, step)
-        schema = normal_schema(expressions.derive(step, self.schema, expressions.with_columns, made), step)
-        touched = set(expressions.derive(step, self.schema, expressions.select, made).names)
+        computed = self._expressions(exprs, named, step)
+        schema = normal_schema(expressions.derive(step, self.schema, expressions.with_columns, computed), step)
+        touched = set(expressions.derive(step, self.schema, expressions.select, computed).names)
         if self.time in touched:
             raise QueryError(f"step '{step}': '{self.time}' is the event time and cannot be replaced; add a new column")
-        return self._then(WithColumns(step, self.node, made, schema, self.time))
+        return self._then(WithColumns(step, self.node, computed, schema, self.time))
 
     def select(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
         """Keep only some columns, or expressions of them; the event time must be among them."""
         step = self._step("select", name)
-        made = self._expressions(exprs, named, step)
-        schema = normal_schema(expressions.derive(step, self.schema, expressions.select, made), step)
+        computed = self._expressions(exprs, named, step)
+        schema = normal_schema(expressions.derive(step, self.schema, expressions.select, computed), step)
         if self.time not in schema.names or schema.field(self.time).type != self.schema.field(self.time).type:
             raise QueryError(f"step '{step}': a stream needs its event time; select '{self.time}' too, as it is")
-        return self._then(Select(step, self.node, made, schema, self.time))
+        return self._then(Select(step, self.node, computed, schema, self.time))
 
     @advised
     def filter(self, predicate: nw.Expr, *, name: str | None = None) -> Self:
@@ -100,10 +100,12 @@ class Builder(Advises):
         defined. ``schema`` is what it returns, if that differs from what it gets.
         """
         step = self._step("map_batches", name)
-        made = normal_schema(as_schema(schema, f"step '{step}': schema"), step) if schema is not None else self.schema
-        if column_type(made, self.time, step) != self.schema.field(self.time).type:
+        returned = (
+            normal_schema(as_schema(schema, f"step '{step}': schema"), step) if schema is not None else self.schema
+        )
+        if column_type(returned, self.time, step) != self.schema.field(self.time).type:
             raise QueryError(f"step '{step}': the event time '{self.time}' must keep its type")
-        node = MapBatches(step, self.node, function, made, self.time)
+        node = MapBatches(step, self.node, function, returned, self.time)
         try:
             apply_stateless(node, self.schema.empty_table())
         except QueryError:
@@ -174,22 +176,22 @@ class Builder(Advises):
         return Keyed(self, chosen, chosen.returns(self.schema, step))
 
     def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
-        made = tuple(expressions.as_expr(expr) for expr in exprs)
-        made += tuple(
+        computed = tuple(expressions.as_expr(expr) for expr in exprs)
+        computed += tuple(
             (value if isinstance(value, nw.Expr) else nw.lit(value)).alias(column) for column, value in named.items()
         )
-        if not made:
+        if not computed:
             raise QueryError(f"step '{step}': name at least one column")
-        for expr in made:
+        for expr in computed:
             expressions.check_elementwise(expr, self.schema, step)
-        return made
+        return computed
 
     def _step(self, kind: str, name: str | None) -> str:
         """What a step after this stream is called, in messages and in the query."""
         return step_name(kind, name, self.node)
 
     def _then(self, node: Node) -> Self:
-        """The stream that a new step makes."""
+        """The stream after a new step."""
         check_names(node)
         return type(self)(node)
 

@@ -1,9 +1,9 @@
-"""Narwhals expressions as parts of a query: what they read and make, how they run on Arrow, and their text.
+"""Narwhals expressions as parts of a query: what they read and compute, how they run on Arrow, and their text.
 
 A stateless step works on one tuple at a time, so its expressions must be element-wise: the result of a row may depend
 on that row alone, or the answer would depend on how rows happen to be batched.
 
-Narwhals has no public way to take an expression apart. `calls_of` is the one place that reads its internals. Where they
+Narwhals has no public API to take an expression apart. `calls_of` is the one place that reads its internals. Where they
 are not as expected, in another version, an expression counts as opaque: it runs as it is, nothing rewrites it, all columns
 count as read, its text is Narwhals' own, and whether it is element-wise is tried on a few rows.
 """
@@ -154,12 +154,12 @@ def columns_read(exprs: Sequence[nw.Expr], schema: pa.Schema) -> frozenset[str]:
 
 
 def columns_made(exprs: tuple[nw.Expr, ...], schema: pa.Schema, step: str) -> tuple[str, ...]:
-    """The columns that some expressions make, in order."""
+    """The columns that some expressions compute, in order."""
     return tuple(derive(step, schema, select, exprs).names)
 
 
 def columns_passed(expr: nw.Expr, schema: pa.Schema) -> tuple[str, ...] | None:
-    """The columns an expression hands on under their own names and unchanged; None if it does anything else.
+    """The columns an expression passes on under their own names and unchanged; None if it does anything else.
 
     >>> schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     >>> columns_passed(nw.col("b"), schema), columns_passed(nw.all(), schema), columns_passed(nw.col("b") + 1, schema)
@@ -195,7 +195,7 @@ def with_columns(table: pa.Table, exprs: Sequence[nw.Expr]) -> pa.Table:
 
 
 def select(table: pa.Table, exprs: Sequence[nw.Expr]) -> pa.Table:
-    """Keep only the columns that some expressions make."""
+    """Keep only the columns that some expressions compute."""
     result: pa.Table = nw.from_native(table, eager_only=True).select(*exprs).to_native()
     return result
 
@@ -207,7 +207,7 @@ def keep(table: pa.Table, predicate: nw.Expr) -> pa.Table:
 
 
 def derive(step: str, schema: pa.Schema, function: Derivation, exprs: tuple[nw.Expr, ...]) -> pa.Schema:
-    """The schema a stateless function makes, found by running it on no rows; mistakes become `QueryError`."""
+    """The schema that a stateless function returns, found by running it on no rows; mistakes become `QueryError`."""
     try:
         return function(schema.empty_table(), exprs).schema
     except nw.exceptions.ColumnNotFoundError as error:

@@ -68,7 +68,7 @@ Call = tuple[str, str, Tuple | KeyedWindow]
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """What a function makes of a window; see `updated`."""
+    """The new states of a window and its results; see `updated`."""
 
     states: tuple[Any, ...]
     rows: Any = ()
@@ -81,7 +81,7 @@ def updated(*states: Any, rows: Any = (), of: Any = None, retire: Any = False) -
 
     Without states they stay as they are; None is the empty state. ``retire=True`` forgets the key of an unbounded
     window. In the columnar form the state is one mapping of columns, ``rows`` are columns, ``of`` says which
-    contribution made each of them, and ``retire`` is one boolean per window.
+    contribution each of them belongs to, and ``retire`` is one boolean per window.
 
     >>> updated({"count": 3}, rows=[{"word": "tide"}])
     Updated(states=({'count': 3},), rows=[{'word': 'tide'}], of=None, retire=False)
@@ -133,18 +133,18 @@ class TupleForm:
             return TupleResult(self._stored(window.states, arriving), [])
         call = (step, "update", arriving)
         try:
-            made = self.update(window, arriving)
+            returned = self.update(window, arriving)
         except Exception as error:
             _failed(call, error)
-        if made is None:
+        if returned is None:
             return TupleResult(window.states, [])
-        if not isinstance(made, Updated):
-            _refuse(call, f"{made!r}; return tg.updated(state, rows=[...]) or None")
-        if not isinstance(made.retire, bool):
-            _refuse(call, f"retire={made.retire!r}, which is neither True nor False")
-        if made.retire and window.end is not None:
+        if not isinstance(returned, Updated):
+            _refuse(call, f"{returned!r}; return tg.updated(state, rows=[...]) or None")
+        if not isinstance(returned.retire, bool):
+            _refuse(call, f"retire={returned.retire!r}, which is neither True nor False")
+        if returned.retire and window.end is not None:
             _refuse(call, "retire=True, and only the keys of an unbounded window can be retired")
-        return TupleResult(self._states(call, made, window), self._rows(call, made.rows), made.retire)
+        return TupleResult(self._states(call, returned, window), self._rows(call, returned.rows), returned.retire)
 
     def outputs(self, step: str, window: KeyedWindow) -> list[Record]:
         """Call ``output``; by default nothing is emitted."""
@@ -152,10 +152,10 @@ class TupleForm:
             return []
         call = (step, "output", window)
         try:
-            made = self.output(window)
+            returned = self.output(window)
         except Exception as error:
             _failed(call, error)
-        return self._rows(call, made)
+        return self._rows(call, returned)
 
     def slides(self, step: str, window: KeyedWindow) -> tuple[Record, ...]:
         """Call ``slide`` for a window that has advanced; by default tuples before its start are purged."""
@@ -164,14 +164,14 @@ class TupleForm:
             return self._purged(window.states, window.start)
         call = (step, "slide", window)
         try:
-            made = self.slide(window)
+            returned = self.slide(window)
         except Exception as error:
             _failed(call, error)
-        if made is None:
+        if returned is None:
             return window.states
-        if not isinstance(made, Updated) or made.retire or self._rows(call, made.rows):
-            _refuse(call, f"{made!r}; return tg.updated(state), without rows, or None")
-        return self._states(call, made, window)
+        if not isinstance(returned, Updated) or returned.retire or self._rows(call, returned.rows):
+            _refuse(call, f"{returned!r}; return tg.updated(state), without rows, or None")
+        return self._states(call, returned, window)
 
     def _stored(self, states: tuple[Record, ...], arriving: Tuple) -> tuple[Record, ...]:
         at = arriving.input
@@ -179,23 +179,23 @@ class TupleForm:
         return (*states[:at], stored, *states[at + 1 :])
 
     def _purged(self, states: tuple[Record, ...], start: int) -> tuple[Record, ...]:
-        made = []
+        purged = []
         for state, shape, time in zip(states, self.shapes, self.times, strict=True):
             if not state:
-                made.append(state)
+                purged.append(state)
                 continue
             held = state[STORED]
             kept = tuple(one for one in held if in_microseconds(one[time]) >= start)
-            made.append(state if len(kept) == len(held) else shape.take({STORED: kept})[0])
-        return tuple(made)
+            purged.append(state if len(kept) == len(held) else shape.take({STORED: kept})[0])
+        return tuple(purged)
 
-    def _states(self, call: Call, made: Updated, window: KeyedWindow) -> tuple[Record, ...]:
-        if not made.states:
+    def _states(self, call: Call, returned: Updated, window: KeyedWindow) -> tuple[Record, ...]:
+        if not returned.states:
             return window.states
-        if len(made.states) != len(self.states):
-            _refuse(call, f"{len(made.states)} states; there is one per input, and {len(self.states)} inputs")
+        if len(returned.states) != len(self.states):
+            _refuse(call, f"{len(returned.states)} states; there is one per input, and {len(self.states)} inputs")
         taken = []
-        for given, shape, empty in zip(made.states, self.shapes, self.initial, strict=True):
+        for given, shape, empty in zip(returned.states, self.shapes, self.initial, strict=True):
             try:
                 taken.append(empty if given is None else shape.take(given)[0])
             except Misfit as misfit:
@@ -220,7 +220,7 @@ def empty_state(schema: pa.Schema, given: Mapping[str, Any]) -> Record:
 
 
 def arrived(rows: Iterable[Any], schema: pa.Schema, size: int, times: Iterable[int], side: int) -> list[Tuple]:
-    """Rows of an input, as Arrow gives them, as tuples; nobody can change them, nor their lists and structs."""
+    """Rows of an input, as Arrow gives them, as tuples; they are read-only, and so are their lists and structs."""
     shape = record_of(schema)
     if any(pa.types.is_nested(kind) for kind in schema.types):
         rows = [shape.check(row)[0] for row in rows]
@@ -253,8 +253,8 @@ def _about(call: Call) -> str:
 
 def _failed(call: Call, error: Exception) -> NoReturn:
     step, function, _ = call
-    told = f"step '{step}': {function} failed for {_about(call)}: {type(error).__name__}: {error}"
-    raise DataError(told) from error
+    what = f"{function} failed for {_about(call)}: {type(error).__name__}: {error}"
+    raise DataError(f"step '{step}': {what}") from error
 
 
 def _refuse(call: Call, what: str, cause: Exception | None = None) -> NoReturn:
@@ -277,7 +277,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """A stretch of contributions of one input, in canonical order.
+    """A run of contributions of one input, in canonical order.
 
     Contribution i is tuple ``rows[i]`` of ``tuples`` for slot ``slots[i]`` of ``windows``. A tuple is not copied for
     its keys and windows; `column` spreads a column over the contributions if that is what you need.
@@ -325,56 +325,56 @@ class ColumnForm:
 
     def updates(self, step: str, batch: Contributions, unbounded: bool) -> ColumnResult:
         """Call ``update``."""
-        made = _call(step, "update", self.update, batch)
-        if not isinstance(made, Updated):
-            _reject(step, "update", f"{type(made).__name__}; return tg.updated(states, rows=..., of=...)")
+        returned = _call(step, "update", self.update, batch)
+        if not isinstance(returned, Updated):
+            _reject(step, "update", f"{type(returned).__name__}; return tg.updated(states, rows=..., of=...)")
         retired = None
-        if made.retire is not False:
+        if returned.retire is not False:
             if not unbounded:
                 _reject(step, "update", "retire=..., and only the keys of an unbounded window can be retired")
-            told = self._array(step, "update", "retire", made.retire, pa.bool_(), len(batch.windows))
-            retired = np.asarray(told.fill_null(False).to_numpy(zero_copy_only=False))
-        rows, of = self._rows(step, "update", made, len(batch))
-        return ColumnResult(self._states(step, "update", made, batch.windows), rows, of, retired)
+            retiring = self._array(step, "update", "retire", returned.retire, pa.bool_(), len(batch.windows))
+            retired = np.asarray(retiring.fill_null(False).to_numpy(zero_copy_only=False))
+        rows, of = self._rows(step, "update", returned, len(batch))
+        return ColumnResult(self._states(step, "update", returned, batch.windows), rows, of, retired)
 
     def outputs(self, step: str, expired: Slots) -> ColumnResult:
         """Call ``output``; by default nothing is emitted."""
         if self.output is None:
             return ColumnResult(expired.states, self.returns.empty_table(), pa.array([], pa.int64()))
-        made = _call(step, "output", self.output, expired)
-        if not isinstance(made, Updated):
-            made = Updated((), made, np.arange(len(expired)))
-        if made.states:
+        returned = _call(step, "output", self.output, expired)
+        if not isinstance(returned, Updated):
+            returned = Updated((), returned, np.arange(len(expired)))
+        if returned.states:
             _reject(step, "output", "states; a window that has expired has no next state")
-        rows, of = self._rows(step, "output", made, len(expired))
+        rows, of = self._rows(step, "output", returned, len(expired))
         return ColumnResult(expired.states, rows, of)
 
     def slides(self, step: str, advanced: Slots) -> pa.Table:
         """Call ``slide`` for windows that have advanced."""
         if self.slide is None:
             return advanced.states
-        made = _call(step, "slide", self.slide, advanced)
-        if not isinstance(made, Updated) or not _is_nothing(made.rows):
-            _reject(step, "slide", f"{type(made).__name__}; return tg.updated(states), without rows")
-        return self._states(step, "slide", made, advanced)
+        returned = _call(step, "slide", self.slide, advanced)
+        if not isinstance(returned, Updated) or not _is_nothing(returned.rows):
+            _reject(step, "slide", f"{type(returned).__name__}; return tg.updated(states), without rows")
+        return self._states(step, "slide", returned, advanced)
 
-    def _states(self, step: str, function: str, made: Updated, windows: Slots) -> pa.Table:
-        if not made.states:
+    def _states(self, step: str, function: str, returned: Updated, windows: Slots) -> pa.Table:
+        if not returned.states:
             return windows.states
-        if len(made.states) != 1:
-            _reject(step, function, f"{len(made.states)} states; the columns of the state are one mapping")
-        return self._table(step, function, "state", made.states[0], self.state, len(windows))
+        if len(returned.states) != 1:
+            _reject(step, function, f"{len(returned.states)} states; the columns of the state are one mapping")
+        return self._table(step, function, "state", returned.states[0], self.state, len(windows))
 
-    def _rows(self, step: str, function: str, made: Updated, most: int) -> tuple[pa.Table, pa.Array]:
-        if _is_nothing(made.rows):
+    def _rows(self, step: str, function: str, returned: Updated, most: int) -> tuple[pa.Table, pa.Array]:
+        if _is_nothing(returned.rows):
             return self.returns.empty_table(), pa.array([], pa.int64())
-        if made.of is None:
-            _reject(step, function, "rows without of=..., the index of what made each of them")
-        of = self._array(step, function, "of", made.of, pa.int64(), None)
+        if returned.of is None:
+            _reject(step, function, "rows without of=..., the index of what each of them belongs to")
+        of = self._array(step, function, "of", returned.of, pa.int64(), None)
         where = np.asarray(of.fill_null(-1) if of.null_count else of)
         if len(where) and (where.min() < 0 or where.max() >= most):
             _reject(step, function, f"of=... with the index {where.min()} or {where.max()}; there are 0 to {most - 1}")
-        return self._table(step, function, "rows", made.rows, self.returns, len(of)), of
+        return self._table(step, function, "rows", returned.rows, self.returns, len(of)), of
 
     def _table(self, step: str, function: str, what: str, given: Any, schema: pa.Schema, length: int) -> pa.Table:
         is_arrow = isinstance(given, pa.Table | pa.RecordBatch)
@@ -382,19 +382,19 @@ class ColumnForm:
         if not isinstance(columns, Mapping) or set(columns) != set(schema.names):
             got = list(columns) if isinstance(columns, Mapping) else type(columns).__name__
             _reject(step, function, f"{what} {got}; the declared columns are {schema.names}")
-        made = [self._array(step, function, f"{what} '{f.name}'", columns[f.name], f.type, length) for f in schema]
-        return pa.table(made, schema=schema) if made else _no_columns(length)
+        arrays = [self._array(step, function, f"{what} '{f.name}'", columns[f.name], f.type, length) for f in schema]
+        return pa.table(arrays, schema=schema) if arrays else _no_columns(length)
 
     def _array(
         self, step: str, function: str, what: str, given: Any, kind: pa.DataType, length: int | None
     ) -> pa.Array:
         try:
-            made = returned_array(given, kind)
+            array = returned_array(given, kind)
         except (pa.ArrowException, TypeError, ValueError) as error:
             _reject(step, function, f"{what} that is not {kind}: {error}", error)
-        if length is not None and len(made) != length:
-            _reject(step, function, f"{what} with {len(made)} values; there must be {length}")
-        return made
+        if length is not None and len(array) != length:
+            _reject(step, function, f"{what} with {len(array)} values; there must be {length}")
+        return array
 
 
 def _is_nothing(rows: Any) -> bool:

@@ -118,21 +118,21 @@ def _columns(
     if not (isinstance(suffixes, tuple) and len(suffixes) == 2 and all(isinstance(each, str) for each in suffixes)):
         raise QueryError(f"step '{step}': suffixes are two texts, as in {SUFFIXES}; got {suffixes!r}")
     shared = {name for name, other in keys if name == other}
-    made = [JoinColumn(left.time + suffixes[0], LEFT, left.time)]
-    made += [JoinColumn(name, LEFT, name) for name in left.schema.names if name != left.time]
-    taken = {left.time, *(column.name for column in made)}
-    made.append(JoinColumn(right.time + suffixes[1], RIGHT, right.time))
+    columns = [JoinColumn(left.time + suffixes[0], LEFT, left.time)]
+    columns += [JoinColumn(name, LEFT, name) for name in left.schema.names if name != left.time]
+    taken = {left.time, *(column.name for column in columns)}
+    columns.append(JoinColumn(right.time + suffixes[1], RIGHT, right.time))
     for name in right.schema.names:
         if name != right.time and name not in shared:
-            made.append(JoinColumn(name + suffixes[1] if name in taken else name, RIGHT, name))
-    names = [column.name for column in made]
+            columns.append(JoinColumn(name + suffixes[1] if name in taken else name, RIGHT, name))
+    names = [column.name for column in columns]
     twice = {name for name in [left.time, *names] if [left.time, *names].count(name) > 1}
     if twice:
         raise QueryError(
             f"step '{step}': the result would have two columns called {choices(sorted(twice))}; choose other suffixes than "
             f"{suffixes} or rename a column before the join"
         )
-    return tuple(made)
+    return tuple(columns)
 
 
 def _type(column: JoinColumn, left: Node, right: Node) -> pa.DataType:

@@ -61,7 +61,7 @@ class Each:
 class Words:
     """A set of keys per tuple: the words of a text, which a separator of one byte cuts; null has none.
 
-    The compiler makes this of `Each` over a list that was cut from a text.
+    The compiler puts this in place of `Each` over a list that was cut from a text.
     """
 
     column: str
@@ -81,7 +81,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyFunction:
-    """A set of keys per tuple, made by a user's function over a batch."""
+    """A set of keys per tuple, given by a user's function over a batch."""
 
     function: Callable[[pa.RecordBatch], Any]
     columns: pa.Schema
@@ -108,18 +108,18 @@ class KeyFunction:
     def key_lists(self, batch: pa.RecordBatch) -> pa.ListArray:
         """One list of keys per row: of values for one key column, of structs for several."""
         with user_context():
-            made = self.function(batch)
-        made = contiguous(made)
-        if not isinstance(made, pa.ListArray) or len(made) != batch.num_rows:
+            lists = self.function(batch)
+        lists = contiguous(lists)
+        if not isinstance(lists, pa.ListArray) or len(lists) != batch.num_rows:
             raise QueryError(
                 f"the key function must return a pyarrow ListArray with one list per row ({batch.num_rows}); got "
-                f"{type(made).__name__}" + (f" of {len(made)}" if isinstance(made, pa.Array) else "")
+                f"{type(lists).__name__}" + (f" of {len(lists)}" if isinstance(lists, pa.Array) else "")
             )
-        kind, names = made.type.value_type, self.columns.names
+        kind, names = lists.type.value_type, self.columns.names
         fields = [field.name for field in kind] if pa.types.is_struct(kind) else None
         if fields != names and not (fields is None and len(names) == 1):
             raise QueryError(f"the key function declared the columns {names} and returned lists of {kind}")
-        return made
+        return lists
 
     def __str__(self) -> str:
         return f"{getattr(self.function, '__name__', 'function')}(batch)"

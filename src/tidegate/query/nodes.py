@@ -41,7 +41,7 @@ class Source:
     """A stream that comes from outside.
 
     ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
-    ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime looks at it.
+    ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime reads it.
     ``dead_letters`` is the file that takes records which cannot be read; without one they stop the run.
     ``ahead_us`` is how far after the clock a tuple may lie; one that lies further is set aside. With ``ahead_of="stream"``
     it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
@@ -89,7 +89,7 @@ class WithColumns(_OneInput):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Select(_OneInput):
-    """Keeps only the columns that element-wise expressions make."""
+    """Keeps only the columns that element-wise expressions compute."""
 
     name: str
     input: Node
@@ -111,7 +111,7 @@ class Filter(_OneInput):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapBatches(_OneInput):
-    """Turns batches into batches by a user's function that looks at one row at a time."""
+    """Turns batches into batches by a user's function that treats one row at a time."""
 
     name: str
     input: Node
@@ -253,7 +253,7 @@ def refuse_refined(step: str, *inputs: Node) -> None:
 
 
 def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:
-    made = []
+    results = []
     # No rows are a batch too: that is how a function is checked when the query is built.
     for batch in table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         result = node.function(batch)
@@ -263,8 +263,8 @@ def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:
         missing = [name for name in node.schema.names if name not in result.column_names]
         if missing:
             raise QueryError(f"step '{node.name}': the batch function left out the declared columns {missing}")
-        made.append(conform(result, node.schema))
-    return pa.concat_tables(made)
+        results.append(conform(result, node.schema))
+    return pa.concat_tables(results)
 
 
 def rewrite(query: Node, rule: Callable[[Node], Node]) -> Node:

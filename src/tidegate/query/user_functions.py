@@ -65,7 +65,7 @@ class Misfit(Exception):
 
 
 class Record(dict[str, Any]):
-    """A struct: a dict that cannot be changed. ``{**record, "n": 1}`` makes a changed copy."""
+    """A struct: a dict that cannot be changed. ``{**record, "n": 1}`` is a changed copy."""
 
     __slots__ = ("shape", "size")
 
@@ -85,7 +85,7 @@ class Record(dict[str, Any]):
 
 
 class RecordList(tuple[Any, ...]):
-    """A list: a tuple of values. ``[*items, value]`` makes a longer list."""
+    """A list: a tuple of values. ``[*items, value]`` is a longer list."""
 
     shape: ValueShape
     size: int
@@ -199,10 +199,10 @@ def _struct(kind: pa.DataType) -> ValueShape:
         if value.keys() != parts.keys():
             missing = [name for name in parts if name not in value]
             unknown = [name for name in value if name not in parts]
-            told = [f"without {', '.join(map(repr, missing))}"] if missing else []
-            told += [f"with the unknown {', '.join(map(repr, unknown))}"] if unknown else []
+            wrong = [f"without {', '.join(map(repr, missing))}"] if missing else []
+            wrong += [f"with the unknown {', '.join(map(repr, unknown))}"] if unknown else []
             raise Misfit(
-                "", dict(value), f"one value for each of {', '.join(map(repr, parts))}: it is {' and '.join(told)}"
+                "", dict(value), f"one value for each of {', '.join(map(repr, parts))}: it is {' and '.join(wrong)}"
             )
         taken, total = {}, 0
         for name, part in parts.items():

@@ -20,7 +20,7 @@ from tidegate.watermark import Watermark
 
 Times = TypeVar("Times", int, np.ndarray[Any, Any])
 MANY_WINDOWS = 10_000
-"""More windows per tuple than this are told of.
+"""A query with more windows per tuple than this warns.
 
 A core emits some five million results a second, so a tuple of a new key then costs it 2 ms, and some hundred keys a second
 are all it can do. A day every minute has 1,440 windows, an hour every second 3,600.
@@ -45,7 +45,7 @@ class Window:
         return window
 
     def check(self, step: str) -> None:
-        """Refuse shapes that lose tuples or never end; warn of those that make very many windows."""
+        """Refuse shapes that lose tuples or never end; warn of those with very many windows."""
         if self.size <= 0 or self.every <= 0 or self.lateness < 0:
             raise QueryError(
                 f"step '{step}': window size ({format_duration(self.size)}) and advance ({format_duration(self.every)}) "
@@ -65,7 +65,7 @@ class Window:
             warn_slow(
                 f"step '{step}': a tuple lies in up to {self.windows_per_tuple:,} windows "
                 f"({format_duration(self.size)} every {format_duration(self.every)}), so each of its keys may bring as many "
-                "results; they are emitted as they are made, which takes long: make every longer, or size shorter"
+                "results; they are emitted as they are computed, which takes long: make every longer, or size shorter"
             )
 
     @property

@@ -60,7 +60,7 @@ Event = Rows | Advance
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result rows in the order in which they were made, the tuples that came too late, and those set aside.
+    """The result rows in the order in which they were emitted, the tuples that came too late, and those set aside.
 
     ``ahead_tuples`` are those, by stream, that lay further in the future than it allows, ``ahead_rows`` their numbers
     among all tuples of the stream, from 0.
@@ -86,17 +86,17 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     """Run a query over a sequence of arrivals and watermark advances.
 
     The input ends with the events: windows still open then are emitted only by a last ``Advance(END)``. Sources
-    are told apart by their names, as `unique_names` makes them.
+    are told apart by their names, as `unique_names` gives them.
     """
     query = unique_names(query)
-    made: list[pa.Table] = []
+    results: list[pa.Table] = []
     operators = {
         id(node): _Operator(node, _LAWS[type(node)](node) if is_stateful(node) else None) for node in walk(query)
     }
     for node in walk(query):
         for side, upstream in enumerate(node.inputs):
             operators[id(upstream)].readers.append((operators[id(node)], side))
-    operators[id(query)].sink = made
+    operators[id(query)].sink = results
     readers = {source.name: operators[id(source)] for source in sources(query)}
     ahead = {source.name: AheadLaw(source) for source in sources(query)}
     watermark = START
@@ -114,7 +114,7 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
                 for node in walk(query):
                     operators[id(node)].advance(watermark)
     late = [row for node in walk(query) for row in operators[id(node)].late]
-    rows = pa.concat_tables(made) if made else query.schema.empty_table()
+    rows = pa.concat_tables(results) if results else query.schema.empty_table()
     aside = {name: tuple(values for _, values in law.set_aside) for name, law in ahead.items() if law.set_aside}
     numbers = {name: tuple(number for number, _ in ahead[name].set_aside) for name in aside}
     return Answer(rows, len(late), tuple(late), sum(map(len, aside.values())), aside, numbers)
@@ -172,8 +172,8 @@ class _Operator:
         """Take tuples that arrive at an input."""
         if self.law is not None:
             for offset in range(table.num_rows):
-                for made in self.law.receive(side, table.slice(offset, 1)):
-                    self.forward(made)
+                for rows in self.law.receive(side, table.slice(offset, 1)):
+                    self.forward(rows)
         elif isinstance(self.node, Source):
             times = table.column(self.node.time).cast(pa.int64()).to_numpy()
             check_times(times, f"stream '{self.node.name}'", self.node.time)
@@ -193,8 +193,8 @@ class _Operator:
     def advance(self, watermark: Watermark) -> None:
         """The watermark moves."""
         if self.law is not None:
-            for made in self.law.advance(watermark):
-                self.forward(made)
+            for rows in self.law.advance(watermark):
+                self.forward(rows)
 
 
 def events_of(

@@ -1,7 +1,7 @@
 """The law of joins: every tuple meets every tuple of the other side.
 
 A pair is near if its tuples are at most ``within`` apart, or share a window. It has equal keys, null being equal to nothing.
-And the predicate is true of it. Within a distance, a pair is handed out as soon as both tuples are there, and a tuple that
+And the predicate is true of it. Within a distance, a pair is emitted as soon as both tuples are there, and a tuple that
 comes behind the watermark joins nothing; over windows, when a window expires, and a tuple takes part in those windows that
 are open when it comes. A tuple that can take part in nothing is late.
 """
@@ -56,7 +56,7 @@ class JoinLaw:
         self.held[side].append(new)
 
     def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """Hand out the windows that expire, earliest first; forget tuples that can meet no other any more."""
+        """Emit the windows that expire, earliest first; forget tuples that can meet no other any more."""
         self.watermark = watermark
         window, within = self.node.window, self.node.within_us
         if within is not None:
@@ -84,7 +84,7 @@ class JoinLaw:
 
     def _pair(self, left: _HeldTuple, right: _HeldTuple) -> pa.Table:
         rows = left.row, right.row
-        return pa.table({made.name: rows[made.side].column(made.column) for made in self.node.columns})
+        return pa.table({each.name: rows[each.side].column(each.column) for each in self.node.columns})
 
     def _result(self, left: _HeldTuple, right: _HeldTuple, time: int, window: int | None) -> pa.Table:
         node, pair = self.node, self._pair(left, right)
@@ -92,8 +92,8 @@ class JoinLaw:
         if window is not None and node.window is not None:
             moments |= {"window_start": node.window.start(window), "window_end": node.window.end(window)}
         kind = node.schema.field(node.time).type
-        made = {name: pa.array([value], pa.int64()).cast(kind) for name, value in moments.items()}
-        columns = [made[name] if name in made else pair.column(name) for name in node.schema.names]
+        times = {name: pa.array([value], pa.int64()).cast(kind) for name, value in moments.items()}
+        columns = [times[name] if name in times else pair.column(name) for name in node.schema.names]
         return pa.table(columns, schema=node.schema)
 
 

@@ -96,7 +96,7 @@ class KeyedApplyLaw:
         return covering[:1] if self.node.single else covering
 
     def _expire(self, limit: Watermark) -> Iterator[pa.Table]:
-        """Hand out the windows that end by a limit, earliest first, and slide or remove them (alg. 2, forwardAndShift).
+        """Emit the windows that end by a limit, earliest first, and slide or remove them (alg. 2, forwardAndShift).
 
         A window that slides goes on as long as it holds a tuple of its key and its state is not empty.
         """
@@ -132,8 +132,8 @@ class KeyedApplyLaw:
             return step.states, step.rows, step.retired
         first = pa.array([0], pa.int64())
         batch = Contributions(one.row, one.values.input, first, first, self._slots(held, number))
-        made = form.updates(node.name, batch, node.window is None)
-        return made.states, made.rows.to_pylist(), made.retired is not None and bool(made.retired[0])
+        result = form.updates(node.name, batch, node.window is None)
+        return result.states, result.rows.to_pylist(), result.retired is not None and bool(result.retired[0])
 
     def _output(self, held: _HeldWindow, number: int) -> Sequence[Any]:
         form = self.node.form

@@ -16,9 +16,9 @@ Tuple = dict[str, Any]
 
 
 def python_row(row: pa.Table, node: Node) -> Tuple:
-    """The values of a table of one row that a node made; its event time is a number."""
+    """The values of one row that a node emitted; its event time is a number."""
     try:
-        made = row.to_pylist()[0]
+        values = row.to_pylist()[0]
     except UnicodeDecodeError as error:
         raise DataError(
             f"step '{node.name}': a tuple has a text that is not UTF-8 ({error.reason}), which the reference cannot read; "
@@ -27,10 +27,10 @@ def python_row(row: pa.Table, node: Node) -> Tuple:
     moment = row.column(node.time).combine_chunks()
     if moment[0].as_py() is None:
         raise DataError(
-            f"step '{node.name}': a tuple has no event time in '{node.time}': {made}; filter such tuples out"
+            f"step '{node.name}': a tuple has no event time in '{node.time}': {values}; filter such tuples out"
         )
-    made[node.time] = moment.cast(pa.int64())[0].as_py()
-    return dict(made)
+    values[node.time] = moment.cast(pa.int64())[0].as_py()
+    return dict(values)
 
 
 def keys_of(keys: Keys, row: pa.Table, tuple_: Tuple) -> list[tuple[Any, ...]]:
@@ -39,15 +39,15 @@ def keys_of(keys: Keys, row: pa.Table, tuple_: Tuple) -> list[tuple[Any, ...]]:
         case Columns(names):
             return [tuple(tuple_[name] for name in names)]
         case Each(column, _, distinct):
-            made = [(element,) for element in tuple_[column] or ()]
+            keys_found = [(element,) for element in tuple_[column] or ()]
         case KeyFunction(_, _, reads, distinct):
             seen = row if reads is None else row.select(list(reads))
             batch = seen.combine_chunks().to_batches()[0]
             found = keys.key_lists(batch)[0].as_py() or []
-            made = [tuple(key.values()) if isinstance(key, dict) else (key,) for key in found]
+            keys_found = [tuple(key.values()) if isinstance(key, dict) else (key,) for key in found]
         case _:
             raise InternalError(f"unknown keys {keys!r}")
-    return list({canonical(key): key for key in made}.values()) if distinct else made
+    return list({canonical(key): key for key in keys_found}.values()) if distinct else keys_found
 
 
 def table_of(rows: Sequence[Tuple], schema: pa.Schema) -> pa.Table:

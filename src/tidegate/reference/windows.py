@@ -1,9 +1,9 @@
 """The law of windowed aggregates (STRETCH, algorithms 1 and 2 with window type *multi*).
 
-An expired window (``end ≤ W``) hands out its results and is removed; a tuple joins every window it falls in under each of
+An expired window (``end ≤ W``) emits its results and is removed; a tuple joins every window it falls in under each of
 its keys. Unlike a runtime this keeps whole tuples and computes an aggregate from all of them at once.
 
-Only tuples of a source are ever late: what a stateful operator hands out as the watermark moves reaches the next one
+Only tuples of a source are ever late: what a stateful operator emits as the watermark moves reaches the next one
 before the watermark does, and lies at or past the one that holds there.
 """
 
@@ -54,7 +54,7 @@ class WindowLaw:
                 yield from self._emit(number, [self.windows[number][key] for key in sorted(touched)])
 
     def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """Hand out every window that expires, earliest first, and forget those that are also past their lateness."""
+        """Emit every window that expires, earliest first, and forget those that are also past their lateness."""
         self.watermark = watermark
         window = self.node.window
         for number in sorted(self.windows):
@@ -65,7 +65,7 @@ class WindowLaw:
                 del self.windows[number]
 
     def _emit(self, number: int, instances: list[_Instance]) -> Iterator[pa.Table]:
-        """Hand out the results of some keys of one window."""
+        """Emit the results of some keys of one window."""
         node = self.node
         rows = []
         for instance in instances:
@@ -84,7 +84,7 @@ class WindowLaw:
 
 @dataclass
 class _Instance:
-    """The tuples of one key in one window, and how often it was handed out (−1: never)."""
+    """The tuples of one key in one window, and how often it was emitted (−1: never)."""
 
     key: tuple[Any, ...]
     tuples: list[Tuple] = field(default_factory=list)

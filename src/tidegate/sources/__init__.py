@@ -71,7 +71,7 @@ class PlacedBatch:
 class Malformed:
     """A record that cannot be read: where it is, why, and its text; bytes that are no text are escaped.
 
-    Of a tuple that is set aside for its time the text is made from its columns, and its place may be unknown.
+    Of a tuple that is set aside for its time the text is written from its columns, and its place may be unknown.
     """
 
     file: str | None

@@ -60,7 +60,7 @@ def first_header(file: str) -> tuple[str, ...]:
 
 
 def csv_parser(header: tuple[str, ...], schema: pa.Schema, time: str | None, file: str) -> Parser:
-    """A parser that makes columns of a schema from the columns that a header names."""
+    """A parser of the columns of a schema, which a header names among others."""
     missing = [name for name in schema.names if name not in header]
     if missing:
         raise DataError(f"{file}, line 1: the column {choices(missing)} is not there; it has {choices(header)}")

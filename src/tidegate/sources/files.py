@@ -86,7 +86,7 @@ class Files:
 def files_of(pattern: str, schema: pa.Schema | None = None, *, lenient: bool = False) -> Files:
     """The files a path, folder or glob stands for.
 
-    Without a ``schema`` the first file that holds a record gives it, all of whose records are looked at; a malformed one
+    Without a ``schema`` the first file that holds a record gives it, all of whose records are read; a malformed one
     among them is an error, unless the caller is ``lenient`` because it will be set aside when the query runs.
     """
     paths = _paths(pattern)

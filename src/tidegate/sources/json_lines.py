@@ -25,7 +25,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 def json_parser(schema: pa.Schema, time: str | None) -> Parser:
-    """A parser that makes columns of a schema."""
+    """A parser of the columns of a schema."""
 
     def parse(lines: bytes, count: int) -> pa.Table:
         check_utf8(lines)

@@ -1,6 +1,6 @@
 """Text files as blocks of whole lines, and what is done to find the lines that spoil a block.
 
-A parser takes many lines at once and makes columns of them. If it fails, the lines are halved until those that it fails
+A parser turns many lines at once into columns. If it fails, the lines are halved until those that it fails
 on stand alone: a good file costs one call per block, a bad line a few dozen.
 """
 

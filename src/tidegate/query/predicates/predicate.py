@@ -23,7 +23,7 @@ Given = Callable[[Any, Any], Any] | nw.Expr
 class Predicate:
     """A function of two tuples, or an expression over the columns of a pair.
 
-    ``tree`` is what it comes to, and what it means; without one ``obstacle`` names what stands in the way, and the function
+    ``tree`` is its meaning as a tree; without one ``obstacle`` names what cannot be traced, and the function
     is called, or the expression applied, for every pair.
     """
 
@@ -35,12 +35,12 @@ class Predicate:
         """Whether a pair fits, asked of the tree or the function; a failure names the pair."""
         assert self.tree is not None or not isinstance(self.given, nw.Expr)
         try:
-            made = self.given(Row(left), Row(right)) if self.tree is None else evaluate(self.tree, left, right)  # type: ignore[operator]
+            result = self.given(Row(left), Row(right)) if self.tree is None else evaluate(self.tree, left, right)  # type: ignore[operator]
         except Exception as error:
             raise failed_on(step, left, right, f"raised {type(error).__name__}: {error}") from error
-        if made is not None and not isinstance(made, bool | np.bool_):
-            raise failed_on(step, left, right, f"returned {made!r}, which is neither true nor false,")
-        return bool(made)
+        if result is not None and not isinstance(result, bool | np.bool_):
+            raise failed_on(step, left, right, f"returned {result!r}, which is neither true nor false,")
+        return bool(result)
 
     def __str__(self) -> str:
         if self.tree is not None:

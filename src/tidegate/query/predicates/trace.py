@@ -87,12 +87,12 @@ class _Tracer:
         if self.paths > MOST_PATHS:
             raise Untraceable(f"more than {MOST_PATHS} paths through it")
         self.answers, self.asked = list(before), []
-        made = self._call()
+        tree = self._call()
         asked, answers = self.asked, self.answers
         for place in range(len(asked) - 1, len(before) - 1, -1):
             otherwise = self.explore([*answers[:place], False])
-            made = otherwise if made == otherwise else Branch(asked[place], made, otherwise)
-        return made
+            tree = otherwise if tree == otherwise else Branch(asked[place], tree, otherwise)
+        return tree
 
     def ask(self, tree: Tree) -> bool:
         """The truth of a condition on this path."""
@@ -107,17 +107,17 @@ class _Tracer:
 
     def _call(self) -> Tree:
         try:
-            made = self.function(*self.rows)
+            result = self.function(*self.rows)
         except (Untraceable, QueryError):
             raise
         except Exception as error:
             raise Untraceable(f"{type(error).__name__}: {error}") from error
         try:
-            tree = _operand(made)
+            tree = _operand(result)
         except Untraceable:
             tree = None
         if tree is None or tree.kind != "bool":
-            what = f"a {tree.kind}" if tree is not None else type(made).__name__
+            what = f"a {tree.kind}" if tree is not None else type(result).__name__
             raise QueryError(f"step '{self.step}': a predicate is true or false, and this one returns {what}")
         if tree in self.asked:
             return TRUE if self.answers[self.asked.index(tree)] else FALSE
@@ -323,19 +323,19 @@ def _expression_symbol(expr: nw.Expr, columns: Mapping[str, Column]) -> _Symbol:
 
 
 def _applied(symbol: _Symbol, call: ExpressionCall, arguments: list[_Symbol]) -> _Symbol:
-    made: _Symbol
+    result: _Symbol
     match call.name:
         case name if name in _OPERATORS:
-            made = getattr(symbol, name)(*arguments)
+            result = getattr(symbol, name)(*arguments)
         case "abs":
-            made = abs(symbol)
+            result = abs(symbol)
         case "is_null":
-            made = symbol.then(IsNull(symbol.tree))
+            result = symbol.then(IsNull(symbol.tree))
         case "is_between" if call.options.get("closed") == "both":
-            made = (symbol >= arguments[0]) & (symbol <= arguments[1])
+            result = (symbol >= arguments[0]) & (symbol <= arguments[1])
         case name:
             raise Untraceable(f"'{name}'")
-    return made
+    return result
 
 
 def _argument(value: Any, call: ExpressionCall, columns: Mapping[str, Column]) -> _Symbol:

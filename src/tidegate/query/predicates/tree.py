@@ -159,7 +159,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """``then if condition else otherwise``: what ``and``, ``or``, ``not`` and ``if`` come to."""
+    """``then if condition else otherwise``: the tree of ``and``, ``or``, ``not`` and ``if``."""
 
     condition: Tree
     then: Tree
