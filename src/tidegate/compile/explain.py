@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.cost import ALPHA, BETA, cost_of, shape_of
 from tidegate.compile.plan import Feed, PlacedStep, Plan, Subquery
-from tidegate.compile.show_query import show_query
-from tidegate.compile.show_table import show_table
+from tidegate.compile.show_query import show_query, show_table
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
 from tidegate.query.nodes import Join, Node, Source, unique_names

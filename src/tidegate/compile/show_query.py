@@ -1,15 +1,17 @@
-"""A query as numbered lines: what each step is called, what kind it is and what it does."""
+"""Shows queries as text: numbered lines that say what each step is called, what kind it is and what it does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 
-from tidegate.compile.show_keyed_apply import show_keyed_apply
-from tidegate.compile.show_table import GLUE, show_table
+import pyarrow as pa
+
 from tidegate.errors import InternalError
 from tidegate.query.builder import AHEAD
 from tidegate.query.event_time import format_duration, parse_duration
 from tidegate.query.expressions import show_expression
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
     Filter,
     Join,
@@ -24,7 +26,11 @@ from tidegate.query.nodes import (
     walk,
 )
 
-_SHORT = 40
+WIDTH = 99
+GLUE = "\u00a0"
+"""A space at which no line is broken."""
+
+_SHORT, _NARROWEST = 40, 30
 
 
 def show_query(query: Node, indent: str = "") -> str:
@@ -37,6 +43,28 @@ def show_query(query: Node, indent: str = "") -> str:
         reads = f"reads {', '.join(map(str, read))}" if read and read != [number - 1] else ""
         rows.append((str(number), node.name, kind, "; ".join(filter(None, (reads, text)))))
     return show_table(rows, indent=indent)
+
+
+def show_table(rows: Sequence[Sequence[str]], *, indent: str = "", right: frozenset[int] = frozenset()) -> str:
+    """Align the cells of rows of equal length; columns whose number is in ``right`` end together.
+
+    >>> print(show_table([("a", "one"), ("long", "two")]))
+    a     one
+    long  two
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        before = indent + "".join(f"{cell}  " for cell in cells[:-1])
+        room = max(WIDTH - len(before), _NARROWEST)
+        wrapped = textwrap.wrap(cells[-1], room, break_long_words=False, break_on_hyphens=False) or [""]
+        lines.append((before + wrapped[0]).rstrip())
+        lines += [" " * len(before) + line for line in wrapped[1:]]
+    return "\n".join(lines).replace(GLUE, " ")
 
 
 def _show(node: Node) -> tuple[str, str]:
@@ -59,7 +87,7 @@ def _show(node: Node) -> tuple[str, str]:
             computed = _listed(f"{column} = {aggregate}" for column, aggregate in node.aggregates)
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
         case KeyedApply():
-            return "apply", show_keyed_apply(node)
+            return "apply", _keyed_apply(node)
         case Join():
             return "join", _join(node)
         case _:
@@ -78,6 +106,35 @@ def _join(node: Join) -> str:
     near = f"window {node.window}" if node.within_us is None else f"within {format_duration(node.within_us)}"
     where = f"where {node.where}" if node.where is not None else ""
     return "; ".join(filter(None, (on and f"on {on}", near, where)))
+
+
+def _keyed_apply(node: KeyedApply) -> str:
+    """The functions of ``apply``, its keys, windows and state; functions that are not given are the defaults of STRETCH's table 1."""
+    form = node.form
+    keys = " and ".join(dict.fromkeys(map(str, node.keys)))
+    window = (
+        "unbounded" if node.window is None else f"window {node.window}" + (", one that slides" if node.single else "")
+    )
+    functions = [("update", form.update), ("output", form.output), ("slide", form.slide)]
+    shown = [f"{role} = {getattr(function, '__name__', 'function')}" for role, function in functions if function]
+    states = dict.fromkeys(map(_state, form.states if isinstance(form, TupleForm) else (form.state,)))
+    how = "" if isinstance(form, TupleForm) else " on columns"
+    kept = " and ".join(state or "nothing" for state in states)
+    return f"by {keys}, {window}: {', '.join(shown)}{how}; keeps {kept} -> {_state(form.returns) or 'nothing'}"
+
+
+def _state(schema: pa.Schema) -> str:
+    return ", ".join(_column(field) for field in schema)
+
+
+def _column(field: pa.Field) -> str:
+    if pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+        return f"{field.name}: list of ({_names(field.type.value_type)})"
+    return f"{field.name}: {field.type}"
+
+
+def _names(fields: Iterable[pa.Field]) -> str:
+    return ", ".join(field.name for field in fields)
 
 
 def _columns(node: Node) -> str:
