@@ -109,7 +109,7 @@ def _join(node: Join) -> str:
 
 
 def _keyed_apply(node: KeyedApply) -> str:
-    """The functions of ``apply``, its keys, windows and state; functions that are not given are the defaults of STRETCH's table 1."""
+    """The keys, windows, functions and state of ``apply``; a function that is not given is STRETCH's default (table 1)."""
     form = node.form
     keys = " and ".join(dict.fromkeys(map(str, node.keys)))
     window = (
