@@ -25,7 +25,7 @@ import pyarrow as pa
 import tidegate as tg
 from tidegate.runtime.local.figures import Latencies
 from tidegate.sources.in_memory import Paced
-from tidegate.telemetry.read import DecisionFilter, decisions
+from tidegate.telemetry.read import decisions
 
 TIME = pa.timestamp("us", tz="UTC")
 BATCH_SECONDS = 0.02
@@ -69,7 +69,7 @@ def run(ups: int, step_seconds: float, low: int, target_seconds: float) -> dict[
         before = counts
         if late is not None:
             buckets.append((time.monotonic() - began, late))
-    changes = decisions(path, DecisionFilter(changes_only=True))
+    changes = decisions(path, changes_only=True, shadows=False)
     made = list(zip(*(changes[name].to_pylist() for name in ("time_seconds", "instances", "why")), strict=True))
     steps = []
     for step in range(1, len(rates)):

@@ -17,7 +17,7 @@ from tidegate.control.controller import Action, Decision
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import Floats, Load
 from tidegate.simulate.run import TakenDecision
-from tidegate.telemetry.read import DecisionFilter, decisions
+from tidegate.telemetry.read import decisions
 
 TIME = pa.timestamp("us")
 TICK_SECONDS = 0.01
@@ -96,7 +96,7 @@ def watch(
             elastic=tg.Elastic(rule, period_seconds=period_seconds, ledger=path),
         )
         job.wait()
-        steps = decisions(path, DecisionFilter())
+        steps = decisions(path, shadows=False)
 
     def column(name: str) -> Floats:
         return np.array(steps[name].to_pylist(), dtype=np.float64)

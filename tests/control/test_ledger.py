@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
@@ -21,7 +22,7 @@ from tidegate.control.rules import Rule
 from tidegate.errors import EnvironmentFault, UserError
 from tidegate.telemetry.explain import explain
 from tidegate.telemetry.ledger import Ledger
-from tidegate.telemetry.read import DecisionFilter, decisions, export
+from tidegate.telemetry.read import decisions, export
 from tidegate.telemetry.schema import VERSION, open_to_read
 
 
@@ -43,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_decisions_are_kept_with_what_was_observed_expected_and_seen(file: Path) -> None:
-    table = decisions(file, DecisionFilter(subquery="q"))
+    table = decisions(file, subquery="q", shadows=False)
     assert column(table, "instances_before") == [1, 2, 1, 2]
     assert column(table, "instances") == [2, 1, 2, 1]
     assert column(table, "result") == ["acted"] * 4
@@ -61,22 +62,22 @@ def test_decisions_are_kept_with_what_was_observed_expected_and_seen(file: Path)
 @pytest.mark.parametrize(
     ("chosen", "count"),
     [
-        (DecisionFilter(), 6),
-        (DecisionFilter(shadows=True), 14),
-        (DecisionFilter(changes_only=True), 4),
-        (DecisionFilter(controller="holding"), 6),
-        (DecisionFilter(controller="holding", subquery="q"), 4),
-        (DecisionFilter(controller="failing"), 4),
-        (DecisionFilter(since_seconds=10.0), 4),
-        (DecisionFilter(run=2), 0),
+        ({}, 6),
+        ({"shadows": True}, 14),
+        ({"changes_only": True}, 4),
+        ({"controller": "holding"}, 6),
+        ({"controller": "holding", "subquery": "q"}, 4),
+        ({"controller": "failing"}, 4),
+        ({"since_seconds": 10.0}, 4),
+        ({"run": 2}, 0),
     ],
 )
-def test_decisions_are_chosen(file: Path, chosen: DecisionFilter, count: int) -> None:
-    assert decisions(file, chosen).num_rows == count
+def test_decisions_are_chosen(file: Path, chosen: dict[str, Any], count: int) -> None:
+    assert decisions(file, **{"shadows": False, **chosen}).num_rows == count
 
 
 def test_a_decision_is_explained_in_sentences(file: Path) -> None:
-    number = decisions(file, DecisionFilter(subquery="q"))["decision"][0].as_py()
+    number = decisions(file, subquery="q", shadows=False)["decision"][0].as_py()
     text = explain(file, number)
     for sentence in (
         "The controller swinging went up from 1 to 2 instances.",
@@ -94,7 +95,7 @@ def test_a_decision_is_explained_in_sentences(file: Path) -> None:
 
 
 def test_a_shadows_decision_is_explained_as_such(file: Path) -> None:
-    number = decisions(file, DecisionFilter(subquery="q", controller="holding"))["decision"][0].as_py()
+    number = decisions(file, subquery="q", controller="holding", shadows=False)["decision"][0].as_py()
     text = explain(file, number)
     assert "The controller holding, in the shadow, would hold at 1 instance." in text
     assert "The driver, swinging, went up from 1 to 2 instances" in text
@@ -139,7 +140,7 @@ def test_what_is_missing_is_kept(tmp_path: Path) -> None:
 def test_each_opening_is_a_run_of_its_own(file: Path) -> None:
     with Ledger.open(file, "again") as ledger:
         ControlLoop(Rule(Holding(), Limits()), Machine(), ledger).step(observed(5.0))
-    again = decisions(file, DecisionFilter(run=2))
+    again = decisions(file, run=2, shadows=False)
     assert (column(again, "label"), column(again, "step")) == (["again"], [0])
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.elastic.scaling import Scaling
-from tidegate.telemetry.read import DecisionFilter, decisions
+from tidegate.telemetry.read import decisions
 
 
 def told(ledger: Path, scaling: Scaling, reason: str) -> dict[str, Any]:
     """The decisions in the ledger that changed something, with a column that gives reasons, and what else was noticed."""
-    table = decisions(ledger, DecisionFilter(changes_only=True))
+    table = decisions(ledger, changes_only=True, shadows=False)
     return {
         "decisions": table.select(["instances_before", "instances", "result", reason]).to_pylist(),
         "notices": [(each.notice.value, each.text) for each in scaling.notices],

@@ -21,7 +21,7 @@ from tidegate.gate.gate import Traffic
 from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
 from tidegate.runtime.local.observe import observed
 from tidegate.sources.in_memory import Paced
-from tidegate.telemetry.read import DecisionFilter, decisions, notices
+from tidegate.telemetry.read import decisions, notices
 from tidegate.testing import answer, difference
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -109,7 +109,7 @@ def test_instances_follow_stepped_loads_and_nothing_is_lost_or_doubled(tmp_path:
     assert [count > 1 for count in load.reached] == [False, True, False, True], "2,000/s need more than one of 1,000/s"
     assert job.scaling is not None
     assert job.scaling.failure is None
-    written = decisions(path, DecisionFilter(changes_only=True))
+    written = decisions(path, changes_only=True, shadows=False)
     assert written.num_rows == len(job.scaling.changes)
     assert all("due" in why for why in written["why"].to_pylist())
 
@@ -126,7 +126,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
         elastic=tg.Elastic(dry_run=True, shadows=("ds2",), ledger=path),
     )
     job.wait()
-    results = set(decisions(path, DecisionFilter(changes_only=True))["result"].to_pylist())
+    results = set(decisions(path, changes_only=True, shadows=False)["result"].to_pylist())
     assert results <= {"advised"}
     assert set(job.instances.values()) == {1}
 

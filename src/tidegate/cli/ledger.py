@@ -85,8 +85,15 @@ def ledger(
         for each in read.notices(file):
             print(f"run {each.run}  {each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}")
     else:
-        wanted = read.DecisionFilter(subquery, controller, changes_only, since, run, shadows or export is not None)
-        table = read.decisions(file, wanted)
+        table = read.decisions(
+            file,
+            subquery=subquery,
+            controller=controller,
+            run=run,
+            since_seconds=since,
+            changes_only=changes_only,
+            shadows=shadows or export is not None,
+        )
         if export is not None:
             read.export(table, export)
             print(f"{table.num_rows:,} decisions written to {export}")

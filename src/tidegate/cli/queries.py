@@ -230,13 +230,13 @@ def demo(
 
 def _show_rising_load(ledger: Path) -> None:
     from tidegate.demo.rising_load import PHASES, follow_rising_load
-    from tidegate.telemetry.read import DecisionFilter, decisions
+    from tidegate.telemetry.read import decisions
 
     rates = ", then ".join(f"{rate:,} calls/s for {seconds:.0f} s" for seconds, rate in PHASES)
     print(f"\nNow in this process, without Spark, on instances that follow the load: {rates}.", flush=True)
     sent, counted = follow_rising_load(ledger)
     print(f"{sent:,} calls were sent and {counted:,} counted. What was decided, and why:\n")
-    for each in decisions(ledger, DecisionFilter(changes_only=True)).to_pylist():
+    for each in decisions(ledger, changes_only=True).to_pylist():
         text = "{time_seconds:5.1f} s  {instances_before} → {instances} instances: {why}".format(**each)
         print(textwrap.fill(text, 110, subsequent_indent=" " * 9))
     print(f"\ntidegate ledger {ledger} has all of it; --explain N explains one decision in full.")

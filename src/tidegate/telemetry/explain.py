@@ -44,14 +44,11 @@ def explain(path: str | Path, number: int) -> str:
             "SELECT * FROM explained WHERE run = ? AND subquery = ? AND step = ? AND decision <> ? ORDER BY decision",
             (row["run"], row["subquery"], row["step"], number),
         ).fetchall()
-        rejected = connection.execute(
-            "SELECT instances, why_not FROM alternatives WHERE decision = ? ORDER BY rowid", (number,)
-        ).fetchall()
     paragraphs = [
         _headline(row),
         _observed(row),
         _reason(row),
-        *[f"Rejected, {counted(each['instances'])}: {_inner(each['why_not'])}." for each in rejected],
+        *[f"Rejected, {counted(count)}: {_inner(why_not)}." for count, why_not in json.loads(row["rejected"])],
         _result(row),
         _effect(row),
         *[_other(each, row) for each in others],

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tidegate.control import events
-from tidegate.control.controller import Action, Alternative, Decision, Effect
+from tidegate.control.controller import Action, Decision, Effect
 from tidegate.control.observation import Observation
 from tidegate.errors import EnvironmentFault, InternalError
 from tidegate.telemetry.read import process_start
@@ -104,21 +104,16 @@ class Ledger:
             # Leaving the block commits, or rolls back after an error.
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._insert_step(event.subquery, event.step, rows)
+                self._write_step(event.subquery, event.step, rows)
 
-    def _insert_step(self, subquery: str, step: int, rows: StepRows) -> None:
+    def _write_step(self, subquery: str, step: int, rows: StepRows) -> None:
         observation = self._insert("observations", {"run": self.run, **rows.observation})
-        numbers = []
-        for row, rejected in rows.decisions:
-            numbers.append(self._insert("decisions", {"observation": observation, **row}))
-            for other in rejected:
-                values: Row = {"instances": int(other.instances), "why_not": other.why_not}
-                self._insert("alternatives", {"decision": numbers[-1], **values})
+        numbers = [self._insert("decisions", {"observation": observation, **row}) for row in rows.decisions]
         for decided_step, row in rows.effects:
             number = self._watched.pop((subquery, decided_step), None)
-            if number is not None:
-                self._insert("effects", {"decision": number, **row})
-        if rows.decisions[0][0]["result"] == "acted":
+            assigned = ", ".join(f"{name} = ?" for name in row)
+            self._connection.execute(f"UPDATE decisions SET {assigned} WHERE decision = ?", (*row.values(), number))
+        if rows.decisions[0]["result"] == "acted":
             self._watched[subquery, step] = numbers[0]
 
     def _insert(self, table: str, row: Row) -> int:
@@ -132,10 +127,10 @@ class Ledger:
 
 @dataclass(slots=True)
 class StepRows:
-    """What one step adds: its observation, decisions with what they rejected, the driver's first, and earlier effects."""
+    """What one step adds: its observation, decisions, the driver's first, and effects of earlier steps."""
 
     observation: Row = field(default_factory=dict)
-    decisions: list[tuple[Row, tuple[Alternative, ...]]] = field(default_factory=list)
+    decisions: list[Row] = field(default_factory=list)
     effects: list[tuple[int, Row]] = field(default_factory=list)
 
 
@@ -160,20 +155,22 @@ def step_rows(step: Sequence[events.Event]) -> StepRows:
                 driver["result"] = "advised"
             case events.ShadowDecided(decision=decision):
                 shadow: Row = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "opinion"}
-                rows.decisions.append((shadow | _wanted(decision) | _settled(decision), decision.rejected))
+                rows.decisions.append(shadow | _wanted(decision) | _settled(decision))
             case events.ShadowFailed():
                 nothing = Decision("", Action.HOLD, int(rows.observation["instances"] or 0), "")
                 shadow = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "failed"}
-                rows.decisions.append((shadow | {"note": event.error} | _wanted(nothing) | _settled(nothing), ()))
+                rows.decisions.append(shadow | {"note": event.error} | _wanted(nothing) | _settled(nothing))
             case events.EffectSeen():
                 measured = _prefixed("before", event.before) | _prefixed("seen", event.seen)
-                rows.effects.append((event.decided_step, {"time_seconds": event.time_seconds, **measured}))
+                rows.effects.append((event.decided_step, {"effect_time_seconds": event.time_seconds, **measured}))
             case events.EffectMissed():
-                rows.effects.append((event.decided_step, {"time_seconds": event.time_seconds, "missed": event.why}))
+                rows.effects.append(
+                    (event.decided_step, {"effect_time_seconds": event.time_seconds, "effect_missed": event.why})
+                )
             case events.Stepped(decision=decision):
                 if not rows.observation or "controller" not in driver:
                     raise InternalError("a step must have been observed and decided before it ends")
-                rows.decisions.insert(0, (driver | _settled(decision), decision.rejected))
+                rows.decisions.insert(0, driver | _settled(decision))
             case _:
                 raise InternalError(f"the ledger does not know the event {type(event).__name__}")
     return rows
@@ -205,6 +202,7 @@ def _settled(decision: Decision) -> Row:
         "why": decision.why,
         "mapping": None if decision.mapping is None else json.dumps([int(instance) for instance in decision.mapping]),
         "missing": json.dumps(decision.missing) if decision.missing else None,
+        "rejected": json.dumps([(int(other.instances), other.why_not) for other in decision.rejected]),
         **_prefixed("expected", decision.expected),
     }
 

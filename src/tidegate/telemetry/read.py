@@ -26,47 +26,35 @@ FIGURES = (
 _STATE, _STARTED = 0, 19  # in /proc/PID/stat, behind the name
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionFilter:
-    """Which decisions to read; without a controller, those of the drivers."""
+def decisions(
+    path: str | Path,
+    *,
+    subquery: str | None = None,
+    controller: str | None = None,
+    run: int | None = None,
+    since_seconds: float | None = None,
+    changes_only: bool = False,
+    shadows: bool = True,
+) -> pa.Table:
+    """Decisions with what was observed, expected and seen, by number; a whole day is some 20,000 rows.
 
-    subquery: str | None = None
-    controller: str | None = None
-    changes_only: bool = False
-    since_seconds: float | None = None
-    run: int | None = None
-    shadows: bool = False
-
-    def where(self) -> tuple[str, list[Any]]:
-        """The condition in SQL, and its values."""
-        given = {
-            "subquery = ?": self.subquery,
-            "controller = ?": self.controller,
-            "time_seconds >= ?": self.since_seconds,
-            "run = ?": self.run,
-        }
-        parts = [part for part, value in given.items() if value is not None]
-        if self.changes_only:
-            parts.append("action <> 'hold'")
-        if self.controller is None and not self.shadows:
-            parts.append("role = 'driver'")
-        return " AND ".join(parts) or "1", [value for value in given.values() if value is not None]
-
-
-EVERYTHING = DecisionFilter(shadows=True)
-
-
-def decisions(path: str | Path, chosen: DecisionFilter = EVERYTHING) -> pa.Table:
-    """The chosen decisions with what was observed, expected and seen, by number; a whole day is some 20,000 rows.
-
-    `.to_pandas()`, `polars.from_arrow` and `narwhals.from_native` turn it into a data frame.
+    Without ``shadows``, those of the drivers, or all of a ``controller`` if one is named. `.to_pandas()`,
+    `polars.from_arrow` and `narwhals.from_native` turn the table into a data frame.
     """
     import pyarrow as pa
 
-    condition, values = chosen.where()
+    given = {"subquery =": subquery, "controller =": controller, "run =": run, "time_seconds >=": since_seconds}
+    conditions = {f"{part} ?": value for part, value in given.items() if value is not None}
+    if changes_only:
+        conditions["action <> ?"] = "hold"
+    if controller is None and not shadows:
+        conditions["role = ?"] = "driver"
+    where = " AND ".join(conditions) or "1"
     with closing(open_to_read(path)) as connection:
         declared = {row["name"]: row["type"] for row in connection.execute("PRAGMA table_info(explained)")}
-        rows = connection.execute(f"SELECT * FROM explained WHERE {condition} ORDER BY decision", values).fetchall()
+        rows = connection.execute(
+            f"SELECT * FROM explained WHERE {where} ORDER BY decision", tuple(conditions.values())
+        ).fetchall()
     kinds = {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string(), "BOOLEAN": pa.bool_()}
     columns = zip(*rows, strict=True) if rows else [()] * len(declared)
     # SQLite keeps truth as a whole number, which Arrow casts.

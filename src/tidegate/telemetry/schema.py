@@ -13,7 +13,7 @@ from urllib.parse import quote
 from tidegate.errors import EnvironmentFault, UserError
 
 APPLICATION = 0x74696465  # "tide"
-VERSION = 4
+VERSION = 5
 BUSY_SECONDS = 10.0
 HEADER = b"SQLite format 3\0"
 
@@ -42,22 +42,15 @@ CREATE TABLE decisions (
     asked BOOLEAN NOT NULL,
     wanted_action TEXT NOT NULL, wanted_instances INTEGER NOT NULL,
     action TEXT NOT NULL, instances INTEGER NOT NULL,
-    why TEXT NOT NULL, withheld TEXT, mapping TEXT, missing TEXT,
-    expected_utilisation REAL, expected_latency_seconds REAL, expected_processed REAL, expected_deviation REAL,
+    why TEXT NOT NULL, withheld TEXT, mapping TEXT, missing TEXT, rejected TEXT,
     result TEXT NOT NULL CHECK (result IN ('held', 'acted', 'refused', 'advised', 'opinion', 'failed')),
-    note TEXT, takes_seconds REAL, state_bytes_moved INTEGER
-);
-CREATE INDEX decisions_of ON decisions (observation);
-CREATE TABLE alternatives (
-    decision INTEGER NOT NULL REFERENCES decisions, instances INTEGER NOT NULL, why_not TEXT NOT NULL
-);
-CREATE INDEX alternatives_of ON alternatives (decision);
-CREATE TABLE effects (
-    decision INTEGER PRIMARY KEY REFERENCES decisions,
-    time_seconds REAL NOT NULL, missed TEXT,
+    note TEXT, takes_seconds REAL, state_bytes_moved INTEGER,
+    expected_utilisation REAL, expected_latency_seconds REAL, expected_processed REAL, expected_deviation REAL,
+    effect_time_seconds REAL, effect_missed TEXT,
     before_utilisation REAL, before_latency_seconds REAL, before_processed REAL, before_deviation REAL,
     seen_utilisation REAL, seen_latency_seconds REAL, seen_processed REAL, seen_deviation REAL
 );
+CREATE INDEX decisions_of ON decisions (observation);
 CREATE TABLE notices (
     notice INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES runs,
@@ -65,19 +58,16 @@ CREATE TABLE notices (
     kind TEXT NOT NULL, text TEXT NOT NULL
 );
 CREATE VIEW explained AS SELECT
-    d.decision, o.run, r.label, o.subquery, o.step, o.time_seconds, o.period_seconds, d.controller, d.role,
-    o.instances AS instances_before, d.instances, d.action, d.result, d.wanted_instances, d.wanted_action, d.asked,
-    d.why, d.withheld, d.note, d.missing, d.takes_seconds, d.state_bytes_moved,
+    o.run, r.label, o.subquery, o.step, o.time_seconds, o.period_seconds, o.instances AS instances_before,
     o.offered, o.admitted, o.processed, o.demand, o.backlog, o.congestion,
     o.utilisation, o.least_busy, o.most_busy, o.deviation, o.shards, o.largest_shard_load, o.state_bytes,
-    o.watermark_lag_seconds, o.latency_seconds,
-    d.expected_utilisation, d.expected_latency_seconds, d.expected_processed, d.expected_deviation,
-    e.time_seconds AS effect_time_seconds, e.missed AS effect_missed,
-    e.before_utilisation, e.before_latency_seconds, e.before_processed, e.before_deviation,
-    e.seen_utilisation, e.seen_latency_seconds, e.seen_processed, e.seen_deviation
-FROM decisions d JOIN observations o USING (observation) JOIN runs r USING (run) LEFT JOIN effects e USING (decision);
+    o.watermark_lag_seconds, o.latency_seconds, d.*
+FROM decisions d JOIN observations o USING (observation) JOIN runs r USING (run);
 """
-"""The view `explained` has a row for each decision, with what was observed, expected and seen."""
+"""`mapping`, `missing` and `rejected` (instances and why not) are JSON. A decision gets its effect when that is seen.
+
+The view `explained` has a row for each decision, with what was observed, expected and seen.
+"""
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
