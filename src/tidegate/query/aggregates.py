@@ -1,4 +1,4 @@
-"""What an aggregate computes over the tuples of one key in one window: descriptions, not code that runs.
+"""What an aggregate computes over the tuples of one key in one window: descriptions, with their definition in Python.
 
 Every aggregate is a commutative monoid: the states of two bags of tuples merge into the state of their sum, in any
 order. That is what lets tuples be combined before an exchange, slices be shared by windows, and shards be computed by
@@ -7,15 +7,28 @@ any instance. Null inputs are left out by all but `count`, `first`, `last` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import builtins
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import QueryError
+from tidegate.errors import DataError, QueryError
 from tidegate.query.advice import advised
-from tidegate.query.schema import arrow_type, as_schema, column_type, contiguous, is_integer, is_number, is_scalar
+from tidegate.query.schema import (
+    arrow_type,
+    as_schema,
+    canonical,
+    canonical_tuple,
+    column_type,
+    contiguous,
+    is_integer,
+    is_number,
+    is_scalar,
+)
 from tidegate.query.user_functions import returned_array, user_context
 
 
@@ -30,6 +43,10 @@ class Aggregate:
 
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         """The type of its result over tuples of a schema; refuses columns it cannot aggregate."""
+        raise NotImplementedError
+
+    def value(self, tuples: Sequence[Mapping[str, Any]], schema: pa.Schema, time: str) -> Any:
+        """Its value over some tuples, all at once: the definition that every runtime must agree with."""
         raise NotImplementedError
 
     @property
@@ -48,6 +65,9 @@ class Count(Aggregate):
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         return pa.int64()
 
+    def value(self, tuples: Sequence[Mapping[str, Any]], schema: pa.Schema, time: str) -> int:
+        return len(tuples)
+
     def __str__(self) -> str:
         return "count()"
 
@@ -61,6 +81,13 @@ class _OneColumn(Aggregate):
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
+    def value(self, tuples: Sequence[Mapping[str, Any]], schema: pa.Schema, time: str) -> Any:
+        return self.of_values([row[self.column] for row in tuples if row[self.column] is not None])
+
+    def of_values(self, values: Sequence[Any]) -> Any:
+        """Its value over the values of the column, without nulls."""
+        raise NotImplementedError
+
     def __str__(self) -> str:
         return f"{type(self).__name__.lower()}({self.column})"
 
@@ -72,6 +99,14 @@ class Sum(_OneColumn):
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         return pa.int64() if is_integer(_numeric(schema, self.column, step, "sum")) else pa.float64()
 
+    def of_values(self, values: Sequence[Any]) -> Any:
+        total = builtins.sum(values) if values else None
+        if isinstance(total, int) and not -(2**63) <= total < 2**63:
+            raise DataError(
+                f"a sum of integers is {total}, which does not fit int64; cast the column to float64 to allow it"
+            )
+        return total
+
 
 @dataclass(frozen=True, slots=True)
 class Mean(_OneColumn):
@@ -80,6 +115,10 @@ class Mean(_OneColumn):
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         _numeric(schema, self.column, step, "mean")
         return pa.float64()
+
+    def of_values(self, values: Sequence[Any]) -> float | None:
+        add = math.fsum if all(map(math.isfinite, values)) else builtins.sum
+        return add(values) / len(values) if values else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +129,10 @@ class Extreme(_OneColumn):
 
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         return _ordered(schema, self.column, step, self._function)
+
+    def of_values(self, values: Sequence[Any]) -> Any:
+        choose = builtins.min if self.sign > 0 else builtins.max
+        return choose(values, key=canonical, default=None)
 
     @property
     def _function(self) -> str:
@@ -106,6 +149,9 @@ class Distinct(_OneColumn):
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         _ordered(schema, self.column, step, "distinct")
         return pa.int64()
+
+    def of_values(self, values: Sequence[Any]) -> int:
+        return len(set(map(canonical, values)))
 
     @property
     def combined(self) -> str:
@@ -135,6 +181,14 @@ class Ranked(Aggregate):
         if self.by is not None:
             _ordered(schema, self.by, step, "top_k")
         return kind if self.single else pa.list_(kind)
+
+    def value(self, tuples: Sequence[Mapping[str, Any]], schema: pa.Schema, time: str) -> Any:
+        ordered = sorted(tuples, key=lambda row: canonical_tuple(row, schema, time), reverse=self.descending)
+        if (by := self.by) is not None:
+            ordered = [row for row in ordered if row[by] is not None]
+            ordered.sort(key=lambda row: canonical(row[by]), reverse=True)  # stable: ties stay in canonical order
+        values = [row[self.take] for row in ordered[: self.limit]]
+        return values[0] if self.single else values
 
     @property
     def combined(self) -> str:
@@ -176,6 +230,11 @@ class Monoid(Aggregate):
         except Exception as error:
             raise QueryError(f"step '{step}': monoid '{self.name}' fails on no rows: {error}") from error
         return self.result
+
+    def value(self, tuples: Sequence[Mapping[str, Any]], schema: pa.Schema, time: str) -> Any:
+        reads = [schema.field(name) for name in self.reads]
+        rows = (pa.table([pa.array([row[each.name]], each.type) for each in reads], self.reads) for row in tuples)
+        return self.finished(reduce(self.merged, map(self.lift_rows, rows)))[0].as_py()
 
     def lift_rows(self, rows: pa.Table) -> pa.Table:
         """One state per row."""

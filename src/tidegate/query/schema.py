@@ -214,3 +214,8 @@ def canonical(value: Any) -> tuple[Any, ...]:
             return (1, tuple(canonical(part) for part in value.values()))
         case _:
             return (1, value)
+
+
+def canonical_tuple(row: Mapping[str, Any], schema: pa.Schema, time: str) -> tuple[Any, ...]:
+    """A key that sorts tuples in canonical order: by event time, then by their columns from left to right."""
+    return (row[time], *(canonical(row[name]) for name in schema.names))

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Slots, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
-from tidegate.query.schema import canonical
-from tidegate.reference.rows import canonical_tuple, keys_of, python_row, table_of
+from tidegate.query.schema import canonical, canonical_tuple
+from tidegate.reference.rows import keys_of, python_row, table_of
 from tidegate.watermark import START, Watermark, has_ended
 
 FOREVER = 0

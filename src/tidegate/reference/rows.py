@@ -59,8 +59,3 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind) and values and isinstance(values[0], int):
         return pa.array(values, pa.int64()).cast(kind)
     return pa.array(values, kind)
-
-
-def canonical_tuple(row: Tuple, schema: pa.Schema, time: str) -> tuple[Any, ...]:
-    """Where a tuple stands in canonical order: by event time, then by its columns from left to right."""
-    return (row[time], *(canonical(row[name]) for name in schema.names))
