@@ -47,10 +47,7 @@ _OF_KEYED = {
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(_STATELESS_STEPS, _STATELESS),
 }
-_OF_WINDOWED = {
-    **dict.fromkeys(("agg", *_FOLDS), _AFTER_WINDOW),
-    **dict.fromkeys(_STATELESS_STEPS, _STATELESS),
-}
+_OF_WINDOWED = {**dict.fromkeys(("agg", *_FOLDS), _AFTER_WINDOW), **dict.fromkeys(_STATELESS_STEPS, _STATELESS)}
 _ADVICE: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "Stream": _OF_STREAMS,

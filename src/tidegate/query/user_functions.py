@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import choices
 from tidegate.query.event_time import EPOCH
 from tidegate.query.schema import contiguous
 
@@ -199,11 +200,9 @@ def _struct(kind: pa.DataType) -> ValueShape:
         if value.keys() != parts.keys():
             missing = [name for name in parts if name not in value]
             unknown = [name for name in value if name not in parts]
-            wrong = [f"without {', '.join(map(repr, missing))}"] if missing else []
-            wrong += [f"with the unknown {', '.join(map(repr, unknown))}"] if unknown else []
-            raise Misfit(
-                "", dict(value), f"one value for each of {', '.join(map(repr, parts))}: it is {' and '.join(wrong)}"
-            )
+            wrong = [f"without {choices(missing)}"] if missing else []
+            wrong += [f"with the unknown {choices(unknown)}"] if unknown else []
+            raise Misfit("", dict(value), f"one value for each of {choices(parts)}: it is {' and '.join(wrong)}")
         taken, total = {}, 0
         for name, part in parts.items():
             try:

@@ -16,16 +16,7 @@ from pyarrow import csv as arrow_csv
 
 from tidegate.errors import DataError, choices
 from tidegate.sources import PlacedBatch, Rejects
-from tidegate.sources.lines import (
-    Block,
-    NotARecord,
-    Parser,
-    blocks_of,
-    check_rows,
-    check_utf8,
-    parse_block,
-    read_lines,
-)
+from tidegate.sources.lines import Block, NotARecord, Parser, blocks_of, check_rows, check_utf8, parse_block, read_lines
 
 if TYPE_CHECKING:
     from tidegate.sources.files import Files

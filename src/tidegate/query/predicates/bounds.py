@@ -65,11 +65,7 @@ def band_of(tree: Tree) -> Band | None:
         key = bounds.left.name, bounds.right.name
         held = found.get(key, bounds)
         found[key] = Band(
-            held.left,
-            held.right,
-            max(held.low, bounds.low),
-            min(held.high, bounds.high),
-            max(held.scale, bounds.scale),
+            held.left, held.right, max(held.low, bounds.low), min(held.high, bounds.high), max(held.scale, bounds.scale)
         )
     closed = [band for band in found.values() if math.isfinite(band.low) and math.isfinite(band.high)]
     return min(closed, key=lambda band: band.high - band.low, default=None)
