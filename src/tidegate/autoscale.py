@@ -74,14 +74,9 @@ def prepare_autoscale(
     observer = SparkObserver(cluster.query, cluster.executors, cluster.name, period_seconds, backlog)
     rule = rules.of(cluster.name)
     cells = None if control is None else cluster.cells(rule, observer, control)
-    return Scaling.prepare(
-        elastic,
-        rules if cells is None else cells.rules(rule),
-        cells or observer,
-        cells or cluster.executors,
-        name=cluster.name,
-        period_seconds=POLL_SECONDS,
-    )
+    if cells is None:
+        return Scaling(observer, cluster.executors, rules, POLL_SECONDS, elastic, cluster.name)
+    return Scaling(cells, cells, cells.rules(rule), POLL_SECONDS, elastic, cluster.name)
 
 
 def check_autoscale(session: object, elastic: Elastic, *, stateful: bool) -> None:

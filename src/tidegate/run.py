@@ -192,14 +192,14 @@ def start(
     job = LocalJob(plan, output, settings, progress or (lambda _: None))
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
-        job.scaling = Scaling.prepare(
-            wanted,
-            rules,
+        job.scaling = Scaling(
             LocalObserver(job.running),
             LocalActuator(job.running),
-            name=query.node.name,
-            period_seconds=wanted.period_seconds or LOOK_SECONDS,
-            timeouts=FaultTimeouts(overdue_seconds=5.0, silent_seconds=5.0),
+            rules,
+            wanted.period_seconds or LOOK_SECONDS,
+            wanted,
+            query.node.name,
+            FaultTimeouts(overdue_seconds=5.0, silent_seconds=5.0),
         )
     try:
         job.start()

@@ -174,7 +174,7 @@ def test_notices_are_in_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "run.ledger"
     script = Script([Poll((seen(1, 2),)), Poll((seen(2, 1),)), Poll((seen(3, 3),))])
     rules = Rules(Rule(Steady(), Limits(1, 8), dry_run=True))
-    made = Scaling.prepare(Elastic(ledger=path), rules, script, script, name="a query", period_seconds=0.001)
+    made = Scaling(script, script, rules, 0.001, Elastic(ledger=path), "a query")
     made.start()
     made._thread.join(10)
     assert [(each.kind, each.subquery, each.time_seconds) for each in notices(path)][:2] == [
@@ -186,9 +186,7 @@ def test_notices_are_in_the_ledger(tmp_path: Path) -> None:
 
 def test_stopping_before_the_start_closes_what_was_opened(tmp_path: Path) -> None:
     script = Script([])
-    made = Scaling.prepare(
-        Elastic(ledger=tmp_path / "l"), Rules(Rule(Steady())), script, script, name="q", period_seconds=1.0
-    )
+    made = Scaling(script, script, Rules(Rule(Steady())), 1.0, Elastic(ledger=tmp_path / "l"))
     made.stop()
     assert not made.active
 

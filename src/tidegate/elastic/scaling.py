@@ -106,18 +106,20 @@ class Scaling:
     poll that fails is repeated after the next period, a ledger that cannot be written is done without. Nothing is undone
     at the end.
 
-    Times in the ledger are seconds since it began. ``closing`` is called at the end, whatever ended it.
+    ``elastic`` names the ledger and the port for metrics, which are opened now and closed when it ends.
+    ``period_seconds`` is the time between polls; whether each of them is a period is the observer's business. Times in
+    the ledger are seconds since it began.
     """
 
     observer: Observer
     actuator: Actuator
     rules: Rules
     period_seconds: float
+    elastic: Elastic = Elastic()  # noqa: RUF009 - a frozen value
+    name: str = "query"
     timeouts: FaultTimeouts = FaultTimeouts()
     record: Record = unrecorded
-    name: str = "query"
     clock: Callable[[], float] = time.monotonic
-    closing: Callable[[], None] = lambda: None
     metrics_port: int | None = None
     failure: BaseException | None = None
     ledger_failure: TidegateError | None = None
@@ -131,38 +133,19 @@ class Scaling:
         self._stopping = threading.Event()
         self._began = self.clock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="tidegate-elastic")
-
-    @classmethod
-    def prepare(
-        cls,
-        elastic: Elastic,
-        rules: Rules,
-        observer: Observer,
-        actuator: Actuator,
-        *,
-        name: str,
-        period_seconds: float,
-        timeouts: FaultTimeouts = FaultTimeouts(),  # noqa: B008 - a frozen value
-    ) -> Scaling:
-        """Scaling that is yet to be started, with ledger and metrics open; they are closed when it ends.
-
-        ``period_seconds`` is the time between polls; whether each of them is a period is the observer's business.
-        """
-        from tidegate.elastic.metrics import MetricsServer
-        from tidegate.telemetry.ledger import Ledger
-
         with ExitStack() as stack:
-            record: Record = unrecorded
-            if elastic.ledger is not None:
-                record = stack.enter_context(Ledger.open(elastic.ledger, name))
-            scaling = cls(observer, actuator, rules, period_seconds, timeouts, record, name)
-            if elastic.metrics_port is not None:
-                server = MetricsServer(elastic.metrics_port, lambda: scaling.latest)
+            if self.elastic.ledger is not None:
+                from tidegate.telemetry.ledger import Ledger
+
+                self.record = stack.enter_context(Ledger.open(self.elastic.ledger, self.name))
+            if self.elastic.metrics_port is not None:
+                from tidegate.elastic.metrics import MetricsServer
+
+                server = MetricsServer(self.elastic.metrics_port, lambda: self.latest)
                 stack.callback(server.close)
-                scaling.metrics_port = server.server_port
-                LOG.info("'%s': metrics at http://127.0.0.1:%d/metrics", name, server.server_port)
-            scaling.closing = stack.pop_all().close
-        return scaling
+                self.metrics_port = server.server_port
+                LOG.info("'%s': metrics at http://127.0.0.1:%d/metrics", self.name, server.server_port)
+            self._opened = stack.pop_all()
 
     def start(self) -> Scaling:
         """Begin to poll."""
@@ -174,7 +157,7 @@ class Scaling:
         """Stop polling; the query goes on as it is. May be called twice, and after the query has ended."""
         self._stopping.set()
         if self._thread.ident is None:
-            self.closing()
+            self._opened.close()
         elif self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -218,7 +201,7 @@ class Scaling:
             self._notice(self.name, [(Notice.CONTROLLER_FAILED, f"{type(error).__name__}: {error}")])
         finally:
             LOG.info("'%s': scaling ended", self.name)
-            self.closing()
+            self._opened.close()
 
     def _poll(self) -> bool:
         """Poll once and act on it; False when there is nothing more to poll."""
