@@ -43,7 +43,7 @@ class Reconfigurer:
         self._random = random.Random(self.seed)
 
     def __call__(self, job: LocalJob, batch: int) -> None:
-        for running in job.running.subqueries:
+        for running in job.running.graph.subqueries:
             for _ in range(self._random.choice([0, 1, 1, 3])):
                 count = self._random.randint(1, self.most)
                 mapping = (

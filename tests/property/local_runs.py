@@ -52,7 +52,7 @@ def run_in_step(
     counter = iter(range(len(batches)))
 
     def after_batch() -> None:
-        for gate in made[0].job.running.gates:
+        for gate in made[0].job.running.graph.gates.values():
             gate.flush()
         between(made[0].job, next(counter))
 

@@ -15,7 +15,7 @@ from tidegate.errors import UserError
 from tidegate.progress import Progress
 from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.figures import JobFigures, Latencies
-from tidegate.runtime.local.graph import RunningQuery
+from tidegate.runtime.local.lifecycle import RunningQuery
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.sinks import Sink, ToIterator
 
@@ -61,57 +61,57 @@ class LocalJob:
     @property
     def instances(self) -> Mapping[str, int]:
         """How many instances each subquery has."""
-        return self.running.instances
+        return self.running.graph.instances
 
     @property
     def state_rows(self) -> int:
         """How many states, one per key and slice, are held."""
-        return sum(state.rows for state in self.running.states)
+        return sum(state.rows for state in self.running.graph.states)
 
     @property
     def state_bytes(self) -> int:
         """How much memory they take."""
-        return sum(state.bytes for state in self.running.states)
+        return sum(state.bytes for state in self.running.graph.states)
 
     @property
     def late(self) -> int:
         """Tuples that came too late for all of their windows."""
-        return sum(state.late for state in self.running.states)
+        return sum(state.late for state in self.running.graph.states)
 
     @property
     def rows(self) -> int:
         """Tuples read so far."""
-        return self.running.rows
+        return self.running.graph.rows
 
     @property
     def malformed(self) -> int:
         """Records that could not be read and were set aside in a file."""
-        return self.running.malformed
+        return self.running.graph.malformed
 
     @property
     def ahead(self) -> int:
         """Tuples and heartbeats that lay too far in the future and were set aside."""
-        return self.running.ahead
+        return self.running.graph.ahead
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done in another way than one may expect, so far."""
-        return self.running.notes
+        return self.running.graph.notes
 
     @property
     def results(self) -> int:
         """Results handed out so far."""
-        return self.running.emitted[0]
+        return self.running.collector.results
 
     @property
     def segments(self) -> int:
         """Segments of results handed out so far."""
-        return self.running.emitted[1]
+        return self.running.collector.segments
 
     @property
     def latencies(self) -> Latencies:
         """How late results have left so far, where a source keeps to a schedule."""
-        return self.running.latencies
+        return self.running.collector.latencies
 
     @property
     def ended(self) -> bool:

@@ -13,7 +13,7 @@ from tidegate.control.observation import DataflowEdge, Observation, with_demand
 from tidegate.errors import UserError
 from tidegate.gate.flow import congestion_index
 from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
-from tidegate.runtime.local.graph import RunningQuery
+from tidegate.runtime.local.lifecycle import RunningQuery
 
 MOST_BLOCKED = 0.98
 """A source that is let in for less than this leaves of its time says little about how fast it could be."""

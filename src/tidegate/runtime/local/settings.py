@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.errors import QueryError
 from tidegate.gate.flow import FlowLimits
+from tidegate.gate.gate import Gate
+from tidegate.gate.source import SourceSpec
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.runtime.local.keyed_apply_work import SPLIT_KEYS
@@ -57,3 +60,18 @@ class Settings:
         """The bounds of the gates, None for their own."""
         rows = self.waiting_rows
         return None if rows is None else FlowLimits(log_rows=rows, unready_rows=rows)
+
+    def gate(
+        self, sources: Sequence[SourceSpec], readers: list[str], inputs: int, eager: bool = True, linger: float = 0.0
+    ) -> Gate:
+        """A gate of segments of the size that is set, which holds back what it has for ``linger`` seconds at most."""
+        limits = self.limits
+        return Gate(
+            sources,
+            readers,
+            inputs=inputs,
+            segment_rows=self.segment_rows,
+            linger_seconds=linger,
+            eager=eager,
+            limits=limits,
+        )

@@ -138,7 +138,7 @@ class ResultCollector:
     schedules: Sequence[Schedule]
     settled: bool
     core: CorePinning
-    latencies: Latencies
+    latencies: Latencies = field(default_factory=Latencies)
     results: int = 0
     segments: int = 0
     _recent: Latencies = field(default_factory=Latencies)
