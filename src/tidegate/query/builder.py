@@ -166,7 +166,7 @@ class Builder(Advises):
         """Group tuples by one or more columns, by `each` element of a list, or by `keys` of a function."""
         step = self._step("key_by", None)
         if len(keys) == 1 and isinstance(keys[0], Each | KeyFunction):
-            chosen: Keys = keys[0]
+            chosen: Columns | Each | KeyFunction = keys[0]
         elif all(isinstance(key, str) for key in keys):
             chosen = Columns(tuple(str(key) for key in keys))
         else:

@@ -72,9 +72,6 @@ class Words:
     def reads(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def returns(self, schema: pa.Schema, step: str) -> pa.Schema:
-        return pa.schema([(self.name, column_type(schema, self.column, step))])
-
     def __str__(self) -> str:
         return f"words({self.column})"
 
@@ -96,9 +93,9 @@ class KeyFunction:
             column_type(schema, name, step)
         for field in self.columns:
             _key_type(field.type, field.name, step)
-        empty = schema.empty_table() if self.read is None else schema.empty_table().select(list(self.read))
+        columns = schema if self.read is None else [schema.field(name) for name in self.read]
         try:
-            self.key_lists(_one_batch(empty))
+            self.key_lists(pa.RecordBatch.from_pylist([], schema=pa.schema(columns)))
         except QueryError as error:
             raise QueryError(f"step '{step}': {error}") from error
         except Exception as error:
@@ -163,7 +160,3 @@ def _key_type(kind: pa.DataType, name: str, step: str) -> pa.DataType:
     if not is_scalar(kind):
         raise QueryError(f"step '{step}': '{name}' cannot be a key: {kind} is not a scalar type")
     return kind
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([contiguous(column) for column in table.columns], schema=table.schema)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
@@ -339,20 +339,16 @@ def unique_names(query: Node) -> Node:
     """
     check_names(query)
     taken = {str(node.name) for node in walk(query) if not isinstance(node.name, DefaultName)}
-    done: dict[int, Node] = {}
-    for node in walk(query):
-        same = with_inputs(node, tuple(done[id(upstream)] for upstream in node.inputs))
-        if isinstance(node.name, DefaultName):
-            name = next(name for name in _candidates(node.name) if name not in taken)
-            taken.add(name)
-            same = same if name == node.name else replace(same, name=name)
-        done[id(node)] = same
-    return done[id(query)]
 
+    def renamed(node: Node) -> Node:
+        if not isinstance(node.name, DefaultName):
+            return node
+        candidates = chain([node.name], (f"{node.name}-{number}" for number in count(2)))
+        name = DefaultName(next(name for name in candidates if name not in taken))
+        taken.add(name)
+        return node if name == node.name else replace(node, name=name)
 
-def _candidates(name: str) -> Iterator[DefaultName]:
-    yield DefaultName(name)
-    yield from (DefaultName(f"{name}-{number}") for number in count(2))
+    return rewrite(query, renamed)
 
 
 def _kind(node: Node, other: Node | None = None) -> str:

@@ -81,7 +81,7 @@ class KeyedApplyLaw:
         for number in self._covering(one.values.time):
             for key in keys:
                 instances = self.windows.setdefault(number, {})
-                held = instances.setdefault(canonical(key), _HeldWindow(key, self._empty()))
+                held = instances.setdefault(canonical(key), _HeldWindow(key, self.node.form.initial))
                 held.last = one.values.time
                 held.state, rows, retired = self._update(held, number, one)
                 yield from self._emit(rows, one.values.time)
@@ -115,9 +115,6 @@ class KeyedApplyLaw:
             yield table_of([{**row, node.time: time} for row in rows], node.schema)
 
     # What follows calls the functions of either form.
-
-    def _empty(self) -> Any:
-        return self.node.form.initial
 
     def _is_empty(self, state: Any) -> bool:
         form = self.node.form

@@ -100,11 +100,8 @@ def infer_csv(file: str, rejects: Rejects) -> pa.Schema:
         return pa.schema([])
     found = _read(b"".join(good), header, _options({}, header)).schema
     # Where nothing is known, or only a time of day, the text is kept.
-    return pa.schema([(f.name, pa.string() if _says_nothing(f.type) else f.type) for f in found])
-
-
-def _says_nothing(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_null(kind) or pa.types.is_time(kind))
+    kept = [pa.types.is_null(field.type) or pa.types.is_time(field.type) for field in found]
+    return pa.schema([(f.name, pa.string() if as_text else f.type) for f, as_text in zip(found, kept, strict=True)])
 
 
 def _options(types: dict[str, pa.DataType], names: tuple[str, ...] | list[str]) -> arrow_csv.ConvertOptions:

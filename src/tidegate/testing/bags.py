@@ -34,10 +34,10 @@ def difference(left: TableOrRows, right: TableOrRows) -> str | None:
         _check(given)
     if not isinstance(left, pa.Table):
         if not isinstance(right, pa.Table):
-            raise QueryError("difference: at least one side is a table, which tells the types of the other's values")
-        told = difference(right, left)
+            raise QueryError("difference: at least one side is a table, which gives the types of the other's values")
+        text = difference(right, left)
         swap = {"only left: ": "only right:", "only right:": "only left: "}
-        return None if told is None else re.sub("only left: |only right:", lambda found: swap[found[0]], told)
+        return None if text is None else re.sub("only left: |only right:", lambda found: swap[found[0]], text)
     if not isinstance(right, pa.Table):
         names = list(dict.fromkeys(name for row in right for name in row))
         if right and sorted(names) != sorted(left.column_names):
