@@ -43,7 +43,7 @@ def test_one_executor_becomes_two_under_load_and_one_again_and_its_death_is_surv
     assert told["failure"] is None
     path = [(each["instances_before"], each["instances"]) for each in told["decisions"]]
     assert path[:3] == [(2, 1), (1, 2), (2, 1)]
-    assert any("is gone, and nobody released it" in text for _, text in told["notices"])
+    assert any("is gone without being released" in text for _, text in told["notices"])
     assert all("due" in each["why"] for each in told["decisions"])
 
 

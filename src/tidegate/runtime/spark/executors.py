@@ -79,7 +79,7 @@ def refusal(master: str, conf: Mapping[str, str], most: int, partitions: int | N
 
 
 def refuse_connect(given: object) -> None:
-    """Refuses a query or a session of Spark Connect: what it stands for is in another process."""
+    """Refuses a query or a session of Spark Connect: its driver is another process."""
     if type(given).__module__.startswith("pyspark.sql.connect"):
         raise UnsupportedError(
             "autoscale: this query runs over Spark Connect, which cannot see or size executors; call tg.autoscale in the "

@@ -77,7 +77,7 @@ class SparkJob:
     admit: Callable[[object], None] = lambda _: None
 
     def run(self) -> RunResult:
-        """Runs the query from where its checkpoint stands.
+        """Runs the query from the state of its checkpoint.
 
         A bounded run ends when every window is emitted, an unbounded one when a signal or the control stream ends it.
         What can be refused is refused before Spark is started. A bounded run that is asked to stop raises
@@ -288,7 +288,7 @@ class _Run:
         if self.tally.damaged:
             self._note(
                 f"{self.tally.damaged} files of the local chunk cache were not what was put there; the chunks were read "
-                "from the state store instead, and results are right; if no one altered the files, look after that disk"
+                "from the state store instead, and results are right; if no one altered the files, check that disk"
             )
         self._note(*unknown_files(self.control, self._controls))
         return finished

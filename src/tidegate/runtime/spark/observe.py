@@ -248,8 +248,7 @@ class SparkObserver:
             return Poll(ended=f"the query failed: {error}" if error else "the query was stopped", failed=bool(error))
         now = ExecutorSample(self.clock(), self.executors.seen())
         gone = tuple(
-            (Notice.INSTANCES_LOST, f"executor {each} is gone, and nobody released it")
-            for each in self.executors.lost()
+            (Notice.INSTANCES_LOST, f"executor {each} is gone without being released") for each in self.executors.lost()
         )
         return Poll(self._observe(now), noticed=gone)
 

@@ -197,7 +197,6 @@ def _default_cells(spark: SparkSession) -> int:
 def _start(master: str, folder: JavaFolder | None, held: tuple[int, ...]) -> SparkSession:
     # Workers must be the interpreter that has tidegate, or an environment that is not activated fails.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = SparkConf()
     settings = {
         "spark.master": master,
         "spark.app.name": "tidegate",
@@ -210,8 +209,7 @@ def _start(master: str, folder: JavaFolder | None, held: tuple[int, ...]) -> Spa
         settings |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1", **LOCAL_CHECKPOINTS}
         if folder is not None:
             settings |= folder.settings()
-    for name, value in settings.items():
-        conf.set(name, value)
+    conf = SparkConf().setAll(list(settings.items()))
     LOG.info("starting Spark at %s", master)
     try:
         context = SparkContext(conf=conf, gateway=_gateway(conf, folder, held))
@@ -229,12 +227,10 @@ def _gateway(conf: SparkConf, folder: JavaFolder | None, held: tuple[int, ...]) 
     """
     if SparkContext._gateway is not None or folder is None:
         return None
-    held = (*held, folder.held)
-    if os.environ.get("TIDEGATE_DEBUG"):
-        return launch_gateway(conf, {"pass_fds": held})  # type: ignore[no-untyped-call] # pyspark has no types for it
     with folder.open_log() as file:
-        options = {"pass_fds": held, "stdout": file, "stderr": file}
-        return launch_gateway(conf, options)  # type: ignore[no-untyped-call] # as above
+        output = {} if os.environ.get("TIDEGATE_DEBUG") else {"stdout": file, "stderr": file}
+        options = {"pass_fds": (*held, folder.held), **output}
+        return launch_gateway(conf, options)  # type: ignore[no-untyped-call] # pyspark has no types for it
 
 
 def _java_died() -> bool:

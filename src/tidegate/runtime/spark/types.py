@@ -32,9 +32,9 @@ def spark_type(kind: pa.DataType) -> spark.DataType:
         return spark.ArrayType(spark_type(kind.value_type))
     if pa.types.is_struct(kind):
         return spark.StructType([spark.StructField(field.name, spark_type(field.type)) for field in kind])
-    for arrow, made in _PAIRS:
+    for arrow, known in _PAIRS:
         if arrow == kind:
-            return made
+            return known
     raise InternalError(f"no Spark type for {kind}")
 
 
