@@ -279,11 +279,9 @@ class _Run:
                 raise
             finally:
                 try:
-                    if running.isActive:
-                        running.stop()
+                    _stop(running)
                 finally:
                     remove_caches(run)
-        self._poll(running)
         LOG.info("query %s %s after %d batches", running.id, "ended" if finished else "stopped", self.tally.batches)
         if self.tally.damaged:
             self._note(
@@ -356,6 +354,8 @@ class _Run:
         while running.status["isTriggerActive"] and self.tally.batches == batches and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             self._poll(running)
+        _stop(running)
+        self._poll(running)
 
     def _poll(self, running: StreamingQuery) -> None:
         for progress in self.tally.poll(running):
@@ -370,6 +370,11 @@ class _Run:
         self.notes += notes
         for note in notes:
             self.job.say(note)
+
+
+def _stop(running: StreamingQuery) -> None:
+    if running.isActive:
+        running.stop()
 
 
 @contextmanager
