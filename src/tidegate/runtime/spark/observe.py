@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -194,16 +195,12 @@ class CostModel:
 
         A straight line by least squares, of relative errors: small batches count as much as large ones.
         """
-        seen = [(size, seconds, 1 / seconds**2) for size, seconds in self._by_size.values()]
-        if not seen or max(seen)[0] < SIZES_APART * min(seen)[0]:
+        if not self._by_size or max(self._by_size.values())[0] < SIZES_APART * min(self._by_size.values())[0]:
             return None
-        total = sum(weight for *_, weight in seen)
-        middle = sum(weight * size for size, _, weight in seen) / total
-        mean = sum(weight * seconds for _, seconds, weight in seen) / total
-        across = sum(weight * (size - middle) ** 2 for size, _, weight in seen)
-        slope = sum(weight * (size - middle) * (seconds - mean) for size, seconds, weight in seen) / across
+        sizes, seconds = np.array(list(self._by_size.values())).T
+        row_seconds, batch_seconds = np.polyfit(sizes, seconds, 1, w=1 / seconds).tolist()
         # A batch without rows cannot take less than no time, nor can more rows take less.
-        return BatchCost(mean - slope * middle, slope) if 0 < slope <= mean / middle else None
+        return BatchCost(batch_seconds, row_seconds) if row_seconds > 0 and batch_seconds >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
