@@ -75,7 +75,9 @@ def check(environment: Environment) -> bool:
     print(f"{environment.name}: installing", flush=True)
     subprocess.run([python, "-m", "venv", str(folder)], check=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--upgrade", "-c", str(held), f"{ROOT}[spark]", *TOOLS], check=True)
+    # Wheels alone, so that versions which do not go together are found out at once; pyspark has none.
+    binary = ["--only-binary", ":all:", "--no-binary", "pyspark"]
+    subprocess.run([*pip, *binary, "--upgrade", "-c", str(held), f"{ROOT}[spark]", *TOOLS], check=True)
     shown = subprocess.run(
         [str(folder / "bin" / "python"), "-m", "pip", "freeze"], check=True, capture_output=True, text=True
     )
