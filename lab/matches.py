@@ -45,7 +45,7 @@ ABLATIONS: Mapping[str, Controller] = {
     "steady, no forecast": Steady(TARGET_SECONDS, horizon_seconds=0.0),
     "steady, no draining": Steady(TARGET_SECONDS, drain_seconds=math.inf),
     "steady, no patience": Steady(TARGET_SECONDS, patience_seconds=0.0),
-    "steady, no intervals": Steady(TARGET_SECONDS, margin=0.0, confidence=0.0),
+    "steady, no intervals": Steady(TARGET_SECONDS, confidence=0.0),
     "steady, no verdicts": Steady(TARGET_SECONDS, heeds_limits=False),
     "steady, no balancing": Steady(TARGET_SECONDS, balances=False),
 }

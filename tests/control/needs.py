@@ -20,7 +20,7 @@ class Needs:
 NEEDS: dict[str, Needs] = {
     "steady": Needs(
         ("processed", "busy"),
-        ("backlog", "congestion", "admitted", "mapping", "shard_loads", "window_inputs"),
+        ("backlog", "congestion", "mapping", "shard_loads", "window_inputs"),
         (("offered",), ("demand",)),
     ),
     "thresholds": Needs(("busy",), ("processed", "demand", "offered", "backlog", "mapping", "shard_loads")),

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.control.observation import DataflowEdge, Observation, Station, with_demand
-from tidegate.errors import UserError
 
 
 def observed(
@@ -120,18 +119,3 @@ def test_the_order_of_observations_and_feeds_does_not_matter(
     random.shuffle(feeds)
     random.shuffle(observations)
     assert demands(*observations, feeds=tuple(feeds)) == straight
-
-
-def test_a_cycle_is_refused_and_named() -> None:
-    with pytest.raises(UserError, match=r"(a → b → a|b → a → b) is a cycle"):
-        with_demand((observed("a", 1.0), observed("b")), (DataflowEdge("a", "b"), DataflowEdge("b", "a")))
-
-
-def test_two_observations_of_one_subquery_are_refused() -> None:
-    with pytest.raises(UserError, match="observed once in a period, got a, a"):
-        with_demand((observed("a", 1.0), observed("a", 2.0)), ())
-
-
-def test_a_negative_selectivity_is_refused() -> None:
-    with pytest.raises(UserError, match="feed a → b: selectivity must be finite and at least 0, got -1"):
-        DataflowEdge("a", "b", -1.0)

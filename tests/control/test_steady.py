@@ -14,9 +14,7 @@ from lab.merits import merits
 from lab.network import Run, one, simulate
 from tests.effort import examples
 from tidegate.control.controller import Action, Decision, Limits
-from tidegate.control.controllers.steady import Steady, SteadyRun
-from tidegate.control.controllers.steady_limit import LimitWatch
-from tidegate.control.controllers.steady_size import enough
+from tidegate.control.controllers.steady import LimitDetector, Steady, SteadyRun, enough
 from tidegate.control.controllers.steady_trend import Trend
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
@@ -71,7 +69,7 @@ def test_a_large_surplus_goes_soon_and_a_small_one_late() -> None:
     """What is kept costs patience·n/s seconds: 4·20/10 is 8 s, two periods; 4·20/1 is 80 s, sixteen."""
 
     def periods_until_down(demand: float) -> int:
-        run = Steady(patience_seconds=4.0, confidence=0.0, margin=0.0).start(WIDE)
+        run = Steady(patience_seconds=4.0, confidence=0.0).start(WIDE)
         for step in range(1, 200):
             if run.decide(seen(step, 20, demand)).action is Action.DECOMMISSION:
                 return step
@@ -209,7 +207,7 @@ def test_a_trend_tells_a_change_from_noise_and_a_slope_from_both() -> None:
 
 
 def test_a_limit_is_forgotten_once_more_gets_through() -> None:
-    watch = LimitWatch()
+    watch = LimitDetector()
     stalled = [
         seen(step, 4, 2_000.0, processed=500.0, busy=(0.25,) * 4, backlog=8_000.0 * step) for step in range(1, 6)
     ]

@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from tidegate.control.controller import Action, Limits
-from tidegate.control.controllers.steady import Steady
-from tidegate.control.controllers.steady_ahead import Ahead, Waiting
-from tidegate.control.controllers.steady_limit import SLACK, Limited, LimitWatch
-from tidegate.control.controllers.steady_trend import LONGEST, SHORT, Estimate, Trend
-from tidegate.control.controllers.steady_work import Raised, Work
+from tidegate.control.controllers.steady import SLACK, LimitDetector, Steady, WorkAhead
+from tidegate.control.controllers.steady_trend import LONGEST, SHORT, Trend, TrendEstimate
 from tidegate.control.observation import Observation
 
 RATE = 500.0
@@ -32,9 +29,9 @@ def stalled(step: int, processed: float, **more: Any) -> Observation:
     return seen(step, 4, 2_000.0, processed=processed, busy=busy, backlog=8_000.0 * step, **more)
 
 
-def test_a_limit_is_found_after_two_periods_and_what_another_needs_to_mend_it() -> None:
+def test_a_limit_is_found_after_two_periods_and_what_another_needs_to_add_instances() -> None:
     """The first period has none before it to compare with. With a lead of 10 s, two more have to be idle."""
-    at_once, patient = LimitWatch(), LimitWatch()
+    at_once, patient = LimitDetector(), LimitDetector()
     found = [at_once.see(stalled(step, 500.0), 1_000.0, 0.0) is not None for step in range(1, 6)]
     later = [patient.see(stalled(step, 500.0), 1_000.0, 10.0) is not None for step in range(1, 6)]
     assert found == [False, False, True, True, True]
@@ -52,14 +49,14 @@ def test_a_limit_is_found_after_two_periods_and_what_another_needs_to_mend_it() 
     ids=["not late", "one is hot", "none is idle", "nothing gets through"],
 )
 def test_no_limit_is_suspected_where_instances_could_help(more: dict[str, Any]) -> None:
-    watch = LimitWatch()
+    watch = LimitDetector()
     for step in range(1, 8):
         assert watch.see(replace(stalled(step, 500.0), **more), 1_000.0, 0.0) is None
         assert not watch.suspected
 
 
 def test_a_backlog_that_shrinks_or_another_number_of_instances_is_no_limit() -> None:
-    watch = LimitWatch()
+    watch = LimitDetector()
     for step in range(1, 8):
         assert watch.see(replace(stalled(step, 500.0), backlog=90_000.0 - 9_000.0 * step), 1_000.0, 0.0) is None
     watch.see(stalled(8, 500.0), 1_000.0, 0.0)
@@ -69,7 +66,7 @@ def test_a_backlog_that_shrinks_or_another_number_of_instances_is_no_limit() -> 
 
 def test_the_ceiling_is_the_highest_limit_found_until_more_gets_through() -> None:
     """800 a second pass, later 500; the limit in force is the lower one, what was shown to be the most is the higher."""
-    watch = LimitWatch()
+    watch = LimitDetector()
     for step in range(1, 5):
         limit = watch.see(stalled(step, 800.0), 1_000.0, 0.0)
     assert watch.ceiling == pytest.approx(800.0)
@@ -85,43 +82,28 @@ def test_the_ceiling_is_the_highest_limit_found_until_more_gets_through() -> Non
     assert watch.ceiling is None
 
 
-def test_what_waits_is_not_worked_off_above_a_ceiling() -> None:
-    ahead = Ahead(700.0, 750.0, 750.0, 0.002, 0.002, 0.002)
-    waiting = Waiting(6_000.0, 5_000.0, 200.0, 300.0, quiet=False)
-    assert waiting.below(None, ahead) == waiting
-    assert waiting.below(800.0, ahead) == replace(waiting, draining=100.0, drained=50.0)
-    assert waiting.below(600.0, ahead) == replace(waiting, draining=0.0, drained=0.0)
-
-
-def test_within_a_limit_is_what_gets_through_and_some_room_to_see_it_lifted() -> None:
-    limited = Limited(600.0, 1.25, "…")
-    within = Ahead(700.0, 800.0, 900.0, 0.002, 0.002, 0.002).within(limited)
-    assert (within.rate, within.most, within.kept) == (600.0, 750.0, 750.0)
-    waiting = Waiting(6_000.0, 5_000.0, 200.0, 300.0, quiet=False).within(limited, within)
-    assert (waiting.draining, waiting.drained) == (0.0, 0.0)
+def test_within_a_limit_is_what_gets_through_and_what_waits_after_what_is_due() -> None:
+    work = WorkAhead(700.0, 0.002, 200.0)
+    assert work.within(1_000.0) == work
+    assert work.within(800.0) == WorkAhead(700.0, 0.002, 100.0)
+    assert work.within(600.0) == WorkAhead(600.0, 0.002, 0.0)
 
 
 def test_the_work_ahead_rises_with_a_slope_and_does_not_count_on_a_fall() -> None:
     """10 a second more each second, damped over 60 s: after 60 s 379 more."""
-    cost = Estimate(0.002, 0.0, 0.0, 12)
-    rising = Ahead.of(Estimate(1_000.0, 10.0, 0.0, 12), cost, 10.0, 60.0, 10.0)
-    assert 1_090.0 < rising.rate < 1_100.0
-    assert rising.most == pytest.approx(1_379.3, abs=0.1)
-    falling = Ahead.of(Estimate(1_000.0, -10.0, 0.0, 12), cost, 10.0, 60.0, 10.0)
-    assert (falling.rate, falling.most, falling.kept) == (1_000.0, 1_000.0, 1_100.0)
+    rising, falling = TrendEstimate(1_000.0, 10.0, 0.0, 12), TrendEstimate(1_000.0, -10.0, 0.0, 12)
+    assert 1_090.0 < rising.highest(0.0, 10.0) < 1_100.0
+    assert rising.highest(0.0, 10.0, 60.0) == pytest.approx(1_379.3, abs=0.1)
+    assert falling.highest(0.0, 10.0, 60.0) == 1_000.0
+    assert falling.highest(-10.0, 0.0, 10.0, 60.0) == 1_100.0
 
 
-def test_what_waits_longer_than_half_the_target_is_late_and_grows_until_a_change_is_in_force() -> None:
-    """1,500 a second on two instances are 500 short: 5,000 more in 10 s. 375 may wait."""
-    demand, cost = Estimate(1_500.0, 0.0, 0.0, 12), Estimate(0.002, 0.0, 0.0, 12)
-    ahead = Ahead.of(demand, cost, 0.0, 0.0, 0.0)
-    given = {"target_seconds": 0.5, "drain_seconds": 50.0, "lead_seconds": 10.0}
-    waiting = Waiting.of(seen(1, 2, 1_500.0, backlog=2_375.0), demand, cost, ahead, **given)
-    assert (waiting.late, waiting.draining, waiting.drained) == (2_000.0, 40.0, 140.0)
-    assert not waiting.quiet
-    slowed = Waiting.of(seen(1, 2, 1_500.0), demand, cost, ahead, **given)
-    assert (slowed.late, slowed.drained, slowed.quiet) == (0.0, 0.0, True)
-    assert not Waiting.of(seen(1, 2, 1_500.0, congestion=0.5), demand, cost, ahead, **given).quiet
+def test_what_waits_longer_than_half_the_target_is_late_and_worked_off() -> None:
+    """375 of 1,500 a second may wait; 2,000 beyond that are 40 a second for 50 s."""
+    steady = Steady(drain_seconds=50.0)
+    late = steady.start(Limits(1, 64)).decide(seen(1, 2, 1_500.0, backlog=2_375.0))
+    assert "and 40/s to work off 2375 that wait" in late.why
+    assert "to work off" not in steady.start(Limits(1, 64)).decide(seen(1, 2, 1_500.0, backlog=375.0)).why
 
 
 @pytest.mark.parametrize(
@@ -142,7 +124,7 @@ def test_one_high_measurement_is_followed_only_where_lateness_bears_it_out(more:
     assert run.decide(seen(30, 10, 6_500.0, **more)).changes == goes
 
 
-def level(trend: Trend, periods: int, value: float, start: int = 0, slope: float = 0.0) -> Estimate:
+def level(trend: Trend, periods: int, value: float, start: int = 0, slope: float = 0.0) -> TrendEstimate:
     """After so many observations that are off by 2 % by turns."""
     for step in range(start, start + periods):
         trend.see(5.0 * step, (value + slope * 5.0 * (step - start)) * (1.02 if step % 2 else 0.98))
@@ -211,20 +193,6 @@ def test_an_order_that_never_comes_is_asked_for_again() -> None:
     assert run.decide(seen(1, 5, 6_000.0, backlog=17_500.0)).changes
     again = [step for step in range(2, 40) if run.decide(seen(step, 5, 6_000.0, backlog=17_500.0)).changes]
     assert again[0] == 26  # the first period that ends more than 120 s after
-
-
-def test_what_was_added_for_the_work_is_kept_until_the_work_has_fallen() -> None:
-    """Added at 9.4 sure: kept at 9.2, and at 8.9 ± 1 %, which may be 9.17; let go at 8.5. Four of ten too many go."""
-    raised = Raised(10, 9.4, waited=False)
-    assert raised.floor(9, Work(9.2, 0.0), 3.0) == 10
-    assert raised.floor(9, Work(8.9, 0.01), 3.0) == 10
-    assert raised.floor(9, Work(8.5, 0.01), 3.0) == 9
-    assert raised.floor(6, Work(9.2, 0.0), 3.0) == 6
-    assert raised.floor(12, Work(9.2, 0.0), 3.0) == 12
-    higher = raised.seen(Work(11.0, 0.01), 3.0)
-    assert higher.work == pytest.approx(10.67)
-    assert higher.seen(Work(9.0, 0.0), 3.0) == higher
-    assert higher.floor(9, Work(9.2, 0.01), 3.0) == 9
 
 
 def test_an_instance_added_at_a_peak_stays_until_the_work_has_left_it() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from graphlib import CycleError, TopologicalSorter
-
-from tidegate.errors import UserError
+from graphlib import TopologicalSorter
 
 NEGLIGIBLE = 1e-9
 """A rate below this, one tuple in thirty years, is none; nor is it worth dividing by."""
@@ -41,15 +39,15 @@ class WindowInput:
 class Observation:
     """One subquery over the `period_seconds` that end at `time_seconds`.
 
-    Rates are tuples per second; one below NEGLIGIBLE is 0. Every field after `instances` may be absent; `needs.py` says
-    which controller needs which, and a controller never acts on what is missing.
+    Rates are tuples per second; one below NEGLIGIBLE is 0. Every field after `instances` may be absent; the guide
+    says which controller needs which, and a controller never acts on what is missing.
 
     offered
         what its sources would deliver if nothing held them back; `admitted` is what was let in, `processed` what was
         completed.
     demand
         what would arrive here if every subquery upstream kept up with its own input: offered rates propagated from
-        the sources through the measured selectivities (`demand.py`).
+        the sources through the measured selectivities (`with_demand`).
     backlog
         tuples that wait, here and in the sources in front of it, at the end of the period.
     congestion
@@ -94,7 +92,11 @@ class Observation:
 
     def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the named fields that are absent, empty where that says nothing, or not finite, in their given order."""
-        return tuple(name for name in names if not _known(value := getattr(self, name)) and not _idle(name, value))
+        return tuple(
+            name
+            for name in names
+            if not _known(value := getattr(self, name)) and not (name == "network" and value == ())
+        )
 
     @property
     def due(self) -> float | None:
@@ -127,10 +129,6 @@ OBSERVED = tuple(field.name for field in fields(Observation))[4:]
 """The fields that may be absent."""
 
 
-def _idle(name: str, value: object) -> bool:
-    return name == "network" and value == ()
-
-
 def _known(value: object) -> bool:
     match value:
         case None:
@@ -151,7 +149,7 @@ def _known(value: object) -> bool:
 class DataflowEdge:
     """Tuples that go from one subquery to another: `selectivity` of them for each that `upstream` processes.
 
-    `upstream` is None for a subquery's own sources; one without any feed has those alone, and needs no feed to say so.
+    `upstream` is None for a subquery's own sources; one without any edge has those alone, and needs no edge to say so.
     A selectivity that was not measured is None.
     """
 
@@ -159,92 +157,54 @@ class DataflowEdge:
     downstream: str
     selectivity: float | None = 1.0
 
-    def __post_init__(self) -> None:
-        if self.selectivity is not None and not 0 <= self.selectivity < math.inf:
-            raise UserError(
-                f"feed {self.upstream} → {self.downstream}: selectivity must be finite and at least 0, got "
-                f"{self.selectivity}; it is output tuples over input tuples, None where it is not known"
-            )
 
-
-def with_demand(observations: Sequence[Observation], feeds: Sequence[DataflowEdge]) -> tuple[Observation, ...]:
+def with_demand(observations: Sequence[Observation], edges: Sequence[DataflowEdge]) -> tuple[Observation, ...]:
     """The observations of one period, in their order, with `demand`, `network` and `network_arrival_rate` filled in.
+
+    A subquery that lags hides what its successors will get once it no longer does, so a controller that goes by observed
+    input rates repairs one subquery at a time. DS2 (Kalavri et al., OSDI 2018, equations 7 and 8) therefore starts from
+    the rates of the sources and multiplies by measured selectivities along the dataflow.
 
     A demand is absent where anything upstream of it is unknown. The network is there for all or for none: a model of
     the whole needs each subquery's demand and service rate. Left out of it is a subquery that gets nothing and has no
-    service rate because of that, so the network of an idle query is empty. O(subqueries + feeds).
+    service rate because of that, so the network of an idle query is empty. O(subqueries + edges).
     """
     by_name = {each.subquery: each for each in observations}
-    if len(by_name) < len(observations):
-        raise UserError(
-            f"demand: each subquery may be observed once in a period, got "
-            f"{', '.join(each.subquery for each in observations)}; give the observations of one period"
-        )
-    incoming = _incoming(by_name, feeds)
-    demands = _demands(by_name, incoming)
-    outside = [by_name[name].offered for name, into in incoming.items() if name in by_name and _from_outside(into)]
-    network = _network(by_name, demands)
-    entering = [rate for rate in outside if rate is not None]
-    known = network is not None and len(entering) == len(outside)
+    incoming: dict[str, list[DataflowEdge]] = {name: [] for name in by_name}
+    for edge in edges:
+        incoming.setdefault(edge.downstream, []).append(edge)
+        if edge.upstream is not None:
+            incoming.setdefault(edge.upstream, [])
+    for name, into in incoming.items():
+        if not into:
+            into.append(DataflowEdge(None, name))
+    # NaN is what is not known: it makes all that follows from it unknown.
+    offered = {name: _or_nan(by_name[name].offered) if name in by_name else math.nan for name in incoming}
+    demands: dict[str, float] = {}
+    upstream = {name: [edge.upstream for edge in into if edge.upstream] for name, into in incoming.items()}
+    for name in TopologicalSorter(upstream).static_order():
+        rates = [(demands[edge.upstream] if edge.upstream else offered[name], edge) for edge in incoming[name]]
+        # Nothing comes of nothing; nor can a selectivity be measured then.
+        demands[name] = math.fsum(rate * _or_nan(edge.selectivity) if rate != 0 else 0.0 for rate, edge in rates)
+    stations, known = [], True
+    for name, demand in demands.items():
+        seen = by_name.get(name)
+        if seen is not None and seen.service_rate is not None and not math.isnan(demand):
+            stations.append(Station(name, seen.instances, demand, seen.service_rate))
+        else:
+            known &= seen is not None and demand == 0
+    entering = math.fsum(offered[name] for name in by_name if any(edge.upstream is None for edge in incoming[name]))
+    known &= not math.isnan(entering)
     return tuple(
         replace(
             each,
-            demand=demands[each.subquery],
-            network=network if known else None,
-            network_arrival_rate=math.fsum(entering) if known else None,
+            demand=None if math.isnan(demands[each.subquery]) else demands[each.subquery],
+            network=tuple(stations) if known else None,
+            network_arrival_rate=entering if known else None,
         )
         for each in observations
     )
 
 
-def _incoming(by_name: Mapping[str, Observation], feeds: Sequence[DataflowEdge]) -> dict[str, list[DataflowEdge]]:
-    names = dict.fromkeys(by_name)
-    for feed in feeds:
-        names |= dict.fromkeys(name for name in (feed.upstream, feed.downstream) if name is not None)
-    incoming: dict[str, list[DataflowEdge]] = {name: [] for name in names}
-    for feed in feeds:
-        incoming[feed.downstream].append(feed)
-    return incoming
-
-
-def _from_outside(into: Sequence[DataflowEdge]) -> bool:
-    return not into or any(feed.upstream is None for feed in into)
-
-
-def _demands(by_name: Mapping[str, Observation], incoming: Mapping[str, list[DataflowEdge]]) -> dict[str, float | None]:
-    upstream = {name: [feed.upstream for feed in into if feed.upstream is not None] for name, into in incoming.items()}
-    try:
-        order = tuple(TopologicalSorter(upstream).static_order())
-    except CycleError as error:
-        raise UserError(
-            f"feeds: {' → '.join(error.args[1])} is a cycle; a query's subqueries form a directed acyclic graph"
-        ) from error
-    demands: dict[str, float | None] = {}
-    for name in order:
-        offered = by_name[name].offered if name in by_name else None
-        arriving = [
-            _times(offered if feed.upstream is None else demands[feed.upstream], feed.selectivity)
-            for feed in incoming[name] or (DataflowEdge(None, name),)
-        ]
-        known = [rate for rate in arriving if rate is not None]
-        demands[name] = math.fsum(known) if len(known) == len(arriving) else None
-    return demands
-
-
-def _times(rate: float | None, selectivity: float | None) -> float | None:
-    if rate == 0:  # Nothing comes of nothing; nor can a selectivity be measured then.
-        return 0.0
-    return None if rate is None or selectivity is None else rate * selectivity
-
-
-def _network(by_name: Mapping[str, Observation], demands: Mapping[str, float | None]) -> tuple[Station, ...] | None:
-    stations = []
-    for name, demand in demands.items():
-        observed = by_name.get(name)
-        if observed is None or demand is None:
-            return None
-        if observed.service_rate is not None:
-            stations.append(Station(name, observed.instances, demand, observed.service_rate))
-        elif demand > 0:
-            return None
-    return tuple(stations)
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
