@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tidegate.operators.columns import as_numpy, canonical_floats, in_time_order
 from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
-from tidegate.query.predicates.tree import Column, Side, Tree, columns_of
+from tidegate.query.predicates.tree import Column, Side
 from tidegate.query.schema import contiguous
 
 Array = np.ndarray[Any, Any]
@@ -104,17 +104,13 @@ class EncodedSide:
 
 @dataclass(frozen=True, slots=True)
 class SideEncoder:
-    """Encodes the tuples of one side of a join."""
+    """Encodes the tuples of one side of a join; ``columns`` are those that the predicate reads."""
 
     node: Join
     side: Side
-    tree: Tree
+    columns: tuple[Column, ...]
     band: Band | None
     codes: TextCodes
-    columns: tuple[Column, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", columns_of(self.tree, self.side))
 
     @property
     def schema(self) -> pa.Schema:

@@ -5,9 +5,10 @@ The *new* tuples are those of one side that have come, the *stored* ones those o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tidegate.query.predicates.bounds import Band, fits_int64
 from tidegate.query.predicates.tree import LEFT, TRUE, Column, Side, Tree, columns_of
 
 Array = np.ndarray[Any, Any]
+TimeRanges: TypeAlias = tuple[Array, Array]
 
 BUFFER = 65_536
 BLOCK = 512
@@ -45,11 +47,17 @@ class Reach:
     highs: Array
     starts: Array
     stops: Array
-    times: tuple[Array, Array] | None = None
+    times: TimeRanges | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPairs:
+class Scope(NamedTuple):
+    """What a search covers: the pairs of ``owned`` shards, None for all; unless ``decide``, the predicate is left out."""
+
+    owned: Array | None
+    decide: bool
+
+
+class FoundPairs(NamedTuple):
     """Pairs: the arrival numbers and the event times of both tuples."""
 
     left: Array
@@ -60,15 +68,11 @@ class FoundPairs:
     @staticmethod
     def concatenated(parts: Sequence[FoundPairs]) -> FoundPairs:
         """The pairs of several, one after the other."""
-        arrays = zip(*((part.left, part.right, part.left_times, part.right_times) for part in parts), strict=True)
-        return FoundPairs(*map(np.concatenate, arrays))
-
-    def __len__(self) -> int:
-        return len(self.left)
+        return FoundPairs(*map(np.concatenate, zip(*parts, strict=True)))
 
     def take(self, kept: Array) -> FoundPairs:
         """Some of the pairs."""
-        return FoundPairs(self.left[kept], self.right[kept], self.left_times[kept], self.right_times[kept])
+        return FoundPairs(*(array[kept] for array in self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class _Loop:
     stored: tuple[int, ...]
     texts: tuple[int, ...]
 
-    def arguments(self, new: TupleArrays, stored: TupleArrays, times: tuple[Array, Array] | None) -> list[Any]:
+    def arguments(self, new: TupleArrays, stored: TupleArrays, times: TimeRanges | None) -> list[Any]:
         """The arrays and codes that the loop takes, in its order."""
         found: list[Any] = []
         for tuples, places, near in (
@@ -102,8 +106,7 @@ class _Loop:
 class PairFinder:
     """Finds the pairs of one join; tuples are mapped to ``shards`` in blocks of arrivals.
 
-    ``keys`` is how many keys a loop compares: none if bisection finds equal ones. Where a method takes ``owned``, an
-    instance finds the pairs of the shards it owns; None owns all. Unless ``decide``, the predicate is not evaluated.
+    ``keys`` is how many keys a loop compares: none if bisection finds equal ones.
     """
 
     tree: Tree
@@ -118,17 +121,10 @@ class PairFinder:
         return fits_int64(self.tree, sizes)
 
     def in_log(
-        self,
-        new_side: Side,
-        new: TupleArrays,
-        stored: TupleArrays,
-        times: tuple[Array, Array],
-        in_order: bool,
-        owned: Array | None,
-        decide: bool,
+        self, side: Side, new: TupleArrays, stored: TupleArrays, times: TimeRanges, in_order: bool, scope: Scope
     ) -> Iterator[FoundPairs]:
         """Pairs of new tuples and stored ones of owned shards; ``in_order`` says that those are in the order of time."""
-        starts, stops = _blocks(stored, owned, self.shards)
+        starts, stops = _blocks(stored, scope.owned, self.shards)
         if len(new) == 0 or len(starts) == 0:
             return
         if in_order:
@@ -145,24 +141,18 @@ class PairFinder:
             least, most = (by.reduceat(padded, edges)[::2] for by in (np.minimum, np.maximum))
             needed = (most >= times[0].min()) & (least <= times[1].max())
         reach = Reach(lows, highs, starts[needed], stops[needed], None if in_order else times)
-        yield from self.pairs(new_side, new, stored, reach, decide)
+        yield from self.pairs(side, new, stored, reach, scope.decide)
 
     def in_runs(
-        self,
-        new_side: Side,
-        new: TupleArrays,
-        runs: Sequence[SortedRun],
-        times: tuple[Array, Array],
-        owned: Array | None,
-        decide: bool,
+        self, side: Side, new: TupleArrays, runs: Sequence[SortedRun], times: TimeRanges, scope: Scope
     ) -> Iterator[FoundPairs]:
         """Pairs of new tuples of owned shards and stored ones that sorting brings near."""
-        if owned is not None:
-            mine = owned[(new.arrivals // BLOCK) % self.shards]
+        if scope.owned is not None:
+            mine = scope.owned[(new.arrivals // BLOCK) % self.shards]
             new, times = new.take(mine), (times[0][mine], times[1][mine])
         if len(new) == 0:
             return
-        low, high = self._range(new_side, new)
+        low, high = self._range(side, new)
         first, last = int(times[0].min()), int(times[1].max())
         for run in runs:
             if run.high < first or run.low > last:
@@ -178,7 +168,7 @@ class PairFinder:
                 some, near = new.take(met), (times[0][met], times[1][met])
                 lows, highs = lows[met], highs[met]
             reach = Reach(lows, highs, np.zeros(1, np.int64), np.full(1, len(order)), near)
-            yield from self.pairs(new_side, some, run.tuples, reach, decide)
+            yield from self.pairs(side, some, run.tuples, reach, scope.decide)
 
     def pairs(
         self, new_side: Side, new: TupleArrays, stored: TupleArrays, reach: Reach, decide: bool
@@ -230,7 +220,7 @@ class PairFinder:
         down, up = (self.band.high, -self.band.low) if new_side == LEFT else (-self.band.low, self.band.high)
         if self.band.is_whole:
             slack = 0 if self.band.scale < 2**52 else int(self.band.scale * 2**-48)
-            return _less(order, _ceil(down) + slack), _less(order, -(_ceil(up) + slack))
+            return _less(order, math.ceil(down) + slack), _less(order, -(math.ceil(up) + slack))
         size = np.abs(order) + self.band.scale + abs(down) + abs(up)
         with np.errstate(invalid="ignore"):
             low, high = order - down - 2.0**-48 * size, order + up + 2.0**-48 * size
@@ -251,10 +241,6 @@ def _blocks(tuples: TupleArrays, owned: Array | None, shards: int) -> tuple[Arra
         numbers = numbers[owned[numbers % shards]]
     starts, stops = np.maximum(numbers * BLOCK, first), np.minimum((numbers + 1) * BLOCK, stop)
     return starts - first, stops - first
-
-
-def _ceil(value: float) -> int:
-    return -int(-value // 1)
 
 
 def _less(values: Array, amount: int) -> Array:

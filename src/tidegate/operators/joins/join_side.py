@@ -85,13 +85,13 @@ class RowBatches:
             gone += 1
         return RowBatches(self.schema, self.batches[gone:], self.firsts[gone:]) if gone else self
 
-    def mergeable(self) -> range | None:
-        """Which batches are worth merging."""
-        return merge_candidates([batch.num_rows for batch in self.batches], MOST_ROWS)
-
-    def merged(self, chosen: range) -> pa.RecordBatch:
-        """Some neighbours as one batch."""
-        return pa.concat_batches([self.batches[place] for place in chosen])
+    def merged(self) -> tuple[int, int, pa.RecordBatch] | None:
+        """Neighbours worth merging as one batch, and the rows with which the first and the last of them begin."""
+        chosen = merge_candidates([batch.num_rows for batch in self.batches], MOST_ROWS)
+        if chosen is None:
+            return None
+        batch = pa.concat_batches(self.batches[chosen.start : chosen.stop])
+        return self.firsts[chosen[0]], self.firsts[chosen[-1]], batch
 
     def replaced(self, first: int, last: int, merged: pa.RecordBatch) -> RowBatches:
         """With one batch in the place of those that begin with rows ``first`` to ``last``, if all are there."""
@@ -127,11 +127,12 @@ class RowBatches:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowSnapshot:
-    """The rows as they were at some moment.
+class SideSnapshot:
+    """One side as it was at some moment.
 
     Row ``n`` is entry ``n - base`` of ``arrays``: the values of each column in ``plain``, then where they are valid, then
-    what else was added with the rows. From ``last_null`` on, all are valid. ``batches`` has the other columns.
+    the arrays of the tuples unless they are in ``runs``. From ``last_null`` on, all are valid. ``batches`` has the other
+    columns. ``in_order`` says whether the tuples are in the order of time.
     """
 
     schema: pa.Schema
@@ -139,10 +140,13 @@ class RowSnapshot:
     arrays: tuple[Array, ...]
     base: int
     head: int
-    last_null: int
     batches: RowBatches
+    runs: Sequence[SortedRun]
+    last_null: int
+    has_nulls: bool
+    in_order: bool
 
-    def take(self, numbers: Array) -> pa.Table:
+    def rows(self, numbers: Array) -> pa.Table:
         """The rows with some numbers, in their order."""
         if len(numbers) == 0:
             return self.schema.empty_table()
@@ -157,128 +161,93 @@ class RowSnapshot:
             columns.update(zip(others.column_names, others.columns, strict=True))
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
 
-    def added(self, stop: int) -> list[Array]:
-        """What else was added with the rows, for those that are needed, up to before the number ``stop``."""
-        rows = slice(self.head - self.base, max(stop, self.head) - self.base)
-        return [array[rows] for array in self.arrays[2 * len(self.plain) :]]
-
-
-class RowStore:
-    """All rows of one side that are still needed, and arrays of some types beside them.
-
-    Changing it is for one thread at a time.
-    """
-
-    __slots__ = ("_last_null", "_plain", "batches", "log", "schema")
-
-    def __init__(self, schema: pa.Schema, dtypes: Sequence[Any] = ()) -> None:
-        self.schema = schema
-        plain = [field for field in schema if _is_plain(field.type)]
-        self._plain = tuple(field.name for field in plain)
-        self.log = ArrayLog([*(_dtype(field.type) for field in plain), *([np.bool_] * len(plain)), *dtypes])
-        self._last_null = -1
-        self.batches = RowBatches(pa.schema([field for field in schema if not _is_plain(field.type)]))
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.log.arrays) + self.batches.nbytes
-
-    def snapshot(self) -> RowSnapshot:
-        """All rows as they are now."""
-        log = self.log
-        return RowSnapshot(self.schema, self._plain, log.arrays, log.base, log.head, self._last_null, self.batches)
-
-    def add(self, rows: pa.RecordBatch, arrays: Sequence[Array] = ()) -> None:
-        """Add rows behind the others."""
-        columns = [rows.column(name) for name in self._plain]
-        if self.batches.schema.names:
-            self.batches = self.batches.with_rows(self.log.tail, rows.select(self.batches.schema.names))
-        self.log.add([*map(_as_array, columns), *map(valid_mask, columns), *arrays], rows.num_rows)
-        if any(column.null_count for column in columns):
-            self._last_null = self.log.tail - 1
-
-    def forget(self, least: int) -> None:
-        """Rows with lower numbers are not needed any more."""
-        self.log.forget(least)
-        self.batches = self.batches.from_number(least)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SideSnapshot:
-    """One side as it was at some moment. ``in_order`` says whether its tuples were in the order of time."""
-
-    rows: RowSnapshot
-    runs: Sequence[SortedRun]
-    in_order: bool
-    last_null: int
-
     def tuples(self, stop: int) -> TupleArrays:
         """The tuples that arrived before the number ``stop``, where they are not kept in runs."""
-        return TupleArrays.of(self.rows.added(stop), 0, self.last_null >= self.rows.head)
+        held = slice(self.head - self.base, max(stop, self.head) - self.base)
+        return TupleArrays.of([array[held] for array in self.arrays[2 * len(self.plain) :]], 0, self.has_nulls)
 
 
 @dataclass(slots=True)
 class JoinSide:
-    """The tuples of one side: rows, and their arrays in the order of arrival or in sorted runs.
+    """All tuples of one side that are still needed: rows, and their arrays in the order of arrival or in sorted runs.
 
     Changed under the join's lock. Tuples are numbered as they arrive.
     """
 
     encoder: SideEncoder
     sorted: bool
-    rows: RowStore = field(init=False)
+    log: ArrayLog = field(init=False)
+    batches: RowBatches = field(init=False)
     runs: list[SortedRun] = field(default_factory=list)
+    _plain: tuple[str, ...] = field(init=False)
     _latest: deque[tuple[int, int]] = field(default_factory=deque)
     _in_order_from: int = 0
     _last_null: int = -1
+    _last_null_read: int = -1
 
     def __post_init__(self) -> None:
-        self.rows = RowStore(self.encoder.schema, () if self.sorted else self.encoder.dtypes)
-
-    @property
-    def tail(self) -> int:
-        """The number that the next tuple gets."""
-        return self.rows.log.tail
+        plain = [field for field in self.encoder.schema if _is_plain(field.type)]
+        self._plain = tuple(field.name for field in plain)
+        dtypes = [*(_dtype(field.type) for field in plain), *([np.bool_] * len(plain))]
+        self.log = ArrayLog([*dtypes, *(() if self.sorted else self.encoder.dtypes)])
+        self.batches = RowBatches(pa.schema([field for field in self.encoder.schema if field not in plain]))
 
     @property
     def held(self) -> int:
         """How many tuples are held."""
-        return self.rows.log.tail - self.rows.log.head
+        return self.log.tail - self.log.head
 
     @property
     def nbytes(self) -> int:
-        return self.rows.nbytes + sum(run.tuples.nbytes for run in tuple(self.runs))
+        arrays = sum(array.nbytes for array in self.log.arrays)
+        return arrays + self.batches.nbytes + sum(run.tuples.nbytes for run in tuple(self.runs))
 
     def snapshot(self) -> SideSnapshot:
         """All tuples as they are now."""
-        return SideSnapshot(self.rows.snapshot(), self.runs, self.rows.log.head >= self._in_order_from, self._last_null)
+        return SideSnapshot(
+            self.encoder.schema,
+            self._plain,
+            self.log.arrays,
+            self.log.base,
+            self.log.head,
+            self.batches,
+            self.runs,
+            self._last_null,
+            self._last_null_read >= self.log.head,
+            self._in_order_from <= self.log.head,
+        )
 
     def add(self, number: int, arrived: EncodedSide) -> None:
         """Number the tuples of a segment and let them be seen."""
-        if len(arrived.tuples) == 0:
+        rows, first = arrived.rows, self.log.tail
+        if rows.num_rows == 0:
             return
-        tuples = arrived.tuples.arrived_from(self.tail)
+        tuples = arrived.tuples.arrived_from(first)
         if self._latest and tuples.times.min() < self._latest[-1][1]:
-            self._in_order_from = self.tail
-        self.rows.add(arrived.rows, () if self.sorted else tuples.arrays)
+            self._in_order_from = first
+        if self.batches.schema.names:
+            self.batches = self.batches.with_rows(first, rows.select(self.batches.schema.names))
         if self.sorted:
             self.runs = [*self.runs, SortedRun.of(number, tuples)]
+        plain, arrays = [rows.column(name) for name in self._plain], () if self.sorted else tuples.arrays
+        self.log.add([*map(_as_array, plain), *map(valid_mask, plain), *arrays], rows.num_rows)
+        if any(column.null_count for column in plain):
+            self._last_null = self.log.tail - 1
         if tuples.has_nulls:
-            self._last_null = self.tail - 1
-        self._latest.append((self.tail, int(tuples.times.max())))
+            self._last_null_read = self.log.tail - 1
+        self._latest.append((self.log.tail, int(tuples.times.max())))
 
     def forget(self, least_time: int) -> None:
         """Drop tuples before a time, as far as they arrived before all others."""
-        head = self.rows.log.head
         while self._latest and self._latest[0][1] < least_time:
-            head = self._latest.popleft()[0]
-        self.rows.forget(head)
+            self.log.forget(self._latest.popleft()[0])
+        self.batches = self.batches.from_number(self.log.head)
         if any(run.high < least_time for run in self.runs):
             self.runs = [run for run in self.runs if run.high >= least_time]
 
     def codes_held(self) -> Iterator[Array]:
         """All numbers that may be codes of texts."""
-        for tuples in [run.tuples for run in self.runs] if self.sorted else [self.snapshot().tuples(self.tail)]:
+        for tuples in [run.tuples for run in self.runs] if self.sorted else [self.snapshot().tuples(self.log.tail)]:
             yield from self.encoder.codes_in(tuples)
 
     def mergeable_runs(self, settled: int, span: int) -> list[SortedRun]:
@@ -310,9 +279,7 @@ def _dtype(kind: pa.DataType) -> Any:
     """The type of the array that holds a column of a fixed width."""
     if pa.types.is_boolean(kind):
         return np.bool_
-    if pa.types.is_floating(kind) or pa.types.is_unsigned_integer(kind):
-        return kind.to_pandas_dtype()
-    return np.dtype(f"int{kind.bit_width}")
+    return np.dtype(f"{'float' if pa.types.is_floating(kind) else 'int'}{kind.bit_width}")
 
 
 def _as_array(column: pa.Array) -> Array:

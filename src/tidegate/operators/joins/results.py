@@ -12,46 +12,46 @@ import pyarrow as pa
 from tidegate.operators.columns import expand_ranges
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
 from tidegate.operators.joins.find_pairs import FoundPairs
-from tidegate.operators.joins.join_side import RowSnapshot
+from tidegate.operators.joins.join_side import SideSnapshot
 from tidegate.operators.joins.near import InSameWindow
 from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.predicate import plain_values
 
 Array = np.ndarray[Any, Any]
-SidesRows = tuple[RowSnapshot, RowSnapshot]
+BothSides = tuple[SideSnapshot, SideSnapshot]
 
 
-def pair_rows(node: Join, rows: SidesRows, left: Array, right: Array) -> pa.Table:
+def pair_rows(node: Join, sides: BothSides, left: Array, right: Array) -> pa.Table:
     """The columns of pairs, given by arrival numbers."""
-    sides = rows[0].take(left), rows[1].take(right)
-    return pa.table({column.name: sides[column.side].column(column.column) for column in node.columns})
+    rows = sides[0].rows(left), sides[1].rows(right)
+    return pa.table({column.name: rows[column.side].column(column.column) for column in node.columns})
 
 
-def still_fitting(node: Join, rows: SidesRows, found: FoundPairs) -> FoundPairs:
+def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs:
     """The pairs that fit a predicate which no loop can evaluate: an expression on whole columns, a function pair by pair."""
     where = node.where
     assert where is not None
     if where.tree is None and isinstance(where.given, nw.Expr):
-        pairs = pair_rows(node, rows, found.left, found.right)
-        numbered = pairs.append_column("__tg_pair", pa.array(np.arange(len(found))))
+        pairs = pair_rows(node, sides, found.left, found.right)
+        numbered = pairs.append_column("__tg_pair", pa.array(np.arange(len(found.left))))
         return found.take(np.asarray(expressions.keep(numbered, where.given).column("__tg_pair")))
-    lefts, rights = plain_values(rows[0].take(found.left)), plain_values(rows[1].take(found.right))
+    lefts, rights = plain_values(sides[0].rows(found.left)), plain_values(sides[1].rows(found.right))
     fits = [where.holds(one, other, node.name) for one, other in zip(lefts, rights, strict=True)]
     return found.take(np.flatnonzero(np.array(fits, np.bool_)))
 
 
-def rows_at_the_later(node: Join, rows: SidesRows, found: FoundPairs) -> pa.Table:
+def rows_at_the_later(node: Join, sides: BothSides, found: FoundPairs) -> pa.Table:
     """Result rows in the order of their times, the later one of each pair."""
     times = np.maximum(found.left_times, found.right_times)
     order = np.argsort(times, kind="stable")
-    pairs = pair_rows(node, rows, found.left[order], found.right[order])
+    pairs = pair_rows(node, sides, found.left[order], found.right[order])
     moment = node.schema.field(node.time).type
     return _table(node, pairs, {node.time: pa.array(times[order]).view(moment)})
 
 
 def rows_of_windows(
-    node: Join, near: InSameWindow, rows: SidesRows, found: FoundPairs, first: int, last: int
+    node: Join, near: InSameWindow, sides: BothSides, found: FoundPairs, first: int, last: int
 ) -> Iterator[pa.Table]:
     """Result rows in the order of their windows, `AT_ONCE` at a time: a pair once for each it shares in a range."""
     begin, _ = near.windows(np.maximum(found.left_times, found.right_times), first, last)
@@ -69,7 +69,7 @@ def rows_of_windows(
             "window_start": pa.array(starts).view(moment),
             "window_end": pa.array(starts + near.window.size).view(moment),
         }
-        yield _table(node, pair_rows(node, rows, found.left[take], found.right[take]), moments)
+        yield _table(node, pair_rows(node, sides, found.left[take], found.right[take]), moments)
 
 
 def _table(node: Join, pairs: pa.Table, moments: dict[str, pa.Array]) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.operators.columns import hashes, mix
 from tidegate.operators.exchange import Routing, cells_of
 from tidegate.query.predicates.tree import Side
-from tidegate.query.schema import contiguous, is_integer
+from tidegate.query.schema import contiguous
 
 Array = np.ndarray[Any, Any]
 
@@ -45,14 +45,14 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class RouteOnGrid:
-    """By what a tuple holds, so that a task that is run again deals the same tuples to the same cells."""
+    """By what a tuple holds, so that a task that is run again routes the same tuples to the same cells."""
 
     side: Side
     grid: Grid
 
     def __call__(self, tuples: pa.Table) -> Routing:
-        made = (_hash(tuples, tuples.column_names) >> np.uint64(1)).astype(np.int64)
-        cells = self.grid.cells(self.side, made)
+        buckets = (_hash(tuples, tuples.column_names) >> np.uint64(1)).astype(np.int64)
+        cells = self.grid.cells(self.side, buckets)
         copies = cells.shape[1]
         primary = np.zeros(cells.shape, np.bool_)
         primary[:, 0] = True
@@ -72,19 +72,12 @@ class RouteByEqualKeys:
 
 
 def _hash(tuples: pa.Table, columns: list[str]) -> Array:
-    """A hash of some columns; lists and structs are left out."""
-    made = np.zeros(tuples.num_rows, np.uint64)
+    """A hash of some columns, the same for equal numbers of any width; lists and structs are left out."""
+    mixed = np.zeros(tuples.num_rows, np.uint64)
     for name in columns:
         column = contiguous(tuples.column(name))
         if pa.types.is_nested(column.type):
             continue
         with np.errstate(over="ignore"):
-            made = mix(made * np.uint64(31) + hashes(_widest(column)))
-    return made
-
-
-def _widest(column: pa.Array) -> pa.Array:
-    """Numbers of any width as one type, since keys of different widths may be equal."""
-    if is_integer(column.type):
-        return column.cast(pa.int64())
-    return column.cast(pa.float64()) if pa.types.is_floating(column.type) else column
+            mixed = mix(mixed * np.uint64(31) + hashes(column))
+    return mixed

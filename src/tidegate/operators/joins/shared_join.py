@@ -14,27 +14,29 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.instances import SHARDS
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes
-from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder
-from tidegate.operators.joins.join_side import JoinSide, SideSnapshot
+from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
+from tidegate.operators.joins.join_side import JoinSide
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
-from tidegate.operators.joins.results import SidesRows, rows_at_the_later, rows_of_windows, still_fitting
+from tidegate.operators.joins.results import BothSides, rows_at_the_later, rows_of_windows, still_fitting
 from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
 from tidegate.operators.readers import SharedState
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of
 from tidegate.query.predicates.predicate import failed_on, plain_values
-from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, ConstantValue, Side, walk_tree
+from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, ConstantValue, Side, columns_of, walk_tree
 from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
 
+SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
+"""What a segment brings: the tuples of both sides that are not late."""
 SPLIT_PAIRS = 1 << 25
 """So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
 SORTED_PAIRS = 1 << 12
@@ -42,29 +44,14 @@ SORTED_PAIRS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentTuples:
-    """What a segment brings: the tuples of both sides that are not late."""
-
-    sides: tuple[EncodedSide, EncodedSide]
-
-    @property
-    def late(self) -> int:
-        return self.sides[0].late + self.sides[1].late
-
-
-@dataclass(frozen=True, slots=True)
 class _View:
-    """What an instance sees at a segment: both sides, and where each ended before and after the segment."""
+    """What an instance sees at a segment: both sides, where each ended before and after it, and the instance's share."""
 
     number: int
     before: tuple[int, int]
     after: tuple[int, int]
-    sides: tuple[SideSnapshot, SideSnapshot]
-    decide: bool
-
-    @property
-    def rows(self) -> SidesRows:
-        return self.sides[0].rows, self.sides[1].rows
+    sides: BothSides
+    scope: Scope
 
     def runs(self, side: Side, last: int) -> list[SortedRun]:
         """The runs of one side up to a segment."""
@@ -105,7 +92,7 @@ class SharedJoin(SharedState):
         self._finder = PairFinder(tree, len(node.on) if len(node.on) > 1 else 0, self._codes, band, self.shards)
         self._exact = self._finder.is_exact({})
         is_sorted = bool(node.on) or band is not None
-        left, right = (SideEncoder(node, side, tree, band, self._codes) for side in (LEFT, RIGHT))
+        left, right = (SideEncoder(node, side, columns_of(tree, side), band, self._codes) for side in (LEFT, RIGHT))
         self._sides = JoinSide(left, is_sorted), JoinSide(right, is_sorted)
 
     @property
@@ -126,11 +113,10 @@ class SharedJoin(SharedState):
                 side.encoder.encode(pa.concat_tables(parts) if parts else side.encoder.schema.empty_table(), least)
                 for side, parts in zip(self._sides, tables, strict=True)
             )
-            arrived = SegmentTuples((left, right))
             with self._lock:
-                self._pending[number] = arrived
-                self.late += arrived.late
-        return arrived
+                self._pending[number] = left, right
+                self.late += left.late + right.late
+        return left, right
 
     def settle(self, number: int) -> None:
         """Let the tuples of all segments up to one be seen, given that they have all been encoded."""
@@ -139,7 +125,7 @@ class SharedJoin(SharedState):
 
     def worth_splitting(self, arrived: SegmentTuples) -> bool:
         """Whether a segment has so many pairs to try that several instances had better share them; an estimate."""
-        new, held = [len(each.tuples) for each in arrived.sides], [side.held for side in self._sides]
+        new, held = [len(each.tuples) for each in arrived], [side.held for side in self._sides]
         if self._sides[0].sorted:
             return sum(new) * SORTED_PAIRS >= self.split_pairs
         return new[LEFT] * held[RIGHT] + new[RIGHT] * held[LEFT] >= self.split_pairs
@@ -147,10 +133,10 @@ class SharedJoin(SharedState):
     def pairs_within(self, number: int, arrived: SegmentTuples, owned: Array | None) -> Iterator[pa.Table]:
         """Results that the tuples of a segment give with all up to it, an instance's share, in the order of time."""
         assert isinstance(self.near, WithinDistance), "pairs of windows are emitted when the windows expire"
-        view = self._view(number)
-        found = self._collected(self._found_within(self.near, arrived, view, owned), view)
+        view = self._view(number, owned)
+        found = self._collected(self._found_within(self.near, arrived, view), view)
         if found is not None:
-            yield rows_at_the_later(self.node, view.rows, found)
+            yield rows_at_the_later(self.node, view.sides, found)
 
     def pairs_expired(
         self, number: int, before: Watermark, after: Watermark, owned: Array | None
@@ -160,11 +146,11 @@ class SharedJoin(SharedState):
         window = self.near.window
         if window.first_open(before) == window.first_open(after):
             return
-        view = self._view(number)
+        view = self._view(number, owned)
         first, last = max(window.first_open(before), -(2**62)), min(window.first_open(after) - 1, 2**62)
-        found = self._collected(self._found_in_windows(self.near, first, last, view, owned), view)
+        found = self._collected(self._found_in_windows(self.near, first, last, view), view)
         if found is not None:
-            yield from rows_of_windows(self.node, self.near, view.rows, found, first, last)
+            yield from rows_of_windows(self.node, self.near, view.sides, found, first, last)
 
     def compact(self) -> None:
         """Merge small pieces of state into larger ones, unless another thread is at it."""
@@ -185,52 +171,46 @@ class SharedJoin(SharedState):
             merged = SortedRun.merged(chosen, least)
             with self._lock:
                 side.replace_runs(chosen, merged)
-        while (places := (batches := side.rows.batches).mergeable()) is not None:
-            batch = batches.merged(places)
+        while (batch := side.batches.merged()) is not None:
             with self._lock:
-                first, last = batches.firsts[places[0]], batches.firsts[places[-1]]
-                side.rows.batches = side.rows.batches.replaced(first, last, batch)
+                side.batches = side.batches.replaced(*batch)
 
     def _codes_held(self) -> Iterable[Array]:
         with self._lock:
             held = [array for side in self._sides for array in side.codes_held()]
             for arrived in self._pending.values():
-                for side, encoded in zip(self._sides, arrived.sides, strict=True):
+                for side, encoded in zip(self._sides, arrived, strict=True):
                     held += side.encoder.codes_in(encoded.tuples)
             return held
 
-    def _view(self, number: int) -> _View:
+    def _view(self, number: int, owned: Array | None) -> _View:
         with self._lock:
             self._settle(number)
             place = bisect_right(self._ends, number, key=lambda end: end[0]) - 1
             here = self._ends[place]
             before = self._ends[place - 1] if here[0] == number else here
             sides = self._sides[0].snapshot(), self._sides[1].snapshot()
-            return _View(number, before[1:], here[1:], sides, self._exact and not self._interprets)
+            return _View(number, before[1:], here[1:], sides, Scope(owned, self._exact and not self._interprets))
 
     def _settle(self, number: int) -> None:
         """Number what has been encoded up to a segment, in the order of the log."""
         for due in sorted(each for each in self._pending if each <= number):
-            for side, encoded in zip(self._sides, self._pending.pop(due).sides, strict=True):
+            for side, encoded in zip(self._sides, self._pending.pop(due), strict=True):
                 side.add(due, encoded)
                 larger = {name: size for name, size in encoded.sizes.items() if size > self._sizes.get(name, 0)}
                 if larger:
                     self._sizes |= larger
                     self._exact = self._finder.is_exact(self._sizes)
-            self._ends.append((due, self._sides[0].tail, self._sides[1].tail))
+            self._ends.append((due, self._sides[0].log.tail, self._sides[1].log.tail))
 
-    def _found_within(
-        self, near: WithinDistance, arrived: SegmentTuples, view: _View, owned: Array | None
-    ) -> Iterator[FoundPairs]:
+    def _found_within(self, near: WithinDistance, arrived: SegmentTuples, view: _View) -> Iterator[FoundPairs]:
         """L_n × R_≤n, then R_n × L_<n."""
-        for side, last, stop in ((LEFT, view.number, view.after[1]), (RIGHT, view.number - 1, view.before[0])):
-            new = arrived.sides[side].tuples.arrived_from(view.before[side])
+        for side in (LEFT, RIGHT):
+            new = arrived[side].tuples.arrived_from(view.before[side])
             if len(new):
-                yield from self._found(side, new, near.times(new.times), view, last, stop, owned)
+                yield from self._found(side, new, near.times(new.times), view)
 
-    def _found_in_windows(
-        self, near: InSameWindow, first: int, last: int, view: _View, owned: Array | None
-    ) -> Iterator[FoundPairs]:
+    def _found_in_windows(self, near: InSameWindow, first: int, last: int, view: _View) -> Iterator[FoundPairs]:
         """Pairs that share a window from ``first`` to ``last``: each left tuple meets the right ones in its windows."""
         lefts = [run.tuples for run in view.runs(LEFT, view.number)]
         if not self._sides[0].sorted:
@@ -238,39 +218,31 @@ class SharedJoin(SharedState):
         for left in lefts:
             begin, end = near.windows(left.times, first, last)
             inside = left if (begin <= end).all() else left.take(begin <= end)
-            times = near.times(inside.times, first, last)
-            yield from self._found(LEFT, inside, times, view, view.number, view.after[1], owned)
+            yield from self._found(LEFT, inside, near.times(inside.times, first, last), view)
 
-    def _found(
-        self,
-        side: Side,
-        new: TupleArrays,
-        times: tuple[Array, Array],
-        view: _View,
-        last: int,
-        stop: int,
-        owned: Array | None,
-    ) -> Iterator[FoundPairs]:
-        """Pairs of some tuples and those of the other side up to segment ``last``, before arrival number ``stop``."""
-        other = RIGHT if side == LEFT else LEFT
+    def _found(self, side: Side, new: TupleArrays, times: TimeRanges, view: _View) -> Iterator[FoundPairs]:
+        """Pairs of left tuples and right ones up to a segment, or of right tuples and left ones before it."""
+        other, last, stop = (
+            (RIGHT, view.number, view.after[1]) if side == LEFT else (LEFT, view.number - 1, view.before[0])
+        )
         if self._sides[0].sorted:
-            return self._finder.in_runs(side, new, view.runs(other, last), times, owned, view.decide)
+            return self._finder.in_runs(side, new, view.runs(other, last), times, view.scope)
         stored = view.sides[other]
-        return self._finder.in_log(side, new, stored.tuples(stop), times, stored.in_order, owned, view.decide)
+        return self._finder.in_log(side, new, stored.tuples(stop), times, stored.in_order, view.scope)
 
     def _collected(self, found: Iterator[FoundPairs], view: _View) -> FoundPairs | None:
         """All that is found; what no loop could decide is decided here. None for nothing."""
-        interprets = self.node.where is not None and not view.decide
+        interprets = self.node.where is not None and not view.scope.decide
         try:
-            parts = [still_fitting(self.node, view.rows, each) if interprets else each for each in found]
+            parts = [still_fitting(self.node, view.sides, each) if interprets else each for each in found]
         except PairFailed as failed:
             # A pair for which the predicate has no value stops the query.
             left, right = (
-                plain_values(rows.take(np.array([number])))[0]
-                for rows, number in zip(view.rows, failed.numbers, strict=True)
+                plain_values(side.rows(np.array([number])))[0]
+                for side, number in zip(view.sides, failed.numbers, strict=True)
             )
             raise failed_on(self.node.name, left, right, "divides a whole number by zero") from None
-        return FoundPairs.concatenated(parts) if any(map(len, parts)) else None
+        return FoundPairs.concatenated(parts) if any(len(part.left) for part in parts) else None
 
     def _forget(self) -> None:
         """Drop what no instance needs any more."""

@@ -39,14 +39,6 @@ class TupleArrays:
         keyed, values, valid = tuple(arrays[2:first]), tuple(arrays[first:middle]), tuple(arrays[middle:])
         return TupleArrays(arrays[0], arrays[1], keyed, values, valid, has_nulls, order)
 
-    @staticmethod
-    def concatenated(parts: Sequence[TupleArrays]) -> TupleArrays:
-        """The tuples of several, one after the other."""
-        arrays = [np.concatenate(each) for each in zip(*(part.arrays for part in parts), strict=True)]
-        orders = [part.order for part in parts if part.order is not None]
-        order = np.concatenate(orders) if len(orders) == len(parts) else None
-        return TupleArrays.of(arrays, len(parts[0].keys), any(part.has_nulls for part in parts), order)
-
     def __len__(self) -> int:
         return len(self.times)
 
@@ -88,13 +80,13 @@ class SortedRun:
     @staticmethod
     def merged(runs: Sequence[SortedRun], least_time: int) -> SortedRun | None:
         """One run of several, without tuples before ``least_time``; None if nothing is left."""
-        joined = TupleArrays.concatenated([run.tuples for run in runs])
-        if joined.times.min() < least_time:
-            joined = joined.take(joined.times >= least_time)
-        if len(joined) == 0:
-            return None
-        assert joined.order is not None
-        return SortedRun.of(max(run.number for run in runs), joined.take(np.argsort(joined.order, kind="stable")))
+        parts = [run.tuples for run in runs]
+        arrays = [np.concatenate(each) for each in zip(*(part.arrays for part in parts), strict=True)]
+        order = np.concatenate([part.order for part in parts if part.order is not None])
+        joined = TupleArrays.of(arrays, len(parts[0].keys), any(part.has_nulls for part in parts), order)
+        by = np.argsort(order, kind="stable")
+        kept = joined.take(by[joined.times[by] >= least_time])
+        return SortedRun.of(max(run.number for run in runs), kept) if len(kept) else None
 
 
 def merge_candidates(sizes: Sequence[int], most: int) -> range | None:
