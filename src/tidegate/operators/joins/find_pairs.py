@@ -6,8 +6,9 @@ The *new* tuples are those of one side that have come, the *stored* ones those o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,8 +16,8 @@ import numpy as np
 from tidegate.operators.joins.encode_side import TextCodes
 from tidegate.operators.joins.loop_source import LoopShape, loop_source
 from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
-from tidegate.query.predicates.bounds import Band, fits_int64
-from tidegate.query.predicates.tree import LEFT, TRUE, Column, Side, Tree, columns_of
+from tidegate.query.predicates.bounds import Band
+from tidegate.query.predicates.tree import LEFT, TRUE, Side, Tree
 
 Array = np.ndarray[Any, Any]
 TimeRanges: TypeAlias = tuple[Array, Array]
@@ -29,11 +30,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 class PairFailed(Exception):
-    """The predicate has no value for a pair of tuples, given by their arrival numbers."""
-
-    def __init__(self, left: int, right: int) -> None:
-        super().__init__(left, right)
-        self.numbers = left, right
+    """The predicate has no value for a pair of tuples; its arguments are their arrival numbers, left and right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +72,6 @@ class FoundPairs(NamedTuple):
         return FoundPairs(*(array[kept] for array in self))
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """A compiled loop, and which columns of each side it takes, by their places."""
-
-    run: Any
-    keys: bool
-    nullable: bool
-    new: tuple[int, ...]
-    stored: tuple[int, ...]
-    texts: tuple[int, ...]
-
-    def arguments(self, new: TupleArrays, stored: TupleArrays, times: TimeRanges | None) -> list[Any]:
-        """The arrays and codes that the loop takes, in its order."""
-        found: list[Any] = []
-        for tuples, places, near in (
-            (new, self.new, times or ()),
-            (stored, self.stored, (stored.times,) if times is not None else ()),
-        ):
-            found.extend(near)
-            found.extend(tuples.keys if self.keys else ())
-            for place in places:
-                found.append(tuples.values[place])
-                if self.nullable:
-                    found.append(tuples.valid[place])
-        return [*found, *self.texts]
-
-
 @dataclass(slots=True)
 class PairFinder:
     """Finds the pairs of one join; tuples are mapped to ``shards`` in blocks of arrivals.
@@ -114,11 +84,7 @@ class PairFinder:
     codes: TextCodes
     band: Band | None
     shards: int
-    _loops: dict[tuple[Side, bool, bool, bool], _Loop] = field(default_factory=dict)
-
-    def is_exact(self, sizes: Mapping[Column, int]) -> bool:
-        """Whether loops decide exactly, columns of whole numbers being at most so far from zero."""
-        return fits_int64(self.tree, sizes)
+    _loops: dict[tuple[Side, bool, bool, bool], tuple[Any, list[int]]] = field(default_factory=dict)
 
     def in_log(
         self, side: Side, new: TupleArrays, stored: TupleArrays, times: TimeRanges, in_order: bool, scope: Scope
@@ -177,14 +143,16 @@ class PairFinder:
         if len(reach.starts) == 0 or len(new) == 0:
             return
         nullable = (new.has_nulls or stored.has_nulls) and decide
-        loop = self._loop(new_side, nullable, reach.times is not None, decide)
-        arguments = loop.arguments(new, stored, reach.times)
+        loop, texts = self._loop(new_side, nullable, reach.times is not None, decide)
+        arrays = self._arrays(new, nullable, decide), self._arrays(stored, nullable, decide)
+        if reach.times is not None:
+            arrays = [*reach.times, *arrays[0]], [stored.times, *arrays[1]]
         longest = min(int((reach.highs - reach.lows).max()), int((reach.stops - reach.starts).max()))
         left, right = (new, stored) if new_side == LEFT else (stored, new)
         at = np.zeros(3, np.int64)
         while at[0] < len(reach.starts):
             out = np.empty(max(BUFFER, longest), np.int64), np.empty(max(BUFFER, longest), np.int64)
-            found = loop.run(reach.lows, reach.highs, reach.starts, reach.stops, at, *out, *arguments)
+            found = loop(reach.lows, reach.highs, reach.starts, reach.stops, at, *out, *arrays[0], *arrays[1], *texts)
             if at[2]:
                 places = at[:2] if new_side == LEFT else at[1::-1]
                 raise PairFailed(int(left.arrivals[places[0]]), int(right.arrivals[places[1]]))
@@ -192,23 +160,21 @@ class PairFinder:
                 one, other = (out[0][:found], out[1][:found]) if new_side == LEFT else (out[1][:found], out[0][:found])
                 yield FoundPairs(left.arrivals[one], right.arrivals[other], left.times[one], right.times[other])
 
-    def _loop(self, new_side: Side, nullable: bool, checks_time: bool, decide: bool) -> _Loop:
+    def _loop(self, new_side: Side, nullable: bool, checks_time: bool, decide: bool) -> tuple[Any, list[int]]:
+        """A compiled loop, and the codes of the texts that it compares with."""
         key = new_side, nullable, checks_time, decide
         if key not in self._loops:
             # Imported here: numba takes a while, and a query can be built without it.
             from tidegate.operators.kernels import compiled
 
             shape = LoopShape(self.tree if decide else TRUE, new_side, self.keys, checks_time, nullable)
-            new_held, stored_held = columns_of(self.tree, new_side), columns_of(self.tree, 0 if new_side else 1)
-            self._loops[key] = _Loop(
-                compiled(loop_source(shape)),
-                self.keys > 0,
-                nullable,
-                tuple(new_held.index(column) for column in shape.new_columns),
-                tuple(stored_held.index(column) for column in shape.stored_columns),
-                tuple(self.codes.constant(text) for text in shape.texts),
-            )
+            self._loops[key] = compiled(loop_source(shape)), [self.codes.constant(text) for text in shape.texts]
         return self._loops[key]
+
+    def _arrays(self, tuples: TupleArrays, nullable: bool, decide: bool) -> list[Array]:
+        """The arrays of tuples that a loop takes, in its order."""
+        values = zip(tuples.values, tuples.valid, strict=True) if nullable else zip(tuples.values, strict=True)
+        return [*(tuples.keys if self.keys else ()), *(chain.from_iterable(values) if decide else ())]
 
     def _range(self, new_side: Side, new: TupleArrays) -> tuple[Array, Array]:
         """The least and greatest order of the stored tuples that each new one may fit."""

@@ -48,14 +48,12 @@ class CachedJoin:
     ``watermark`` is the one up to which it has forgotten what is not needed.
     """
 
-    node: Join
-    join: SharedJoin = field(init=False)
+    join: SharedJoin
     chunks: dict[int, int] = field(default_factory=dict)
     watermark: Watermark = START
     segment: int = 0
 
     def __post_init__(self) -> None:
-        self.join = SharedJoin(self.node)
         self.join.attach(0, -1, START)
 
     def is_valid(self, listed: Sequence[Chunk], reached: Watermark) -> bool:
@@ -78,7 +76,7 @@ class CachedJoin:
         if not tables:
             return
         joined = pa.concat_tables(tables)
-        joined, _ = in_time_order(joined, times_of(joined, self.node.inputs[side].time))
+        joined, _ = in_time_order(joined, times_of(joined, self.join.node.inputs[side].time))
         for at in range(0, joined.num_rows, ROWS_AT_ONCE):
             part = [joined.slice(at, ROWS_AT_ONCE)]
             self.add((part, []) if side == 0 else ([], part))
@@ -222,7 +220,7 @@ class JoinCell:
         """The join in memory, with all that is in the store."""
         cached = self._take()
         if cached is None:
-            cached = self._cached = CachedJoin(self.node)
+            cached = self._cached = CachedJoin(SharedJoin(self.node))
         missing = [chunk for chunk in self.store.directory.chunks if chunk.id not in cached.chunks]
         read = list(zip(missing, self._read(missing), strict=True))
         for side in SIDES:
@@ -300,18 +298,14 @@ class JoinCell:
         merged = self._write(self._read(chosen), side, least)
         for chunk in chosen:
             self.store.drop(chunk)
-        cached = self._take()
-        held = [] if cached is None else [chunk.id for chunk in chosen if chunk.id in cached.chunks]
-        if cached is None or not held:
-            return
-        if len(held) < len(chosen):
-            # It holds some of what is in the merged chunk, and cannot tell which.
+        cached, gone = self._take(), {chunk.id for chunk in chosen}
+        if cached is not None and gone <= cached.chunks.keys():
+            cached.chunks = {each: high for each, high in cached.chunks.items() if each not in gone}
+            if merged is not None:
+                cached.chunks[merged.id] = merged.high
+        elif cached is not None and gone & cached.chunks.keys():
+            # It holds a part of the merged chunk only.
             self._cached = None
-            return
-        for each in held:
-            del cached.chunks[each]
-        if merged is not None:
-            cached.chunks[merged.id] = merged.high
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
         fetched = [self.store.fetch(chunk) for chunk in listed]

@@ -31,6 +31,7 @@ from tidegate.query.predicates.tree import (
     Tree,
     can_fail,
     columns_of,
+    parts_of,
     walk_tree,
 )
 
@@ -39,7 +40,7 @@ _YES, _NO = "True", "False"
 
 @dataclass(frozen=True, slots=True)
 class LoopShape:
-    """What a loop is made from: the predicate, which side is new, how many keys to compare, and what to look out for."""
+    """What a loop is built from: the predicate, which side is new, how many keys to compare, and what to check."""
 
     tree: Tree
     new_side: Side
@@ -145,10 +146,7 @@ class _Writer:
             case ConstantValue():
                 return (_YES, _NO) if tree.value else (_NO, _YES)
             case Column() | Compare() if isinstance(tree, Column) or tree.left.kind != "bool":
-                valid, value = (
-                    self.valid(tree),
-                    self._column(tree) if isinstance(tree, Column) else self._compared(tree),
-                )
+                valid, value = self.valid(tree), self._number(tree)
                 return _all(valid, value), _all(valid, _not(value))
             case Compare() | Both() | Either():
                 (left, not_left), (right, not_right) = self.truth(tree.left), self.truth(tree.right)
@@ -184,42 +182,30 @@ class _Writer:
         match tree:
             case Column():
                 return self._column(tree, "_valid")
-            case ConstantValue() | IsNull():
+            case IsNull():
                 return _YES
-            case Arithmetic() | Compare() if tree.left.kind != "bool":
-                return _all(self.valid(tree.left), self.valid(tree.right))
-            case Negative() | Absolute():
-                return self.valid(tree.of)
-            case Function():
-                return _all(*map(self.valid, tree.arguments))
-            case _:
+            case Compare(left=part) if part.kind != "bool":
+                return _all(self.valid(part), self.valid(tree.right))
+            case _ if tree.kind == "bool":
                 return _any(*self.truth(tree))
+            case _:
+                return _all(*map(self.valid, parts_of(tree)))
 
     def fails(self, tree: Tree) -> str:
         """When a value cannot be computed."""
         match tree:
-            case Column() | ConstantValue():
-                return _NO
             case Branch():
                 then, otherwise = self.fails(tree.then), self.fails(tree.otherwise)
                 true, false = self.truth(tree.condition)
                 return _any(self.fails(tree.condition), _all(_not(false), then), _all(_not(true), otherwise))
             case Arithmetic(operator="//" | "%"):
                 zero = _all(self.valid(tree), f"({self._number(tree.right)} == 0)")
-                return _any(self.fails(tree.left), self.fails(tree.right), zero)
-            case Arithmetic() | Compare() | Both() | Either():
-                return _any(self.fails(tree.left), self.fails(tree.right))
-            case Function():
-                return _any(*map(self.fails, tree.arguments))
+                return _any(*map(self.fails, parts_of(tree)), zero)
             case _:
-                return self.fails(tree.of)
-
-    def _compared(self, tree: Compare) -> str:
-        wide = "float" in (tree.left.kind, tree.right.kind)
-        return f"({self._number(tree.left, wide)} {tree.operator} {self._number(tree.right, wide)})"
+                return _any(*map(self.fails, parts_of(tree)))
 
     def _number(self, tree: Tree, wide: bool = False) -> str:
-        """A number, or the code of a text; ``wide`` asks for a float."""
+        """A number, the code of a text, or a comparison of these; ``wide`` asks for a float."""
         if wide and tree.kind == "int":
             return f"float({self._number(tree)})" if not isinstance(tree, ConstantValue) else repr(float(tree.value))
         match tree:
@@ -237,17 +223,14 @@ class _Writer:
                 return f"abs({self._number(tree.of)})"
             case Function():
                 return f"np.{tree.name}({', '.join(self._number(each, wide=True) for each in tree.arguments)})"
-            case Arithmetic():
-                wide = tree.kind == "float"
+            case Arithmetic() | Compare():
+                wide = "float" in (tree.kind, tree.left.kind, tree.right.kind)
                 return f"({self._number(tree.left, wide)} {tree.operator} {self._number(tree.right, wide)})"
             case _:
                 raise InternalError(f"{tree!r} is no number")
 
     def _column(self, column: Column, what: str = "") -> str:
-        if what == "_valid" and not self._shape.nullable:
-            return _YES
-        name = self._names[column]
-        return f"{name}{what}" + ("" if column.side == self._shape.new_side else "[j]")
+        return f"{self._names[column]}{what}" + ("" if column.side == self._shape.new_side else "[j]")
 
 
 def _all(*conditions: str) -> str:

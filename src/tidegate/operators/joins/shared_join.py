@@ -28,7 +28,7 @@ from tidegate.operators.joins.results import BothSides, rows_at_the_later, rows_
 from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
 from tidegate.operators.readers import SharedState
 from tidegate.query.nodes import Join
-from tidegate.query.predicates.bounds import band_of
+from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, ConstantValue, Side, columns_of, walk_tree
 from tidegate.watermark import Watermark
@@ -77,20 +77,19 @@ class SharedJoin(SharedState):
     _pending: dict[int, SegmentTuples] = field(default_factory=dict)
     _ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0)])
     _sizes: dict[Column, int] = field(default_factory=dict)
-    _exact: bool = True
-    _interprets: bool = False
+    _decides: bool = field(init=False)
     _merging: bool = False
 
     def __post_init__(self) -> None:
         node = self.node
         self.near = near_of(node)
         tree = node.where.tree if node.where is not None and node.where.tree is not None else TRUE
-        self._interprets = node.where is not None and node.where.tree is None
         band = band_of(tree) if node.bands and not node.on else None
         texts = (part.value for part in walk_tree(tree) if isinstance(part, ConstantValue))
         self._codes = TextCodes(text for text in texts if isinstance(text, str | bytes))
         self._finder = PairFinder(tree, len(node.on) if len(node.on) > 1 else 0, self._codes, band, self.shards)
-        self._exact = self._finder.is_exact({})
+        # Loops decide unless the predicate is interpreted, or numbers may be too large for them.
+        self._decides = (node.where is None or node.where.tree is not None) and fits_int64(tree, {})
         is_sorted = bool(node.on) or band is not None
         left, right = (SideEncoder(node, side, columns_of(tree, side), band, self._codes) for side in (LEFT, RIGHT))
         self._sides = JoinSide(left, is_sorted), JoinSide(right, is_sorted)
@@ -190,7 +189,7 @@ class SharedJoin(SharedState):
             here = self._ends[place]
             before = self._ends[place - 1] if here[0] == number else here
             sides = self._sides[0].snapshot(), self._sides[1].snapshot()
-            return _View(number, before[1:], here[1:], sides, Scope(owned, self._exact and not self._interprets))
+            return _View(number, before[1:], here[1:], sides, Scope(owned, self._decides))
 
     def _settle(self, number: int) -> None:
         """Number what has been encoded up to a segment, in the order of the log."""
@@ -200,7 +199,7 @@ class SharedJoin(SharedState):
                 larger = {name: size for name, size in encoded.sizes.items() if size > self._sizes.get(name, 0)}
                 if larger:
                     self._sizes |= larger
-                    self._exact = self._finder.is_exact(self._sizes)
+                    self._decides = self._decides and fits_int64(self._finder.tree, self._sizes)
             self._ends.append((due, self._sides[0].log.tail, self._sides[1].log.tail))
 
     def _found_within(self, near: WithinDistance, arrived: SegmentTuples, view: _View) -> Iterator[FoundPairs]:
@@ -239,7 +238,7 @@ class SharedJoin(SharedState):
             # A pair for which the predicate has no value stops the query.
             left, right = (
                 plain_values(side.rows(np.array([number])))[0]
-                for side, number in zip(view.sides, failed.numbers, strict=True)
+                for side, number in zip(view.sides, failed.args, strict=True)
             )
             raise failed_on(self.node.name, left, right, "divides a whole number by zero") from None
         return FoundPairs.concatenated(parts) if any(len(part.left) for part in parts) else None
