@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import DataError, choices
+from tidegate.errors import DataError
 from tidegate.gate.flow import BlockedClock
 from tidegate.gate.segment import Array, Slice
 from tidegate.gate.waiting import waiting_for_others
@@ -225,13 +225,7 @@ class GateSource:
 
     def _times(self, batch: pa.RecordBatch) -> Array:
         """The τ of a batch as int64, checked for what the gate cannot order."""
-        index = batch.schema.get_field_index(self.spec.time)
-        if index < 0:
-            raise DataError(
-                f"source '{self.name}': a batch lacks the time column '{self.spec.time}'; it has "
-                f"{choices(batch.schema.names)}"
-            )
-        column = batch.column(index)
+        column = batch.column(self.spec.time)
         kind = column.type
         if kind != pa.int64() and not (pa.types.is_timestamp(kind) and kind.unit == "us"):
             raise DataError(

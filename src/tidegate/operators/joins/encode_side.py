@@ -25,7 +25,7 @@ from tidegate.query.schema import contiguous
 Array = np.ndarray[Any, Any]
 
 LEAST_TEXTS = 65_536
-"""So many texts are kept before those that are not in use any more are looked for."""
+"""So many texts are kept before those that are not in use any more are forgotten."""
 
 _KINDS = {"int": np.int64, "float": np.float64, "bool": np.bool_, "text": np.int64}
 

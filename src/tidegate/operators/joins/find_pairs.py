@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tidegate.operators.joins.encode_side import TextCodes
-from tidegate.operators.joins.loop_source import LoopShape, loop_source
+from tidegate.operators.joins.loop_source import LoopShape, loop_source, texts_of
 from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import LEFT, TRUE, Side, Tree
@@ -168,7 +168,10 @@ class PairFinder:
             from tidegate.operators.kernels import compiled
 
             shape = LoopShape(self.tree if decide else TRUE, new_side, self.keys, checks_time, nullable)
-            self._loops[key] = compiled(loop_source(shape)), [self.codes.constant(text) for text in shape.texts]
+            self._loops[key] = (
+                compiled(loop_source(shape)),
+                [self.codes.constant(text) for text in texts_of(shape.tree)],
+            )
         return self._loops[key]
 
     def _arrays(self, tuples: TupleArrays, nullable: bool, decide: bool) -> list[Array]:

@@ -175,7 +175,7 @@ class JoinSide:
     """
 
     encoder: SideEncoder
-    sorted: bool
+    sorted: bool = field(init=False)
     log: ArrayLog = field(init=False)
     batches: RowBatches = field(init=False)
     runs: list[SortedRun] = field(default_factory=list)
@@ -186,6 +186,7 @@ class JoinSide:
     _last_null_read: int = -1
 
     def __post_init__(self) -> None:
+        self.sorted = bool(self.encoder.node.on) or self.encoder.band is not None
         plain = [field for field in self.encoder.schema if _is_plain(field.type)]
         self._plain = tuple(field.name for field in plain)
         dtypes = [*(_dtype(field.type) for field in plain), *([np.bool_] * len(plain))]

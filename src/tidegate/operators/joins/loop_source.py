@@ -56,11 +56,11 @@ class LoopShape:
     def stored_columns(self) -> tuple[Column, ...]:
         return columns_of(self.tree, 0 if self.new_side else 1)
 
-    @property
-    def texts(self) -> tuple[str | bytes, ...]:
-        """The texts that the predicate compares with, which the loop takes as codes."""
-        found = [part.value for part in walk_tree(self.tree) if isinstance(part, ConstantValue)]
-        return tuple(dict.fromkeys(value for value in found if isinstance(value, str | bytes)))
+
+def texts_of(tree: Tree) -> list[str | bytes]:
+    """The texts that a predicate compares with, which its loop takes as codes."""
+    found = [part.value for part in walk_tree(tree) if isinstance(part, ConstantValue)]
+    return list(dict.fromkeys(value for value in found if isinstance(value, str | bytes)))
 
 
 def loop_source(shape: LoopShape) -> str:
@@ -71,7 +71,7 @@ def loop_source(shape: LoopShape) -> str:
     fits = _all(*near, *equal, writer.truth(shape.tree)[0])
     fails = _all(*near, *equal, writer.fails(shape.tree)) if can_fail(shape.tree) else _NO
     news, stored = _arrays(shape)
-    texts = [f"text{place}" for place in range(len(shape.texts))]
+    texts = [f"text{place}" for place in range(len(texts_of(shape.tree)))]
     arguments = ["lows", "highs", "starts", "stops", "at", "out_new", "out_stored"]
     arguments += [f"all_{name}" for name in (*news, *stored)] + texts
     failing = (
@@ -133,6 +133,7 @@ class _Writer:
 
     def __init__(self, shape: LoopShape) -> None:
         self._shape = shape
+        self._texts = texts_of(shape.tree)
         self._names = {column: f"new{place}" for place, column in enumerate(shape.new_columns)}
         self._names |= {column: f"stored{place}" for place, column in enumerate(shape.stored_columns)}
 
@@ -210,7 +211,7 @@ class _Writer:
             return f"float({self._number(tree)})" if not isinstance(tree, ConstantValue) else repr(float(tree.value))
         match tree:
             case ConstantValue(value=str() | bytes() as text):
-                return f"text{self._shape.texts.index(text)}"
+                return f"text{self._texts.index(text)}"
             case ConstantValue(value=float() as value) if not math.isfinite(value):
                 return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
             case ConstantValue():

@@ -23,6 +23,7 @@ from tidegate.operators.instances import SHARDS
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes
 from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
 from tidegate.operators.joins.join_side import JoinSide
+from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
 from tidegate.operators.joins.results import BothSides, rows_at_the_later, rows_of_windows, still_fitting
 from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
@@ -30,7 +31,7 @@ from tidegate.operators.readers import SharedState
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
-from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, ConstantValue, Side, columns_of, walk_tree
+from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
 from tidegate.watermark import Watermark
 
 Array = np.ndarray[Any, Any]
@@ -85,14 +86,12 @@ class SharedJoin(SharedState):
         self.near = near_of(node)
         tree = node.where.tree if node.where is not None and node.where.tree is not None else TRUE
         band = band_of(tree) if node.bands and not node.on else None
-        texts = (part.value for part in walk_tree(tree) if isinstance(part, ConstantValue))
-        self._codes = TextCodes(text for text in texts if isinstance(text, str | bytes))
+        self._codes = TextCodes(texts_of(tree))
         self._finder = PairFinder(tree, len(node.on) if len(node.on) > 1 else 0, self._codes, band, self.shards)
         # Loops decide unless the predicate is interpreted, or numbers may be too large for them.
         self._decides = (node.where is None or node.where.tree is not None) and fits_int64(tree, {})
-        is_sorted = bool(node.on) or band is not None
         left, right = (SideEncoder(node, side, columns_of(tree, side), band, self._codes) for side in (LEFT, RIGHT))
-        self._sides = JoinSide(left, is_sorted), JoinSide(right, is_sorted)
+        self._sides = JoinSide(left), JoinSide(right)
 
     @property
     def rows(self) -> int:
