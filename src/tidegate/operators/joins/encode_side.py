@@ -125,10 +125,9 @@ class SideEncoder:
     def encode(self, rows: pa.Table, least_time: int) -> EncodedSide:
         """Encode tuples; those before ``least_time`` are late. They come out in order of time, or sorted for bisection."""
         times = self._times(rows)
-        late = 0
-        if len(times) and times.min() < least_time:
-            keep = times >= least_time
-            late = int(len(times) - keep.sum())
+        keep = times >= least_time
+        late = len(times) - int(np.count_nonzero(keep))
+        if late:
             rows, times = rows.filter(pa.array(keep)), times[keep]
         with_keys = without_null_keys(self.node, self.side, rows)
         if with_keys is not rows:

@@ -94,10 +94,8 @@ class PairFinder:
         if len(new) == 0 or len(starts) == 0:
             return
         if in_order:
-            lows, highs = (
-                np.searchsorted(stored.times, times[0], "left"),
-                np.searchsorted(stored.times, times[1], "right"),
-            )
+            lows = np.searchsorted(stored.times, times[0], "left")
+            highs = np.searchsorted(stored.times, times[1], "right")
             needed = (stops > lows.min()) & (starts < highs.max())
         else:
             # What is stored comes about in the order of time, so most blocks are wholly near or wholly far.
@@ -140,7 +138,7 @@ class PairFinder:
         self, new_side: Side, new: TupleArrays, stored: TupleArrays, reach: Reach, decide: bool
     ) -> Iterator[FoundPairs]:
         """New and stored tuples that fit, some at a time."""
-        if len(reach.starts) == 0 or len(new) == 0:
+        if len(reach.starts) == 0:
             return
         nullable = (new.has_nulls or stored.has_nulls) and decide
         loop, texts = self._loop(new_side, nullable, reach.times is not None, decide)
@@ -168,10 +166,8 @@ class PairFinder:
             from tidegate.operators.kernels import compiled
 
             shape = LoopShape(self.tree if decide else TRUE, new_side, self.keys, checks_time, nullable)
-            self._loops[key] = (
-                compiled(loop_source(shape)),
-                [self.codes.constant(text) for text in texts_of(shape.tree)],
-            )
+            texts = [self.codes.constant(text) for text in texts_of(shape.tree)]
+            self._loops[key] = compiled(loop_source(shape)), texts
         return self._loops[key]
 
     def _arrays(self, tuples: TupleArrays, nullable: bool, decide: bool) -> list[Array]:
