@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from tidegate.elastic.options import Elastic
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.spark.types import SparkSession
+
+    ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
 
 # On Spark, where a cell for each core is the usual case and leaves none for a second instance.
 DEFAULT_INSTANCES = 1
@@ -58,7 +61,7 @@ def run(
     progress: Callable[[Progress], None] | bool = True,
     bounded: bool | None = None,
     instances: int | tuple[int, int] | None = None,
-    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
+    elastic: ElasticOption = None,
     show: int = 20,
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
@@ -107,19 +110,15 @@ def run(
     }.items():
         if on != "spark" and value is not None:
             raise QueryError(f"{name}={value!r} is for on='spark'; on='{on}' {_ELSEWHERE[name]}, so leave it out")
-    if instances is not None and on == "reference":
-        raise QueryError(f"instances={instances} is for on='local' and on='spark'; on {on!r} leave it out")
     if on == "reference":
         from tidegate.run_reference import run_on_reference
 
-        if elastic:
-            raise QueryError("elastic=... is for on='local' and on='spark'; the reference runs alone")
+        if instances is not None or elastic:
+            name = "elastic" if instances is None else "instances"
+            raise QueryError(f"{name}=... is for on='local' and on='spark'; the reference runs alone, so leave it out")
         return run_on_reference(query, folder, kind, show)
-    if on == "local":
-        return _on_local(query, folder, taker, kind, instances, progress, show, elastic)
-    return _on_spark(
-        query, folder, kind, checkpoint, spark, files_per_batch, progress, bounded, instances, show, elastic
-    )
+    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic)
+    return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded)
 
 
 @advised
@@ -134,7 +133,7 @@ def start(
     linger_seconds: float = 0.001,
     waiting_rows: int | None = None,
     progress: Callable[[Progress], None] | None = None,
-    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None = None,
+    elastic: ElasticOption = None,
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
@@ -234,106 +233,107 @@ def set_instances(control: str | Path, instances: int) -> None:
     send_instances(local_folder(control, "control"), checked_number(instances))
 
 
-def _on_spark(
-    query: Stream,
-    folder: Path | None,
-    kind: str | None,
-    checkpoint: str | Path | None,
-    spark: SparkSession | str | None,
-    files_per_batch: int | None,
-    progress: Callable[[Progress], None] | bool,
-    bounded: bool | None,
-    instances: int | tuple[int, int] | None,
-    show: int,
-    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
-) -> RunResult:
-    from tidegate.operators.instances import checked_number
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of a run on either runtime, after it was checked."""
 
-    number = checked_number(instances if instances is not None else DEFAULT_INSTANCES)
-    try:
-        from tidegate.runtime.spark.job import SparkJob
-        from tidegate.runtime.spark.sinks import SparkFolder, SparkScreen, SparkSink
-    except ModuleNotFoundError as error:
-        raise EnvironmentFault(
-            f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
-        ) from error
+    query: Stream
+    folder: Path | None
+    taker: Callable[[pa.Table], None] | None
+    format: str | None
+    instances: int | tuple[int, int] | None
+    progress: Callable[[Progress], None] | bool
+    show: int
+    elastic: ElasticOption
 
-    from tidegate.autoscale import check_autoscale, prepare_autoscale
-    from tidegate.elastic.options import Elastic
+    def on_spark(
+        self,
+        checkpoint: str | Path | None,
+        spark: SparkSession | str | None,
+        files_per_batch: int | None,
+        bounded: bool | None,
+    ) -> RunResult:
+        from tidegate.operators.instances import checked_number
 
-    if bounded is None:
-        bounded = all(isinstance(source.origin, BatchOrigin | None) for source in sources(query.node))
-    sink: SparkSink = SparkScreen(query.time, show, live=not bounded)
-    if folder is not None and kind is not None:
-        sink = SparkFolder(folder, kind)
-    where = local_folder(checkpoint, "checkpoint") if checkpoint is not None else folder and folder / "_checkpoint"
-    line = ProgressLine() if progress is True else None
-    report: Callable[[Progress], None] = line or (progress if callable(progress) else lambda _: None)
-    say = line.say if line is not None else lambda _: None
-    try:
-        job = SparkJob(unique_names(query.node), sink, where, spark, files_per_batch, bounded, number, report, say)
-        wanted = Elastic.of(elastic)
-        if wanted is not None:
-            stateful = any(map(is_stateful, walk(query.node)))
-            job = replace(
-                job,
-                beside=lambda running, control: prepare_autoscale(
-                    running, wanted, control=control if stateful else None
-                ).start(),
-                admit=lambda session: check_autoscale(session, wanted, stateful=stateful),
-            )
-        return job.run()
-    finally:
-        if line is not None:
-            line.close()
+        number = checked_number(self.instances if self.instances is not None else DEFAULT_INSTANCES)
+        try:
+            from tidegate.runtime.spark.job import SparkJob
+            from tidegate.runtime.spark.sinks import SparkFolder, SparkScreen, SparkSink
+        except ModuleNotFoundError as error:
+            raise EnvironmentFault(
+                f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
+            ) from error
 
+        from tidegate.autoscale import check_autoscale, prepare_autoscale
+        from tidegate.elastic.options import Elastic
 
-def _on_local(
-    query: Stream,
-    folder: Path | None,
-    taker: Callable[[pa.Table], None] | None,
-    kind: str | None,
-    instances: int | tuple[int, int] | None,
-    progress: Callable[[Progress], None] | bool,
-    show: int,
-    elastic: Elastic | Rules | Rule | Controller | str | Path | bool | None,
-) -> RunResult:
-    from tidegate.runtime.local.sinks import ToScreen
+        node, folder = self.query.node, self.folder
+        if bounded is None:
+            bounded = all(isinstance(source.origin, BatchOrigin | None) for source in sources(node))
+        sink: SparkSink = SparkScreen(self.query.time, self.show, live=not bounded)
+        if folder is not None and self.format is not None:
+            sink = SparkFolder(folder, self.format)
+        where = local_folder(checkpoint, "checkpoint") if checkpoint is not None else folder and folder / "_checkpoint"
+        with self._reporting() as (report, say):
+            job = SparkJob(unique_names(node), sink, where, spark, files_per_batch, bounded, number, report, say)
+            elastic = Elastic.of(self.elastic)
+            if elastic is not None:
+                stateful = any(map(is_stateful, walk(node)))
+                job = replace(
+                    job,
+                    beside=lambda running, control: prepare_autoscale(
+                        running, elastic, control=control if stateful else None
+                    ).start(),
+                    admit=lambda session: check_autoscale(session, elastic, stateful=stateful),
+                )
+            return job.run()
 
-    screen = ToScreen(show)
-    line = ProgressLine() if progress is True else None
-    report: Callable[[Progress], None] | None = line or (progress if callable(progress) else None)
-    began = time.monotonic()
-    try:
-        # As a context, so that whatever interrupts the wait ends the run.
-        with start(
-            query,
-            to=folder or taker or screen.write,
-            format=kind,
-            instances=instances or (1 if elastic else 2),
-            progress=report,
-            elastic=elastic,
-        ) as job:
+    def on_local(self) -> RunResult:
+        from tidegate.runtime.local.sinks import ToScreen
+
+        screen = ToScreen(self.show)
+        began = time.monotonic()
+        # The job is a context, so that whatever interrupts the wait ends the run.
+        with (
+            self._reporting() as (report, _),
+            start(
+                self.query,
+                to=self.folder or self.taker or screen.write,
+                format=self.format,
+                instances=self.instances or (1 if self.elastic else 2),
+                progress=report,
+                elastic=self.elastic,
+            ) as job,
+        ):
             job.wait()
-    finally:
-        if line is not None:
+        if self.folder is None and self.taker is None:
+            screen.close(complete=True)
+        return RunResult(
+            to=self.folder,
+            format=self.format,
+            schema=self.query.schema,
+            rows=job.rows,
+            results=job.results,
+            late=job.late,
+            batches=job.segments,
+            finished=True,
+            seconds=time.monotonic() - began,
+            notes=job.notes,
+            malformed=job.malformed,
+            ahead=job.ahead,
+        )
+
+    @contextmanager
+    def _reporting(self) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
+        """What takes progress, and what takes remarks, while the run lasts."""
+        if self.progress is not True:
+            yield (self.progress if callable(self.progress) else lambda _: None), lambda _: None
+            return
+        line = ProgressLine()
+        try:
+            yield line, line.say
+        finally:
             line.close()
-    if folder is None and taker is None:
-        screen.close(complete=True)
-    return RunResult(
-        to=folder,
-        format=kind,
-        schema=query.schema,
-        rows=job.rows,
-        results=job.results,
-        late=job.late,
-        batches=job.segments,
-        finished=True,
-        seconds=time.monotonic() - began,
-        notes=job.notes,
-        malformed=job.malformed,
-        ahead=job.ahead,
-    )
 
 
 def cores() -> int:
