@@ -105,9 +105,10 @@ class ColumnSlots(KeyedSlots):
         of_slot, places = which[grouped.first], windows[grouped.first]
         keys = zip(*(column.take(pa.array(of_slot)).to_pylist() for column in columns), strict=True)
         slots: list[OwnSlot] = []
+        identity = self.identity
         for at, number, key in zip(part.shards[of_slot].tolist(), places.tolist(), keys, strict=True):
             shard = self.shards[at]
-            slots.append((shard, self._slot(shard, number, key, self._initial)))
+            slots.append((shard, shard.slot(number, identity(key), key, self._initial)))
         # Entries are in the order of rows, so equal rows are neighbours.
         fresh = is_first(part.rows)
         rows = part.rows[fresh]
@@ -132,8 +133,11 @@ class ColumnSlots(KeyedSlots):
     def _expire(self, mine: Sequence[ShardSlots], limit: Watermark) -> Iterator[tuple[Array, pa.Table]]:
         """Call ``output`` for owned windows that end by a limit, earliest first, and slide or remove them."""
         window = self.node.window
-        while window is not None and (due := [shard for shard in mine if shard.slots and shard.next_end <= limit]):
-            numbers = sorted({number for shard in due for number in shard.slots if window.end(number) <= limit})
+        if window is None:
+            return
+        open_ = window.first_open(limit)
+        while due := [shard for shard in mine if shard.first < open_]:
+            numbers = sorted({number for shard in due for number in shard.slots if number < open_})
             if self.node.single:
                 del numbers[1:]  # those that go on are due again with the next
             gone = [

@@ -26,7 +26,7 @@ class KeyedApplyState:
     @staticmethod
     def empty(node: KeyedApply, cells: int = 1, cell: int = 0) -> KeyedApplyState:
         """The state before the first tuple; where there are several ``cells``, that of the keys of one of them."""
-        shards = tuple(ShardSlots(node.window) for _ in range(SHARDS))
+        shards = tuple(ShardSlots() for _ in range(SHARDS))
         form = node.form
         windows: KeyedSlots
         windows = TupleSlots(node, shards, form) if isinstance(form, TupleForm) else ColumnSlots(node, shards, form)

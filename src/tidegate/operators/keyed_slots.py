@@ -21,10 +21,12 @@ from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical
 from tidegate.query.user_functions import Record
 from tidegate.query.windows import Window
-from tidegate.watermark import END, Watermark, has_ended
+from tidegate.watermark import Watermark, has_ended
 
 FOREVER = 0
 """The number of the one window of a key that never ends."""
+NO_WINDOW = 2**63
+"""More than the number of any window."""
 Contribution = tuple[Tuple, tuple[Any, ...]]
 
 
@@ -51,21 +53,31 @@ class Slot:
 
 @dataclass(slots=True)
 class ShardSlots:
-    """The slots of a shard by number of the window, then key. Touched by the shard's owner alone."""
+    """The slots of a shard by number of the window, then key; ``first`` is the least number. Touched by its owner alone."""
 
-    window: Window | None
     slots: dict[int, dict[Any, Slot]] = field(default_factory=dict)
-    next_end: Watermark = END
+    first: int = NO_WINDOW
     rows: int = 0
     bytes: int = 0
 
+    def slot(self, number: int, identity: Any, key: tuple[Any, ...], initial: tuple[Any, ...]) -> Slot:
+        """The slot of a key's window, added if it is not there."""
+        window = self.slots.get(number)
+        found = window.get(identity) if window is not None else None
+        if found is None:
+            found = Slot(identity, key, initial)
+            self.put(number, found)
+        return found
+
     def put(self, number: int, slot: Slot) -> None:
         """Add a slot."""
-        self.slots.setdefault(number, {})[slot.identity] = slot
+        window = self.slots.get(number)
+        if window is None:
+            window = self.slots[number] = {}
+            self.first = min(self.first, number)
+        window[slot.identity] = slot
         self.rows += 1
         self.bytes += slot.bytes
-        if self.window is not None:
-            self.next_end = min(self.next_end, self.window.end(number))
 
     def keep(self, slot: Slot, states: tuple[Any, ...], size: int, last: int) -> None:
         """Give a slot new states."""
@@ -83,13 +95,12 @@ class ShardSlots:
         gone = list(self.slots.pop(number).values())
         self.rows -= len(gone)
         self.bytes -= sum(slot.bytes for slot in gone)
-        assert self.window is not None
-        self.next_end = self.window.end(min(self.slots)) if self.slots else END
+        self.first = min(self.slots, default=NO_WINDOW)
         return gone
 
     def clear(self) -> None:
         """Remove all slots."""
-        self.slots, self.next_end, self.rows, self.bytes = {}, END, 0, 0
+        self.slots, self.first, self.rows, self.bytes = {}, NO_WINDOW, 0, 0
 
 
 @dataclass(frozen=True)
@@ -141,15 +152,6 @@ class KeyedSlots:
 
     def _owned(self, owned: Array | None) -> Sequence[ShardSlots]:
         return self.shards if owned is None else [self.shards[shard] for shard in np.flatnonzero(owned).tolist()]
-
-    def _slot(self, shard: ShardSlots, number: int, key: tuple[Any, ...], initial: tuple[Any, ...]) -> Slot:
-        """The slot of a key's window, added if it is not there."""
-        identity = self.identity(key)
-        found = shard.slots.get(number, {}).get(identity)
-        if found is None:
-            found = Slot(identity, key, initial)
-            shard.put(number, found)
-        return found
 
     def _size(self, states: tuple[Any, ...]) -> int:
         """About how many bytes states take that were stored."""
@@ -203,8 +205,9 @@ class TupleSlots(KeyedSlots):
     def _handle(
         self, shard: ShardSlots, arriving: Tuple, key: tuple[Any, ...], results: list[tuple[int, Record]]
     ) -> None:
+        identity = self.identity(key)
         for number in self._covering(arriving.time):
-            slot = self._slot(shard, number, key, self.form.initial)
+            slot = shard.slot(number, identity, key, self.form.initial)
             step = self.form.updates(self.node.name, self._keyed_window(slot, number), arriving)
             shard.keep(slot, step.states, self._size(step.states), arriving.time)
             results.extend((arriving.time, row) for row in step.rows)
@@ -220,13 +223,14 @@ class TupleSlots(KeyedSlots):
 
     def _expire(self, shard: ShardSlots, limit: Watermark, results: list[tuple[int, Record]]) -> None:
         """Emit the windows of a shard that end by a limit, earliest first, and slide or remove them."""
-        while shard.next_end <= limit and shard.slots and shard.window is not None:
-            number = min(shard.slots)
-            time = shard.window.end(number) - 1
+        window = self.node.window
+        while window is not None and shard.first < window.first_open(limit):
+            number = shard.first
+            time = window.end(number) - 1
             for slot in shard.pop(number):
-                window = self._keyed_window(slot, number)
-                results.extend((time, row) for row in self.form.outputs(self.node.name, window))
-                following = self._slide(shard.window, slot, number, limit) if self.node.single else None
+                expired = self._keyed_window(slot, number)
+                results.extend((time, row) for row in self.form.outputs(self.node.name, expired))
+                following = self._slide(window, slot, number, limit) if self.node.single else None
                 if following is not None:
                     slot.bytes = self._size(slot.states)
                     shard.put(following, slot)
