@@ -24,7 +24,7 @@ from benchmarks.loads import TUPLES_PER_EVENT_SECOND, Pool
 from benchmarks.options import Options
 from benchmarks.reconfigure import BATCHES_PER_SECOND, LOAD, sustained
 from benchmarks.workloads import WINDOWED
-from tidegate.operators.instances import SHARDS
+from tidegate.operators.cells import SHARDS
 from tidegate.runtime.local.job import LocalJob
 from tidegate.sources.in_memory import Paced
 

@@ -227,7 +227,7 @@ def set_instances(control: str | Path, instances: int) -> None:
     ``control`` is the folder given to ``to_spark(control=...)``, or ``control`` in the checkpoint of a `run`. No state moves
     and no result changes. A query that is started again begins with the number it is started with.
     """
-    from tidegate.operators.instances import checked_number
+    from tidegate.operators.cells import checked_number
     from tidegate.runtime.spark.control import send_instances
 
     send_instances(local_folder(control, "control"), checked_number(instances))
@@ -253,7 +253,7 @@ class _Asked:
         files_per_batch: int | None,
         bounded: bool | None,
     ) -> RunResult:
-        from tidegate.operators.instances import checked_number
+        from tidegate.operators.cells import checked_number
 
         number = checked_number(self.instances if self.instances is not None else DEFAULT_INSTANCES)
         try:

@@ -39,7 +39,7 @@ class Stream(Builder):
         its checkpoint: one that was written by another query is refused here, and not by a worker in its first batch.
         """
         from tidegate.compile.compiler import compile_query
-        from tidegate.operators.instances import checked_number
+        from tidegate.operators.cells import checked_number
         from tidegate.runtime.spark.dataframe import to_dataframe
 
         place = None if checkpoint is None else str(checkpoint)

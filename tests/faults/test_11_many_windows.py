@@ -25,8 +25,8 @@ from tests.property.check_local import any_reconfigurer, any_settings, check_loc
 from tests.property.join_cases import join_cases
 from tidegate.errors import SlowWarning
 from tidegate.operators import windowed_aggregate
+from tidegate.operators.cells import Instances
 from tidegate.operators.exchange import Delta
-from tidegate.operators.instances import Instances
 from tidegate.operators.joins import results
 from tidegate.operators.window_cell import WindowCellLogic
 from tidegate.operators.windowed_aggregate import Panes
@@ -152,7 +152,7 @@ def test_a_cell_emits_endless_windows_piece_by_piece() -> None:
     lifted, _ = panes.lift(tuples(list(range(50)), list(range(50))))
     for number in (1, 2):
         with Instances(number) as instances:
-            cell = WindowCellLogic(panes).open(0, ChunkStore(Directory("x"), Blobs(), None), instances)
+            cell = WindowCellLogic(node).open(0, ChunkStore(Directory("x"), Blobs(), None), instances)
             list(cell.receive([Delta(piece) for piece in panes.pieces(lifted)], START))
             made = list(islice(cell.advance(2 * HOUR_US), 3))
             assert sum(table.num_rows for table in made) > 3

@@ -16,7 +16,7 @@ from tests.property.cases import Case
 from tests.property.check import law_of
 from tests.property.local_runs import run_in_step
 from tidegate.errors import DataError, SetAsideWarning
-from tidegate.operators.instances import SHARDS
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.query.nodes import sources

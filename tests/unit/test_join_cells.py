@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.operators.cells import Instances
 from tidegate.operators.exchange import Delta, Routing, tuple_piece
-from tidegate.operators.instances import Instances
 from tidegate.operators.joins import join_cell
 from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell, JoinLogic
 from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid

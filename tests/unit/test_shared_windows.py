@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tidegate as tg
-from tidegate.operators.instances import SHARDS
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.shared_windows import FAN_IN, MERGE_EVERY, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes

@@ -10,10 +10,9 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import CheckpointError
+from tidegate.operators.cells import Instances
 from tidegate.operators.exchange import Delta
-from tidegate.operators.instances import Instances
 from tidegate.operators.window_cell import MOST_CHUNKS, WindowCell, WindowCellLogic
-from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state import chunks
 from tidegate.state.cache import ChunkCache
@@ -44,7 +43,7 @@ def counting_cell(blobs: Blobs) -> WindowCell:
     stream = tg.stream({"ts": pa.timestamp("us"), "k": pa.int64()}, time="ts")
     node = stream.key_by("k").window("1us").aggregate(n=tg.count()).node
     assert isinstance(node, WindowAggregate)
-    return WindowCellLogic(Panes(node)).open(0, ChunkStore(Directory("f"), blobs, None), Instances(1))
+    return WindowCellLogic(node).open(0, ChunkStore(Directory("f"), blobs, None), Instances(1))
 
 
 def counted(cell: WindowCell, keys: Iterable[int], time: int = 0) -> list[Delta]:

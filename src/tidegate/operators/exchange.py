@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, in_time_order, is_first
-from tidegate.operators.instances import SHARDS
 from tidegate.operators.keys import key_hashes, key_sets
 from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.keys import Keys

@@ -107,9 +107,9 @@ def sum_floats(values: Array, valid: Array, groups: Array, size: int) -> tuple[A
 
 
 @njit(cache=True, nogil=True)
-def sum_integers(values: Array, groups: Array, size: int) -> Array:
-    """Add int64 values that cannot overflow (counts, halves) per slot."""
-    total = np.zeros(size, np.int64)
+def add_up(values: Array, groups: Array, size: int) -> Array:
+    """Add floats, or int64 values that cannot overflow (counts, halves), per slot."""
+    total = np.zeros(size, values.dtype)
     for i in range(values.size):
         total[groups[i]] += values[i]
     return total

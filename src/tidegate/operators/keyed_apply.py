@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.column_slots import ColumnSlots
 from tidegate.operators.columns import Array
-from tidegate.operators.instances import SHARDS
 from tidegate.operators.keyed_slots import KeyedSlots, ShardSlots, TupleSlots
 from tidegate.operators.settling import Settling
 from tidegate.query.forms import TupleForm

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.cells import SHARDS, CellLogic, Instances
 from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.exchange import Delta, times_of, tuple_piece, without_late
-from tidegate.operators.instances import SHARDS, Instances
 from tidegate.operators.keyed_apply import KeyedApplyState
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes
@@ -43,19 +43,11 @@ _NONE = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedApplyLogic:
+class KeyedApplyLogic(CellLogic):
     """How the cells of an `apply` work; there are ``cells`` of them."""
 
     node: KeyedApply
     cells: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.node.schema
-
-    @property
-    def time(self) -> str:
-        return self.node.time
 
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> KeyedApplyCell:
         return KeyedApplyCell(self, cell, store, instances)

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
-from tidegate.operators.instances import Instances
 from tidegate.operators.window_state import PaneRun, WindowState
 from tidegate.operators.windowed_aggregate import Panes
+from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunks import Chunk, ChunkStore, Piece
 from tidegate.watermark import Watermark
 
@@ -27,21 +28,13 @@ MOST_CHUNKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class WindowCellLogic:
+class WindowCellLogic(CellLogic):
     """How the cells of a windowed aggregate work."""
 
-    panes: Panes
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.panes.node.schema
-
-    @property
-    def time(self) -> str:
-        return self.panes.node.time
+    node: WindowAggregate
 
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> WindowCell:
-        return WindowCell(WindowState(self.panes), store, instances)
+        return WindowCell(WindowState(Panes(self.node)), store, instances)
 
 
 @dataclass(slots=True)

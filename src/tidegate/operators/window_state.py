@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy
-from tidegate.operators.instances import SHARDS
 from tidegate.operators.windowed_aggregate import LEAST_RUN, SLICE, Panes, run_edges
 from tidegate.watermark import Watermark
 

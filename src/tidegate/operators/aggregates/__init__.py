@@ -5,13 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.operators.aggregates.counts import CountLogic
-from tidegate.operators.aggregates.distincts import DistinctLogic
-from tidegate.operators.aggregates.extremes import ExtremeLogic
 from tidegate.operators.aggregates.logic import Logic
-from tidegate.operators.aggregates.monoids import MonoidLogic
-from tidegate.operators.aggregates.ranked import RankedLogic
-from tidegate.operators.aggregates.sums import FloatSum, IntegerSum
+from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
+from tidegate.operators.aggregates.of_lists import DistinctLogic, RankedLogic
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
 from tidegate.query.schema import is_integer
 

@@ -1,15 +1,14 @@
-"""What the columnar form of an aggregate does; one implementation a file beside this one."""
+"""The interface of an aggregate over columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
-Array = np.ndarray[Any, Any]
+from tidegate.operators.columns import Array
 
 
 class Logic(Protocol):

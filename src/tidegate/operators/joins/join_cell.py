@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.columns import in_time_order
 from tidegate.operators.exchange import PRIMARY, Delta, times_of, tuple_piece
-from tidegate.operators.instances import Instances
 from tidegate.operators.joins.encode_side import without_null_keys
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
@@ -113,19 +113,11 @@ IN_THIS_PROCESS = JoinCache()
 
 
 @dataclass(frozen=True, slots=True)
-class JoinLogic:
+class JoinLogic(CellLogic):
     """How the cells of a join work; processes cache their joins by ``run``."""
 
     node: Join
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.node.schema
-
-    @property
-    def time(self) -> str:
-        return self.node.time
 
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> JoinCell:
         return JoinCell(self, cell, store, instances)

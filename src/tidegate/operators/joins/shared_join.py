@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.instances import SHARDS
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes
 from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
 from tidegate.operators.joins.join_side import JoinSide

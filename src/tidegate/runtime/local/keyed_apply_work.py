@@ -12,8 +12,8 @@ import pyarrow as pa
 from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waiting_for_others
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array
-from tidegate.operators.instances import SHARDS
 from tidegate.operators.keyed_apply import KeyedApplyState, ShardSequencer
 from tidegate.operators.keyed_slots import TupleSlots
 from tidegate.operators.settling import Settled

@@ -16,7 +16,7 @@ from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.log import Reader
 from tidegate.gate.segment import Segment
 from tidegate.gate.source import GateSource, SourceSpec
-from tidegate.operators.instances import SHARDS
+from tidegate.operators.cells import SHARDS
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.threads import CorePinning, ThreadPool
 from tidegate.runtime.local.work import Work

@@ -23,7 +23,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidegate.operators.instances import MOST_INSTANCES
+from tidegate.operators.cells import MOST_INSTANCES
 from tidegate.query.nodes import Source
 
 CONTROL = "__tg_control"

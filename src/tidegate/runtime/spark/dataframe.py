@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from tidegate.compile.plan import OUTPUT, Feed, Place, Plan, Subquery
 from tidegate.errors import EnvironmentFault, InternalError, QueryError, UnsupportedError
-from tidegate.operators.cell_logic import CellLogic
+from tidegate.operators.cells import CellLogic
 from tidegate.operators.exchange import RouteByKeys, Router
 from tidegate.operators.joins.join_cell import JoinLogic
 from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
@@ -133,7 +133,7 @@ def processor(node: Stateful, cells: int, cache: ChunkCache | None, instances: i
     node = detached(node)
     match node:
         case WindowAggregate():
-            logic: CellLogic = WindowCellLogic(Panes(node))
+            logic: CellLogic = WindowCellLogic(node)
         case Join():
             logic = JoinLogic(node)
         case KeyedApply():

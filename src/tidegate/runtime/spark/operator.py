@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, TimerValues, ValueState
 
 from tidegate.errors import DataError
-from tidegate.operators.cell_logic import CellLogic, OpenCell
+from tidegate.operators.cells import CellLogic, Instances, OpenCell, keep_memory
 from tidegate.operators.columns import as_numpy
 from tidegate.operators.exchange import Combiner, Delta, Router, regrouped, tuple_piece, with_primary
-from tidegate.operators.instances import Instances
-from tidegate.operators.memory import keep_memory
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import AFTER_LATEST_US, check_times
 from tidegate.query.nodes import Stateless, apply_stateless

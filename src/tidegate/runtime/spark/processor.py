@@ -48,7 +48,7 @@ class CellProcessor(StatefulProcessor):
         pass
 
     def _at_work(self, key: Any) -> tuple[CellFrames, CellState]:
-        from tidegate.operators.memory import keep_memory
+        from tidegate.operators.cells import keep_memory
         from tidegate.runtime.spark.operator import CellState
 
         if self._frames is None:

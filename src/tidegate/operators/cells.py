@@ -1,24 +1,34 @@
-"""The instances of a cell: threads that share its memory, each with the shards that are mapped to it.
+"""What a runtime that owns cells needs: their instances, and the interface of the operators that work in them.
 
-A cell's operator gives work in two forms: items that any instance may take (`spread`), and one task per instance over
-the shards mapped to it (`run`). Whoever calls stays on its own thread and is the only one to touch what must not be
-shared, such as the handle of a state store. Which instance computes a shard cannot change a result.
+A cell's operator gives work to its instances in two forms: items that any instance may take (`spread`), and one task per
+instance over the shards mapped to it (`run`). The caller stays on its own thread and is the only one to touch what must not
+be shared, such as the handle of a state store. Which instance computes a shard cannot change a result.
 """
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from tidegate.errors import QueryError
+from tidegate.operators.columns import Array
+from tidegate.watermark import Watermark
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from tidegate.operators.exchange import Delta
+    from tidegate.query.nodes import Stateful
+    from tidegate.state.chunks import ChunkStore
+
 SHARDS = 256  # of a cell, or of a subquery in process
 MOST_INSTANCES = SHARDS
 Item = TypeVar("Item")
@@ -116,3 +126,66 @@ def checked_number(instances: Any) -> int:
             f"the instances of a cell are a number from 1 to {MOST_INSTANCES}, its shards; got {instances!r}"
         )
     return instances
+
+
+class OpenCell(Protocol):
+    """A cell at work for one call of its runtime; what it keeps is in its store when the call ends.
+
+    ``receive`` is a batch: tuples that a stateful step derived come before the watermark, those of sources after it.
+    ``advance`` is for a cell without input whose time has come. Both yield results as they are computed, and have to be
+    consumed to their end. ``late`` counts the tuples of this call that were late.
+    """
+
+    @property
+    def late(self) -> int: ...
+
+    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]: ...
+
+    def advance(self, watermark: Watermark) -> Iterator[pa.Table]: ...
+
+    def next_due(self) -> Watermark | None:
+        """The watermark at which this cell may have something to do, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CellLogic:
+    """How the cells of one stateful step work: a value that is shipped to workers."""
+
+    node: Stateful
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of results."""
+        return self.node.schema
+
+    @property
+    def time(self) -> str:
+        """The event time of results."""
+        return self.node.time
+
+    def open(self, cell: int, store: ChunkStore, instances: Instances) -> OpenCell:
+        """A cell, by its number, over what it kept."""
+        raise NotImplementedError
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_LARGEST = 1 << 30
+
+
+@cache
+def keep_memory() -> bool:
+    """Let this process reuse the memory of large columns; returns whether it could be asked to.
+
+    By default glibc maps every large array anew and unmaps it when it is freed, and Arrow's own pool returns memory soon:
+    each batch then pays for tens of thousands of page faults, a quarter of the time of small kernels. It is for worker
+    processes that do nothing else, since it changes the whole process: memory stays at the peak of what batches needed.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    pa.set_memory_pool(pa.system_memory_pool())
+    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST)) and bool(mallopt(_TRIM_THRESHOLD, _LARGEST))
