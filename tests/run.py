@@ -1,7 +1,7 @@
 """The whole suite: the tests that need Spark in one process, the others in another, side by side.
 
     python -m tests.run            what `make test` runs; then half a minute of generated cases with a seed of its own
-    python -m tests.run --long     the rest, five times the generated cases, three minutes of chaos: `make test-long`
+    python -m tests.run --long     the rest, five times the generated cases, other versions: `make test-long`
 
 A Spark session takes seconds to start, so all tests on Spark share one; most of their time is spent waiting, which leaves a
 core to the others. A long run writes what came of it to ``tests/long_run.md``, which is committed: so a reader knows when
@@ -86,6 +86,10 @@ def main(words: list[str]) -> int:
         # Beside the rest of the tests on Spark. The sample of generated cases is always the same; these never are.
         parts.append(Part("fuzz", FUZZ, environment))
     codes += [part.wait() for part in parts if part is not without]
+    if chosen.long and not others:
+        # Last and alone: they have a Spark of their own.
+        parts.append(Part("versions", ["tests.versions"], environment))
+        codes.append(parts[-1].wait())
     failed = any(codes)
     minutes = (time.monotonic() - clock) / 60
     if chosen.long:
