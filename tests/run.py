@@ -88,7 +88,7 @@ def main(words: list[str]) -> int:
     codes += [part.wait() for part in parts if part is not without]
     if chosen.long and not others:
         # Last and alone: they have a Spark of their own.
-        parts.append(Part("versions", ["tests.versions"], environment))
+        parts.append(Part("versions", ["tests.versions"], {}))
         codes.append(parts[-1].wait())
     failed = any(codes)
     minutes = (time.monotonic() - clock) / 60

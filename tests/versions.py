@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".venv" / "versions"
 TESTS = ["tests/semantics", "tests/unit", "tests/golden"]
+SHOWN_LINES = 60
 # Of what the tests themselves need, versions are as pinned for everyone.
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+)\s*>=\s*([0-9.]+)")
 
@@ -77,14 +78,21 @@ def check(environment: Environment) -> bool:
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     # Wheels alone, so that versions which do not go together are found out at once; pyspark has none.
     binary = ["--only-binary", ":all:", "--no-binary", "pyspark"]
-    subprocess.run([*pip, *binary, "--upgrade", "-c", str(held), f"{ROOT}[spark]", *TOOLS], check=True)
+    subprocess.run(
+        [*pip, "--progress-bar", "off", *binary, "--upgrade", "-c", str(held), f"{ROOT}[spark]", *TOOLS], check=True
+    )
     shown = subprocess.run(
         [str(folder / "bin" / "python"), "-m", "pip", "freeze"], check=True, capture_output=True, text=True
     )
     names = {name for name, _ in map(_lowest, _declared())}
     print(f"{environment.name}: " + ", ".join(line for line in shown.stdout.split() if line.split("==")[0] in names))
     tests = [str(folder / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
-    return subprocess.run([*tests, "-m", "not long and not cluster"], check=False, cwd=ROOT).returncode == 0
+    done = subprocess.run(
+        [*tests, "-m", "not long and not cluster"], check=False, cwd=ROOT, capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    print("\n".join(lines[-SHOWN_LINES:] if done.returncode else lines[-1:]), flush=True)
+    return done.returncode == 0
 
 
 TOOLS = ["duckdb", "hypothesis", "matplotlib", "polars", "psutil", "pytest", "pytest-timeout"]
