@@ -24,9 +24,10 @@ import numpy.typing as npt
 from benchmarks.machine import describe
 from benchmarks.options import Options
 from benchmarks.report import write_json
+from lab.exact_placement import bytes_moved
 from tidegate.control.controllers.queueing import allocate
 from tidegate.control.observation import Station
-from tidegate.control.placement import Assignment, Cells, Placement, Problem, assign_cores
+from tidegate.control.placement import Assignment, Cells, Placement, PlacementProblem, assign_cores
 
 Real = npt.NDArray[np.float64]
 
@@ -89,11 +90,12 @@ def _rounds(nodes: int, seed: int) -> Iterator[Round]:
         model_ms = _model_ms(load)
         needed = _rounded(load)
         start = time.perf_counter()
-        problem = Problem(cores, cells, assignment, needed)
+        problem = PlacementProblem(cores, cells, assignment, needed)
         placed: Placement = assign_cores(problem)
         assign_ms = (time.perf_counter() - start) * 1e3
         assignment = placed.assignment
-        yield Round(model_ms, assign_ms, placed.handed_over, placed.bytes_moved(problem) / float(state_bytes.sum()))
+        moved = bytes_moved(problem.before, placed.assignment, problem.cells) / float(state_bytes.sum())
+        yield Round(model_ms, assign_ms, placed.handed_over, moved)
 
 
 def _model_ms(load: Real) -> float:

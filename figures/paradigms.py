@@ -24,7 +24,7 @@ from figures.cores import Cores, Floats, Integers, Moves, Repartition
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controllers.queueing import allocate
 from tidegate.control.observation import Station
-from tidegate.control.placement import Cells, Problem, assign_cores
+from tidegate.control.placement import Cells, PlacementProblem, assign_cores
 
 NODES, CORES_A_NODE, EXECUTORS, SHARDS_AN_EXECUTOR = 32, 8, 32, 256
 CORES, SHARDS = NODES * CORES_A_NODE, EXECUTORS * SHARDS_AN_EXECUTOR
@@ -135,7 +135,7 @@ class ExecutorCentric:
             return self._any_core(needed)
         state = np.full(EXECUTORS, SHARDS_AN_EXECUTOR * SHARD_BYTES)
         cells = Cells(state, np.asarray(rates * TUPLE_BYTES * 2, dtype=np.float64), self._home)
-        placed = assign_cores(Problem(np.full(NODES, CORES_A_NODE), cells, before, needed)).assignment
+        placed = assign_cores(PlacementProblem(np.full(NODES, CORES_A_NODE), cells, before, needed)).assignment
         owner = self._owner.copy()
         for node in range(NODES):
             self._hand_over(owner, node, placed[node] - before[node])

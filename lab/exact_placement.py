@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from tidegate.control.placement import Assignment, Problem, bytes_moved
+from tidegate.control.placement import Assignment, Cells, PlacementProblem, Real, Whole
 from tidegate.errors import UserError
 
 Left = tuple[int, ...]
@@ -19,7 +19,7 @@ Left = tuple[int, ...]
 MOST_STATES = 5_000
 
 
-def exact(problem: Problem, threshold: float) -> Assignment | None:
+def exact(problem: PlacementProblem, threshold: float) -> Assignment | None:
     """An assignment that moves the fewest bytes at this locality threshold, or None if there is none."""
     states = int(np.prod(problem.cores + 1))
     if states > MOST_STATES:
@@ -44,7 +44,7 @@ def exact(problem: Problem, threshold: float) -> Assignment | None:
     return np.array(best, dtype=np.int64).reshape(len(problem.cells), len(problem.cores)).T
 
 
-def _options(problem: Problem, cell: int, threshold: float) -> list[tuple[Left, float]]:
+def _options(problem: PlacementProblem, cell: int, threshold: float) -> list[tuple[Left, float]]:
     """Every way to give one cell its cores, with the bytes that it moves."""
     home = int(problem.cells.home[cell])
     local = bool(problem.intensive(threshold)[cell])
@@ -56,3 +56,24 @@ def _options(problem: Problem, cell: int, threshold: float) -> list[tuple[Left, 
             after[:, cell] = taken
             found.append((taken, bytes_moved(problem.before, after, problem.cells)))
     return found
+
+
+def bytes_moved(before: Assignment, after: Assignment, cells: Cells) -> float:
+    """The state that has to leave a node, over all nodes and cells: Elasticutor's migration cost C(X | X̃).
+
+    The paper prints X_j under both fractions; the old share is over the old number of cores, which is also what its own
+    C⁺ and C⁻ follow from.
+    """
+    changed = np.flatnonzero((before != after).any(axis=0))
+    home = cells.home[changed]
+    leaving = np.maximum(_shares(before[:, changed], home) - _shares(after[:, changed], home), 0.0)
+    return float((leaving.sum(axis=0) * cells.state_bytes[changed]).sum())
+
+
+def _shares(assignment: Assignment, home: Whole) -> Real:
+    """The part of each cell's state on each node."""
+    assigned = assignment.sum(axis=0)
+    parts: Real = assignment / np.maximum(assigned, 1)
+    idle = np.flatnonzero(assigned == 0)
+    parts[home[idle], idle] = 1.0
+    return parts

@@ -210,7 +210,7 @@ def test_rules_in_python_are_checked() -> None:
         Rule(Saso(), max_step=0)
     with pytest.raises(UserError, match="more than one rule"):
         Rules(default_rule(), (("a", Rule(Saso())), ("a", Rule(Ds2()))))
-    rules = Rules.by_name({"sped": Rule(Ds2())})
+    rules = Rules(default_rule(), (("sped", Rule(Ds2())),))
     assert rules.of("speed") == default_rule()
     rules.check(["sped", "other"])
     with pytest.raises(UserError, match="no subquery 'sped'; the query has 'speed', 'calls'"):

@@ -54,9 +54,6 @@ class TestLevels:
     def test_examples_in_the_documentation(self) -> None:
         assert doctest.testmod(saso_levels).failed == 0
 
-    def test_one_instance_at_a_time_without_rapid_scaling(self) -> None:
-        assert after((6, YES, 6000), saso=Saso(rapid=False)) == 7
-
 
 class TestExpandAndContract:
     """Algorithm 2: P1, P2, P5."""

@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from lab.keys import NormalKeys, Shift, UniformKeys
 from tidegate.errors import DataError, UserError
+from tidegate.simulate.fluid import evened
 from tidegate.simulate.loads import (
     GEDIK_SINE,
     GEDIK_STEP,
@@ -32,7 +33,7 @@ from tidegate.simulate.loads import (
     rates_of,
     read_trace,
 )
-from tidegate.simulate.model import ZipfKeys, remapped, shard_of_keys, shard_shares
+from tidegate.simulate.model import ZipfKeys, shard_of_keys, shard_shares
 
 
 def at(load: Load, *times: float) -> list[float]:
@@ -158,9 +159,9 @@ def test_normal_keys_shift() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (4, 5), (5, 4), (3, 16), (16, 3), (7, 7)])
-def test_respreading_is_even_and_moves_no_more_than_it_must(before: int, after: int) -> None:
+def test_a_mapping_evened_is_even_and_moves_no_more_than_it_must(before: int, after: int) -> None:
     mapping = np.arange(100) % before
-    made = remapped(mapping, after)
+    made = np.array(evened(mapping, after))
     counts = np.bincount(made, minlength=after)
     assert counts.max() - counts.min() <= 1
     old = np.bincount(mapping, minlength=max(before, after))[:after]

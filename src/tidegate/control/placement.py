@@ -1,4 +1,19 @@
-"""Nodes with cores, cells with state, and how much state a new assignment of cores moves over the network.
+"""Give cells the cores they need, moving little state: Elasticutor's algorithm 1.
+
+Under-provisioned cells are served in descending order of data intensity. A data-intensive one accepts cores at home
+alone; the others take the core that is cheapest to hand over, counting what both cells have to move:
+
+    C⁺ = s·(X − x)/(X·(X + 1))   to get a core on a node where it has x of its X
+    C⁻ = s·(X − x)/(X·(X − 1))   to give one up
+
+A free core has no cell to give it up and costs C⁺ alone. Three things the listing leaves open are settled so that an
+assignment is found whenever one exists at a threshold (`PlacementProblem.fits`). Intensive cells first let go of the cores
+they have away from home. An intensive cell that finds neither a free core nor a donor at home displaces a cell that is not
+intensive, which is served afterwards like the other under-provisioned ones. And a cell without cores has its state at
+home.
+
+C⁺ is the same on all nodes where a cell has no core. So the best node is either the cheapest of all, or one of the few on
+which the cell already is, and a step costs a look at those instead of a scan of the whole matrix.
 
 An assignment is a matrix of whole numbers: row i, column j is how many cores of node i cell j has. A cell's state lies
 where its cores are, in proportion; the state of a cell without cores lies at its home.
@@ -16,6 +31,12 @@ import numpy.typing as npt
 
 from tidegate.errors import InternalError, UserError
 
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise UserError(f"placement: {rule}")
+
+
 Assignment = npt.NDArray[np.integer[Any]]
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
@@ -32,22 +53,12 @@ class Cells:
     bytes_per_second: Real
     home: Whole
 
-    def __post_init__(self) -> None:
-        lengths = {len(self.state_bytes), len(self.bytes_per_second), len(self.home)}
-        if len(lengths) > 1:
-            raise UserError(
-                f"cells: state_bytes ({len(self.state_bytes)}), bytes_per_second ({len(self.bytes_per_second)}) and home "
-                f"({len(self.home)}) must have one entry for each cell"
-            )
-        if len(self) and min(self.state_bytes.min(), self.bytes_per_second.min(), self.home.min()) < 0:
-            raise UserError("cells: state_bytes, bytes_per_second and home must be at least 0; measure them again")
-
     def __len__(self) -> int:
         return len(self.home)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class HeldCores:
     """The entries of an assignment that are not zero, by node: far fewer than the matrix has, which is mostly empty."""
 
     node: Whole
@@ -63,15 +74,8 @@ class Held:
         return np.bincount(self.cell, self.cores, minlength=cells).astype(np.int64)
 
 
-def held(assignment: Assignment) -> Held:
-    """The entries that are not zero; one pass over the matrix."""
-    places = np.flatnonzero(assignment != 0)
-    node, cell = np.divmod(places, max(assignment.shape[1], 1))
-    return Held(node, cell, assignment[node, cell].astype(np.int64))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class PlacementProblem:
     """What is to be placed: cores of each node, the cells, their assignment so far, and how many cores each needs.
 
     `needed` may be 0: there may be more cells than cores, and a cell without load needs none. `held` is the assignment
@@ -82,31 +86,25 @@ class Problem:
     cells: Cells
     before: Assignment
     needed: Whole
-    held: Held = field(init=False)
+    held: HeldCores = field(init=False)
 
     def __post_init__(self) -> None:
-        nodes, count = len(self.cores), len(self.cells)
-        if self.before.shape != (nodes, count) or self.needed.shape != (count,):
-            raise UserError(
-                f"placement: the assignment is {self.before.shape} and the need {self.needed.shape}, for {nodes} nodes and "
-                f"{count} cells; the assignment has a row for each node and a column for each cell"
-            )
-        if count and self.cells.home.max() >= nodes:
-            raise UserError(f"placement: a cell's home is node {self.cells.home.max()}; nodes are 0 to {nodes - 1}")
-        object.__setattr__(self, "held", held(self.before))
-        if (self.held.cores < 0).any() or (self.needed < 0).any():
-            raise UserError("placement: cores assigned and cores needed must be at least 0")
+        cells, nodes, count = self.cells, len(self.cores), len(self.cells)
+        columns = (cells.state_bytes, cells.bytes_per_second, cells.home, self.needed)
+        shapes = self.before.shape == (nodes, count) and {len(column) for column in columns} == {count}
+        _require(shapes, "the assignment must have a row for each node and a column for each cell, as has each column")
+        # One pass over the matrix, which is mostly empty.
+        node, cell = np.divmod(np.flatnonzero(self.before != 0), max(count, 1))
+        object.__setattr__(self, "held", HeldCores(node, cell, self.before[node, cell].astype(np.int64)))
+        negative = any((column < 0).any() for column in (*columns, self.held.cores))
+        _require(not negative, "cores, needs, state, rates and homes must be at least 0")
+        _require(not (cells.home >= nodes).any(), f"homes must be nodes, 0 to {nodes - 1}")
         used = self.held.of_nodes(nodes)
-        if (used > self.cores).any():
-            node = int(np.argmax(used > self.cores))
-            raise UserError(
-                f"placement: node {node} has {self.cores[node]} cores and {used[node]} are assigned; give the assignment "
-                "that is in force"
-            )
-        if self.needed.sum() > self.cores.sum():
-            raise UserError(
-                f"placement: {self.needed.sum()} cores are needed and there are {self.cores.sum()}; ask for fewer"
-            )
+        _require(
+            not (used > self.cores).any(), f"{used.tolist()} cores are assigned on nodes with {self.cores.tolist()}"
+        )
+        needed, there = self.needed.sum(), self.cores.sum()
+        _require(needed <= there, f"{needed} cores are needed and there are {there}; ask for fewer")
 
     @property
     def intensity(self) -> Real:
@@ -127,27 +125,6 @@ class Problem:
         return bool((at_home <= self.cores).all())
 
 
-def bytes_moved(before: Assignment, after: Assignment, cells: Cells) -> float:
-    """The state that has to leave a node, over all nodes and cells: Elasticutor's migration cost C(X | X̃).
-
-    The paper prints X_j under both fractions; the old share is over the old number of cores, which is also what its own
-    C⁺ and C⁻ follow from.
-    """
-    changed = np.flatnonzero((before != after).any(axis=0))
-    home = cells.home[changed]
-    leaving = np.maximum(_shares(before[:, changed], home) - _shares(after[:, changed], home), 0.0)
-    return float((leaving.sum(axis=0) * cells.state_bytes[changed]).sum())
-
-
-def _shares(assignment: Assignment, home: Whole) -> Real:
-    """The part of each cell's state on each node."""
-    assigned = assignment.sum(axis=0)
-    parts: Real = assignment / np.maximum(assigned, 1)
-    idle = np.flatnonzero(assigned == 0)
-    parts[home[idle], idle] = 1.0
-    return parts
-
-
 DEFAULT_THRESHOLD = 512 * 1024.0
 """Bytes per second and core below which it hardly matters where a core is: the paper's φ̄."""
 
@@ -158,19 +135,15 @@ _FREE = -1.0  # a byte better than a donor that moves nothing, so that at equal 
 class Placement:
     """An assignment, the locality threshold (bytes per second and core) it keeps, and how many cores were handed over.
 
-    Cells may keep more cores than they need: nobody wanted them, and giving them up would move state.
+    Cells may keep more cores than they need: no other cell wanted them, and giving them up would move state.
     """
 
     assignment: Assignment
     threshold: float
     handed_over: int
 
-    def bytes_moved(self, problem: Problem) -> float:
-        """The state that goes over the network on the way from the assignment before."""
-        return bytes_moved(problem.before, self.assignment, problem.cells)
 
-
-def assign_cores(problem: Problem, threshold: float = DEFAULT_THRESHOLD) -> Placement:
+def assign_cores(problem: PlacementProblem, threshold: float = DEFAULT_THRESHOLD) -> Placement:
     """The assignment at the lowest threshold that has one: `threshold`, doubled until it fits.
 
     It ends at the latest when no cell is data-intensive any more, because then every core will do. Feasibility is known
@@ -178,15 +151,15 @@ def assign_cores(problem: Problem, threshold: float = DEFAULT_THRESHOLD) -> Plac
     """
     while not problem.fits(threshold):
         threshold *= 2
-    work = _Work(problem, threshold)
+    work = _CoreHandover(problem, threshold)
     work.serve()
     return Placement(work.assignment, threshold, work.handed_over)
 
 
-class _Work:
+class _CoreHandover:
     """The assignment in the making, with what it costs to get a core on each node."""
 
-    def __init__(self, problem: Problem, threshold: float) -> None:
+    def __init__(self, problem: PlacementProblem, threshold: float) -> None:
         self._home: list[int] = problem.cells.home.tolist()
         self._state: list[float] = problem.cells.state_bytes.astype(np.float64).tolist()
         self._needed: list[int] = problem.needed.tolist()
@@ -210,13 +183,13 @@ class _Work:
                     node = self._home[cell] if intensive else self._cheapest_node(cell)
                     self._hand_over(node, cell)
 
-    def _let_go_away_from_home(self, problem: Problem) -> Held:
+    def _let_go_away_from_home(self, problem: PlacementProblem) -> HeldCores:
         before = problem.held
         away = self._intensive[before.cell] & (problem.cells.home[before.cell] != before.node)
         self.assignment[before.node[away], before.cell[away]] = 0
-        return Held(before.node[~away], before.cell[~away], before.cores[~away])
+        return HeldCores(before.node[~away], before.cell[~away], before.cores[~away])
 
-    def _by_cell(self, kept: Held) -> list[dict[int, int]]:
+    def _by_cell(self, kept: HeldCores) -> list[dict[int, int]]:
         nodes_of: list[dict[int, int]] = [{} for _ in self._home]
         for node, cell, count in zip(kept.node.tolist(), kept.cell.tolist(), kept.cores.tolist(), strict=True):
             nodes_of[cell][node] = count
@@ -243,7 +216,7 @@ class _Work:
         return self._state[cell] * (total - self._nodes_of[cell][node]) / (total * (total - 1))
 
     def _offer(self, cell: int) -> None:
-        """Put a donor's price on each of its nodes. Older entries are told from this one by its number of cores."""
+        """Put a donor's price on each of its nodes. Older entries differ from this one in the number of cores."""
         for node in self._nodes_of[cell]:
             heapq.heappush(self._donors[node], (self._giving_up(cell, node), cell, self._assigned[cell]))
 

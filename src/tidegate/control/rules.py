@@ -1,8 +1,8 @@
-"""Rules: which controller drives which subquery, within which limits, and who watches."""
+"""Rules: which controller drives which subquery, within which limits, and watched by which others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidegate.control.controller import Controller, Limits
@@ -45,11 +45,6 @@ class Rules:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UserError(f"rules: {twice} have more than one rule; give each subquery one")
-
-    @classmethod
-    def by_name(cls, subqueries: Mapping[str, Rule], default: Rule | None = None) -> Rules:
-        """Rules for the named subqueries; the recommended controller drives the others unless a default says else."""
-        return cls(default or default_rule(), tuple(subqueries.items()))
 
     def of(self, subquery: str) -> Rule:
         """The rule of a subquery: its own, else the default."""

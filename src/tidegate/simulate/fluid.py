@@ -13,9 +13,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tidegate.control.balancers.balance import Ints
+from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.erlang import mean_sojourn
 from tidegate.simulate.loads import Floats, rates_of
-from tidegate.simulate.model import JoinWindow, SubqueryModel, remapped, shard_shares
+from tidegate.simulate.model import JoinWindow, SubqueryModel, shard_shares
 
 BUSIEST = 0.99
 """Utilisation up to which a stationary queue is assumed; beyond it, what waits is in the backlog.
@@ -175,8 +176,7 @@ class SubqueryFlow:
             change, *rest = self.ordered
             self.ordered = tuple(rest)
             if self.keyed:
-                given = change.mapping
-                self.mapping = remapped(self.mapping, change.instances) if given is None else np.array(given, np.int64)
+                self.mapping = np.asarray(change.mapping or evened(self.mapping, change.instances), dtype=np.int64)
             self.pause_until = max(self.pause_until, now + self.model.cost.pause_seconds)
             self.instances = change.instances
             self._regroup()
@@ -328,6 +328,11 @@ class WindowFill:
             return self._processed
         before = int(start)
         return float(self._processed - (known[before] + (start - before) * (known[before + 1] - known[before])))
+
+
+def evened(mapping: Ints, instances: int) -> tuple[int, ...]:
+    """A mapping to another number of instances, with counts of shards as even as can be and as few moved as that needs."""
+    return MinimalMovement(1.0).balance(mapping, np.ones(len(mapping)), instances).mapping
 
 
 def passed_share(outlet: float, wanted: float) -> float:

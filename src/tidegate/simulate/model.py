@@ -85,26 +85,6 @@ def shard_shares(distribution: KeyDistribution, shards: int, era: int) -> Floats
     return np.bincount(places, weights=distribution.shares(era), minlength=shards).astype(np.float64)
 
 
-def remapped(mapping: Ints, instances: int) -> Ints:
-    """A mapping to another number of instances, with counts of shards as even as can be and as few moved as that needs.
-
-    An instance keeps its first shards up to its new count; the rest fill those that are short, in order.
-    """
-    shards = len(mapping)
-    wanted = np.full(instances, shards // instances)
-    wanted[: shards % instances] += 1
-    order = np.argsort(mapping, kind="stable")
-    counts = np.bincount(mapping, minlength=max(instances, int(mapping.max(initial=0)) + 1))
-    rank = np.empty(shards, dtype=np.int64)
-    rank[order] = np.arange(shards) - np.repeat(np.cumsum(counts) - counts, counts)
-    allowed = np.zeros(len(counts), dtype=np.int64)
-    allowed[:instances] = wanted
-    moving = rank >= allowed[mapping]
-    after = mapping.copy()
-    after[moving] = np.repeat(np.arange(instances), wanted - np.minimum(counts[:instances], wanted))
-    return after
-
-
 @dataclass(frozen=True, slots=True)
 class ReconfigurationCost:
     """What a change of instances costs: a pause of the subquery, and the time until new instances are there.

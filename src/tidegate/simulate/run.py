@@ -77,17 +77,14 @@ class SimulationProgress:
 
     seconds: float
     total_seconds: float
-    offered: float
-    processed: float
-    backlog: float
     instances: int
+    backlog: float
     changes: int
 
     def __str__(self) -> str:
         return (
             f"{self.seconds / self.total_seconds:4.0%} · {self.seconds:,.0f} of {self.total_seconds:,.0f} s · "
-            f"{self.offered:,.0f} tuples/s offered · {self.processed:,.0f} processed · {self.backlog:,.0f} waiting · "
-            f"{self.instances:,} instances · {self.changes:,} changes"
+            f"{self.instances:,} instances · {self.backlog:,.0f} tuples waiting · {self.changes:,} changes"
         )
 
 
@@ -201,7 +198,10 @@ class Simulator:
                 for observation in self.with_demand(seen):
                     loops[observation.subquery].step(observation)
             if progress is not None:
-                progress(self._progress(index, len(taken)))
+                working = sum(flow.instances for flow in self.flows.values())
+                waiting = float(sum(flow.history.backlog[index] for flow in self.flows.values()))
+                now, total = self.now_seconds, self.settings.seconds
+                progress(SimulationProgress(now, total, working, waiting, len(taken)))
         return tuple(taken)
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
@@ -228,19 +228,6 @@ class Simulator:
         flow.ordered = reordered(flow.ordered, flow.instances, instances, mapping, self.now_seconds, cost.start_seconds)
         in_force = flow.ordered[-1].at_seconds - self.now_seconds + cost.pause_seconds
         return ChangeOutcome(True, "already under way" if same else "", in_force)
-
-    def _progress(self, index: int, changes: int) -> SimulationProgress:
-        flows = self.flows.values()
-        histories = [flow.history for flow in flows if flow.entering is not None]
-        return SimulationProgress(
-            self.now_seconds,
-            self.settings.seconds,
-            float(sum(each.offered[index] for each in histories)),
-            float(sum(each.processed[index] for each in histories)),
-            float(sum(flow.history.backlog[index] for flow in flows)),
-            sum(flow.instances for flow in flows),
-            changes,
-        )
 
 
 def simulate(

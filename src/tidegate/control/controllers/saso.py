@@ -83,11 +83,6 @@ class Levels:
                 numbers.append(number)
         return Levels(tuple(numbers))
 
-    @staticmethod
-    def single(limits: Limits) -> Levels:
-        """One level for each number of instances: slower to get anywhere, finer once there."""
-        return Levels(tuple(range(limits.least, limits.most + 1)))
-
     @property
     def top(self) -> int:
         return len(self.numbers) - 1
@@ -112,7 +107,7 @@ class LoadChange(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LevelMemory:
     """What was observed the last time at a level.
 
     `last_throughput` and `congested` are of the latest period there (T⁻ and C in the paper), `first_throughput` of the
@@ -125,20 +120,20 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Memory:
+class LevelsMemory:
     """What is remembered of the levels. A level that was never visited, or was forgotten, is absent.
 
     The paper fills unknown levels with values that let its comparisons come out right (C true, T⁻ = ∞ above; C false,
     T⁻ = 0 below). Absence says the same without depending on the side it is looked at from.
     """
 
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, LevelMemory] = field(default_factory=dict)
     previous: int | None = None
 
-    def at(self, level: int) -> Seen | None:
+    def at(self, level: int) -> LevelMemory | None:
         return self.seen.get(level)
 
-    def just_left(self, level: int) -> Seen | None:
+    def just_left(self, level: int) -> LevelMemory | None:
         """What was seen at that level if it is where the previous period was spent (P_i = P − 1 in the paper)."""
         return self.seen.get(level) if self.previous == level else None
 
@@ -160,7 +155,7 @@ class Memory:
         """Remember this period; a stay begins anew when the level or the load has changed."""
         stay = None if changed else self.just_left(level)
         first = throughput if stay is None else stay.first_throughput
-        self.seen[level] = Seen(congested, throughput, first)
+        self.seen[level] = LevelMemory(congested, throughput, first)
         self.previous = level
 
 
@@ -183,15 +178,12 @@ class Saso:
     catch_up_seconds
         congestion is no reason to go up while the backlog, where it is known, shrinks fast enough to be gone within this
         time. Shorter catches up sooner, with more instances than the load needs.
-    rapid
-        whether to move along the super-linear series (P6) or one instance at a time.
     """
 
     congestion_threshold: float = 0.2
     sensitivity: float = 0.5
     noise: float = 0.05
     catch_up_seconds: float = 300.0
-    rapid: bool = True
 
     def __post_init__(self) -> None:
         for name in ("congestion_threshold", "noise"):
@@ -209,7 +201,7 @@ class Saso:
         return 0.1 + (1.0 - self.sensitivity) * 0.9
 
     def start(self, limits: Limits) -> SasoRun:
-        return SasoRun(self, Levels.rapid(limits) if self.rapid else Levels.single(limits))
+        return SasoRun(self, Levels.rapid(limits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +223,7 @@ class SasoRun:
 
     def __init__(self, settings: Saso, levels: Levels) -> None:
         self._settings, self._levels = settings, levels
-        self._memory = Memory()
+        self._memory = LevelsMemory()
         self._aim: int | None = None
         self._waiting: float | None = None
 
@@ -291,7 +283,7 @@ class SasoRun:
             return LoadChange.LESS
         return LoadChange.NONE
 
-    def _neighbours(self, now: _Period) -> tuple[Seen | None, Seen | None, Seen | None]:
+    def _neighbours(self, now: _Period) -> tuple[LevelMemory | None, LevelMemory | None, LevelMemory | None]:
         """This level, the one above and the one below: that one of them where the previous period was spent."""
         left = self._memory.just_left
         return left(now.level), left(now.level + 1), left(now.level - 1)
