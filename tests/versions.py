@@ -10,6 +10,7 @@ interpreter that this machine does not have is left out, and said so.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -71,6 +72,8 @@ def check(environment: Environment) -> bool:
         return True
     folder = HOME / environment.name
     folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
     held = folder / "constraints.txt"
     held.write_text("\n".join(environment.constraints) + "\n", encoding="utf-8")
     print(f"{environment.name}: installing", flush=True)
@@ -88,7 +91,13 @@ def check(environment: Environment) -> bool:
     print(f"{environment.name}: " + ", ".join(line for line in shown.stdout.split() if line.split("==")[0] in names))
     tests = [str(folder / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
     done = subprocess.run(
-        [*tests, "-m", "not long and not cluster"], check=False, cwd=ROOT, capture_output=True, text=True
+        [*tests, "-m", "not long and not cluster"],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        # What newer libraries have written into the usual place, older ones may not be able to read.
+        env={**os.environ, "TMPDIR": str(temporary)},
     )
     lines = done.stdout.splitlines()
     print("\n".join(lines[-SHOWN_LINES:] if done.returncode else lines[-1:]), flush=True)
