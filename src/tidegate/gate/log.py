@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NO_TIMES: Array = np.empty(0, np.int64)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class LogNode:
     """A place in the log: a segment, what the log has carried up to and including it, and the next place."""
 
@@ -33,7 +33,7 @@ class LogNode:
     next: LogNode | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Log:
     """The tail of the chain and the watermark there."""
 
@@ -74,7 +74,7 @@ class Log:
         before.next = node
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Reader:
     """A reader of a gate: a cursor into its log, for one thread at a time.
 
