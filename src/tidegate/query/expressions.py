@@ -235,54 +235,52 @@ def show_expression(expr: nw.Expr) -> str:
     >>> show_expression(nw.col("text").str.split(" "))
     "text.str.split(by=' ')"
     """
-    text, name = "", ""
+    return _show(expr)[0]
+
+
+def _show(expr: nw.Expr) -> tuple[str, bool]:
+    """An expression as text, and whether it needs brackets as an operand."""
+    text, loose, name = "", False, ""
     for call in calls_of(expr):
         if call.name == "alias":
             name = call.options["name"]
         else:
-            text = _show_call(text, call)
-    return (f"{name} = {text}" if name and name != text else text) or repr(expr)
+            text, loose = _show_call(_bracketed(text, loose), call)
+    if name and name != text:
+        return f"{name} = {text}", True
+    return text or repr(expr), loose
 
 
-def _show_call(text: str, call: ExpressionCall) -> str:
+def _show_call(text: str, call: ExpressionCall) -> tuple[str, bool]:
     """A function applied to the text of what it is called on; functions that begin an expression have none."""
     if call.name == "col":
-        return ", ".join(call.options["names"])
+        names = call.options["names"]
+        return ", ".join(names), len(names) > 1
     if call.name == "lit":
-        return repr(call.options["value"])
+        return repr(call.options["value"]), False
     if call.name == "__invert__":
-        return f"~{_operand(text)}"
+        return f"~{text}", False
     arguments = [_show_argument(argument, call) for argument in call.arguments]
     operator = call.name.strip("_")
     if operator in _INFIX:
-        return f"{_operand(text)} {_INFIX[operator]} {_operand(arguments[0])}"
+        return f"{text} {_INFIX[operator]} {_bracketed(*arguments[0])}", True
     if call.name.startswith("__r") and operator.removeprefix("r") in _INFIX:
-        return f"{_operand(arguments[0])} {_INFIX[operator.removeprefix('r')]} {_operand(text)}"
-    arguments += [
+        return f"{_bracketed(*arguments[0])} {_INFIX[operator.removeprefix('r')]} {text}", True
+    shown = [argument for argument, _ in arguments]
+    shown += [
         f"{key}={reprlib.repr(value)}"
         for key, value in call.options.items()
         if value is not None and value is not False
     ]
-    called = f"{call.name}({', '.join(arguments)})"
-    return f"{_operand(text)}.{called}" if text else called
+    called = f"{call.name}({', '.join(shown)})"
+    return f"{text}.{called}" if text else called, False
 
 
-def _show_argument(value: Any, call: ExpressionCall) -> str:
+def _show_argument(value: Any, call: ExpressionCall) -> tuple[str, bool]:
     if isinstance(value, nw.Expr):
-        return show_expression(value)
-    return value if isinstance(value, str) and not call.text_is_literal else repr(value)
+        return _show(value)
+    return (value if isinstance(value, str) and not call.text_is_literal else repr(value)), False
 
 
-def _operand(text: str) -> str:
-    """Brackets around what would read wrongly without them: text with a space outside brackets and quotes."""
-    depth, quoted = 0, ""
-    for letter in text:
-        if quoted:
-            quoted = "" if letter == quoted else quoted
-        elif letter in "'\"":
-            quoted = letter
-        else:
-            depth += (letter in "([") - (letter in ")]")
-            if letter == " " and depth == 0:
-                return f"({text})"
-    return text
+def _bracketed(text: str, loose: bool) -> str:
+    return f"({text})" if loose else text

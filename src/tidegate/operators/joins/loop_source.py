@@ -14,26 +14,7 @@ import math
 from dataclasses import dataclass
 
 from tidegate.errors import InternalError
-from tidegate.query.predicates.tree import (
-    Absolute,
-    Arithmetic,
-    Both,
-    Branch,
-    Column,
-    Compare,
-    ConstantValue,
-    Either,
-    Function,
-    IsNull,
-    Negative,
-    Opposite,
-    Side,
-    Tree,
-    can_fail,
-    columns_of,
-    parts_of,
-    walk_tree,
-)
+from tidegate.query.predicates.tree import Column, ConstantValue, Operation, Side, Tree, can_fail, columns_of, walk_tree
 
 _YES, _NO = "True", "False"
 
@@ -146,35 +127,33 @@ class _Writer:
         match tree:
             case ConstantValue():
                 return (_YES, _NO) if tree.value else (_NO, _YES)
-            case Column() | Compare() if isinstance(tree, Column) or tree.left.kind != "bool":
-                valid, value = self.valid(tree), self._number(tree)
-                return _all(valid, value), _all(valid, _not(value))
-            case Compare() | Both() | Either():
-                (left, not_left), (right, not_right) = self.truth(tree.left), self.truth(tree.right)
-                if isinstance(tree, Both):
-                    return _all(left, right), _any(not_left, not_right)
-                if isinstance(tree, Either):
-                    return _any(left, right), _all(not_left, not_right)
-                same = _any(_all(left, right), _all(not_left, not_right))
-                different = _any(_all(left, not_right), _all(not_left, right))
-                return (same, different) if tree.operator == "==" else (different, same)
-            case Opposite():
-                true, false = self.truth(tree.of)
+            case Operation("~", (of,)):
+                true, false = self.truth(of)
                 return false, true
-            case IsNull():
-                valid = self.valid(tree.of)
+            case Operation("is null", (of,)):
+                valid = self.valid(of)
                 return _not(valid), valid
-            case Branch():
-                (asked, not_asked), (then, not_then) = self.truth(tree.condition), self.truth(tree.then)
-                other, not_other = self.truth(tree.otherwise)
+            case Operation("if", (condition, then_tree, other_tree)):
+                (asked, not_asked), (then, not_then) = self.truth(condition), self.truth(then_tree)
+                other, not_other = self.truth(other_tree)
                 # Without nulls the condition is true or false, so it does not matter that both outcomes agree.
                 agree = _all(then, other) if self._shape.nullable else _NO
                 return (
                     _any(_all(asked, then), _all(not_asked, other), agree),
                     _any(_all(asked, not_then), _all(not_asked, not_other), _all(not_then, not_other)),
                 )
+            case Operation("&" | "|" | "==" | "!=", (one, two)) if one.kind == "bool":
+                (left, not_left), (right, not_right) = self.truth(one), self.truth(two)
+                if tree.name == "&":
+                    return _all(left, right), _any(not_left, not_right)
+                if tree.name == "|":
+                    return _any(left, right), _all(not_left, not_right)
+                same = _any(_all(left, right), _all(not_left, not_right))
+                different = _any(_all(left, not_right), _all(not_left, right))
+                return (same, different) if tree.name == "==" else (different, same)
             case _:
-                raise InternalError(f"no condition is known for {tree!r}")
+                valid, value = self.valid(tree), self._number(tree)
+                return _all(valid, value), _all(valid, _not(value))
 
     def valid(self, tree: Tree) -> str:
         """When a value is not null."""
@@ -183,27 +162,27 @@ class _Writer:
         match tree:
             case Column():
                 return self._column(tree, "_valid")
-            case IsNull():
+            case ConstantValue() | Operation("is null"):
                 return _YES
-            case Compare(left=part) if part.kind != "bool":
-                return _all(self.valid(part), self.valid(tree.right))
-            case _ if tree.kind == "bool":
-                return _any(*self.truth(tree))
+            case Operation(arguments=arguments) if arguments[0].kind != "bool":
+                return _all(*map(self.valid, arguments))
             case _:
-                return _all(*map(self.valid, parts_of(tree)))
+                return _any(*self.truth(tree))
 
     def fails(self, tree: Tree) -> str:
         """When a value cannot be computed."""
         match tree:
-            case Branch():
-                then, otherwise = self.fails(tree.then), self.fails(tree.otherwise)
-                true, false = self.truth(tree.condition)
-                return _any(self.fails(tree.condition), _all(_not(false), then), _all(_not(true), otherwise))
-            case Arithmetic(operator="//" | "%"):
-                zero = _all(self.valid(tree), f"({self._number(tree.right)} == 0)")
-                return _any(*map(self.fails, parts_of(tree)), zero)
+            case Operation("if", (condition, then, otherwise)):
+                true, false = self.truth(condition)
+                paths = _all(_not(false), self.fails(then)), _all(_not(true), self.fails(otherwise))
+                return _any(self.fails(condition), *paths)
+            case Operation("//" | "%", (_, divisor)):
+                zero = _all(self.valid(tree), f"({self._number(divisor)} == 0)")
+                return _any(*map(self.fails, tree.arguments), zero)
+            case Operation():
+                return _any(*map(self.fails, tree.arguments))
             case _:
-                return _any(*map(self.fails, parts_of(tree)))
+                return _NO
 
     def _number(self, tree: Tree, wide: bool = False) -> str:
         """A number, the code of a text, or a comparison of these; ``wide`` asks for a float."""
@@ -218,15 +197,15 @@ class _Writer:
                 return f"({tree.value!r})"
             case Column():
                 return self._column(tree)
-            case Negative():
-                return f"(-{self._number(tree.of)})"
-            case Absolute():
-                return f"abs({self._number(tree.of)})"
-            case Function():
+            case Operation("neg", (of,)):
+                return f"(-{self._number(of)})"
+            case Operation("abs", (of,)):
+                return f"abs({self._number(of)})"
+            case Operation() if tree.is_call:
                 return f"np.{tree.name}({', '.join(self._number(each, wide=True) for each in tree.arguments)})"
-            case Arithmetic() | Compare():
-                wide = "float" in (tree.kind, tree.left.kind, tree.right.kind)
-                return f"({self._number(tree.left, wide)} {tree.operator} {self._number(tree.right, wide)})"
+            case Operation(operator, (left, right)):
+                wide = "float" in (tree.kind, left.kind, right.kind)
+                return f"({self._number(left, wide)} {operator} {self._number(right, wide)})"
             case _:
                 raise InternalError(f"{tree!r} is no number")
 

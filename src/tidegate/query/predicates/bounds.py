@@ -13,18 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tidegate.query.predicates.tree import (
-    Absolute,
-    Arithmetic,
-    Column,
-    Compare,
-    ConstantValue,
-    Negative,
-    Tree,
-    can_fail,
-    conjuncts,
-    parts_of,
-)
+from tidegate.query.predicates.tree import Column, ConstantValue, Operation, Tree, can_fail, conjuncts, walk_tree
 
 INT64_MAX = 2**63 - 1
 _SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
@@ -55,7 +44,8 @@ def band_of(tree: Tree) -> Band | None:
     A predicate that may fail has no band: pairs outside it would not be tried, and their failure not be seen.
 
     >>> l, r = Column(0, "x", "int"), Column(1, "a", "int")
-    >>> str(band_of(Compare("<=", Absolute(Arithmetic("-", l, r, "int"), "int"), ConstantValue(10, "int"))))
+    >>> distance = Operation("abs", (Operation("-", (l, r), "int"),), "int")
+    >>> str(band_of(Operation("<=", (distance, ConstantValue(10, "int")))))
     'l.x - r.a from -10 to 10'
     """
     if can_fail(tree):
@@ -73,23 +63,21 @@ def band_of(tree: Tree) -> Band | None:
 
 def _bounds(condition: Tree) -> Iterator[Band]:
     """The bounds that one comparison puts on the difference of a left and a right column."""
-    if not isinstance(condition, Compare) or condition.operator not in _SWAPPED:
+    if not isinstance(condition, Operation) or condition.name not in _SWAPPED:
         return
-    for operator, one, other in (
-        (condition.operator, condition.left, condition.right),
-        (_SWAPPED[condition.operator], condition.right, condition.left),
-    ):
-        if isinstance(one, Absolute):
+    name, (left, right) = condition.name, condition.arguments
+    for operator, one, other in ((name, left, right), (_SWAPPED[name], right, left)):
+        if isinstance(one, Operation) and one.name == "abs":
             limit = _linear(other)
             if limit is not None and not limit.terms and operator in ("<", "<=", "=="):
-                yield from _between(_linear(one.of), -limit.constant, limit.constant, limit.scale)
+                yield from _between(_linear(one.arguments[0]), -limit.constant, limit.constant, limit.scale)
             return
-    left, right = _linear(condition.left), _linear(condition.right)
-    if left is None or right is None:
+    lefts, rights = _linear(left), _linear(right)
+    if lefts is None or rights is None:
         return
-    low = 0.0 if condition.operator in (">", ">=", "==") else -math.inf
-    high = 0.0 if condition.operator in ("<", "<=", "==") else math.inf
-    yield from _between(left.plus(right, -1), low, high, 0.0)
+    low = 0.0 if name in (">", ">=", "==") else -math.inf
+    high = 0.0 if name in ("<", "<=", "==") else math.inf
+    yield from _between(lefts.plus(rights, -1), low, high, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +102,11 @@ def _linear(tree: Tree) -> _Linear | None:
             return _Linear({tree: 1}, 0.0, 0.0)
         case ConstantValue(kind="int" | "float") if not isinstance(tree.value, str | bytes):
             return _Linear({}, float(tree.value), abs(float(tree.value)))
-        case Negative():
-            of = _linear(tree.of)
-            return None if of is None else _Linear({}, 0.0, 0.0).plus(of, -1)
-        case Arithmetic(operator="+" | "-"):
-            left, right = _linear(tree.left), _linear(tree.right)
-            if left is None or right is None:
-                return None
-            return left.plus(right, 1 if tree.operator == "+" else -1)
+        case Operation("neg" | "+" | "-"):
+            # A sign is a difference from nothing.
+            parts = [_linear(each) for each in tree.arguments]
+            left, right = parts if len(parts) == 2 else (_Linear({}, 0.0, 0.0), parts[0])
+            return None if left is None or right is None else left.plus(right, 1 if tree.name == "+" else -1)
         case _:
             return None
 
@@ -146,13 +131,12 @@ def fits_int64(tree: Tree, sizes: Mapping[Column, int]) -> bool:
     """Whether no whole number inside a tree can leave int64, columns being at most so far from zero.
 
     >>> x = Column(0, "x", "int")
-    >>> product = Arithmetic("*", x, x, "int")
+    >>> product = Operation("*", (x, x), "int")
     >>> fits_int64(product, {x: 10**9}), fits_int64(product, {x: 10**10})
     (True, False)
     """
-    return all(fits_int64(part, sizes) for part in parts_of(tree)) and (
-        tree.kind != "int" or _size(tree, sizes) <= INT64_MAX
-    )
+    whole = (part for part in walk_tree(tree) if part.kind == "int")
+    return all(_size(part, sizes) <= INT64_MAX for part in whole)
 
 
 def _size(tree: Tree, sizes: Mapping[Column, int]) -> int:
@@ -162,15 +146,13 @@ def _size(tree: Tree, sizes: Mapping[Column, int]) -> int:
             return sizes.get(tree, 0)
         case ConstantValue():
             return abs(int(tree.value))
-        case Negative() | Absolute():
-            return _size(tree.of, sizes)
-        case Arithmetic(operator="+" | "-"):
-            return _size(tree.left, sizes) + _size(tree.right, sizes)
-        case Arithmetic(operator="*"):
-            return _size(tree.left, sizes) * _size(tree.right, sizes)
-        case Arithmetic(operator="//"):
-            return _size(tree.left, sizes)
-        case Arithmetic():
-            return _size(tree.right, sizes)
+        case Operation("+" | "-", (left, right)):
+            return _size(left, sizes) + _size(right, sizes)
+        case Operation("*", (left, right)):
+            return _size(left, sizes) * _size(right, sizes)
+        case Operation("neg" | "abs" | "//"):
+            return _size(tree.arguments[0], sizes)
+        case Operation("%"):
+            return _size(tree.arguments[1], sizes)
         case _:
             return INT64_MAX + 1

@@ -21,25 +21,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError, choices
 from tidegate.query.event_time import in_microseconds
 from tidegate.query.expressions import ExpressionCall, calls_of
-from tidegate.query.predicates.tree import (
-    FALSE,
-    TRUE,
-    Absolute,
-    Arithmetic,
-    Both,
-    Branch,
-    Column,
-    Compare,
-    ConstantValue,
-    Either,
-    Function,
-    IsNull,
-    Negative,
-    Opposite,
-    Side,
-    Tree,
-    kind_of,
-)
+from tidegate.query.predicates.tree import FALSE, TRUE, Column, ConstantValue, Kind, Operation, Side, Tree, kind_of
 
 MOST_PATHS = 256
 UFUNCS = frozenset(
@@ -91,7 +73,7 @@ class _Tracer:
         asked, answers = self.asked, self.answers
         for place in range(len(asked) - 1, len(before) - 1, -1):
             otherwise = self.explore([*answers[:place], False])
-            tree = otherwise if tree == otherwise else Branch(asked[place], tree, otherwise)
+            tree = otherwise if tree == otherwise else Operation("if", (asked[place], tree, otherwise))
         return tree
 
     def ask(self, tree: Tree) -> bool:
@@ -156,7 +138,8 @@ def _calculates(operator: str) -> tuple[_Method, _Method]:
             raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
         if operator in ("//", "%") and kinds != {"int"}:
             raise Untraceable(f"'{operator}' of floats")
-        return symbol.then(Arithmetic(operator, left, right, "float" if operator == "/" or "float" in kinds else "int"))
+        kind: Kind = "float" if operator == "/" or "float" in kinds else "int"
+        return symbol.then(Operation(operator, (left, right), kind))
 
     return (
         lambda symbol, other: method(symbol, symbol.tree, _operand(other)),
@@ -170,24 +153,24 @@ def _compares(operator: str) -> _Method:
     def method(symbol: _Symbol, other: Any) -> _Symbol:
         equality = operator in ("==", "!=")
         if other is None and equality:
-            missing = IsNull(symbol.tree)
-            return symbol.then(missing if operator == "==" else Opposite(missing))
+            missing = Operation("is null", (symbol.tree,))
+            return symbol.then(missing if operator == "==" else Operation("~", (missing,)))
         left, right = symbol.tree, _operand(other)
         if not ({left.kind, right.kind} <= {"int", "float"} or (equality and left.kind == right.kind)):
             raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
-        return symbol.then(Compare(operator, left, right))
+        return symbol.then(Operation(operator, (left, right)))
 
     return method
 
 
-def _connects(node: type[Both] | type[Either]) -> _Method:
+def _connects(operator: str) -> _Method:
     """The method for both or either of two conditions."""
 
     def method(symbol: _Symbol, other: Any) -> _Symbol:
         left, right = symbol.tree, _operand(other)
         if (left.kind, right.kind) != ("bool", "bool"):
-            raise Untraceable(f"'{node.sign}' of {left.kind} and {right.kind}")
-        return symbol.then(node(left, right))
+            raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
+        return symbol.then(Operation(operator, (left, right)))
 
     return method
 
@@ -204,10 +187,10 @@ class _Symbol:
         """What becomes of this value."""
         return _Symbol(tree, self.tracer)
 
-    def _of(self, shown: str, *kinds: str) -> Tree:
+    def _apply(self, name: str, shown: str, *kinds: Kind) -> _Symbol:
         if self.tree.kind not in kinds:
-            raise Untraceable(f"{shown} of {self.tree.kind}")
-        return self.tree
+            raise Untraceable(f"'{shown}' of {self.tree.kind}")
+        return self.then(Operation(name, (self.tree,), self.tree.kind))
 
     __add__, __radd__ = _calculates("+")
     __sub__, __rsub__ = _calculates("-")
@@ -218,28 +201,27 @@ class _Symbol:
     __eq__, __ne__ = _compares("=="), _compares("!=")
     __lt__, __le__, __gt__, __ge__ = _compares("<"), _compares("<="), _compares(">"), _compares(">=")
 
-    __and__, __or__ = _connects(Both), _connects(Either)
+    __and__, __or__ = _connects("&"), _connects("|")
     __rand__, __ror__ = __and__, __or__
 
-    def __pow__(self, power: Any) -> _Symbol:
+    def __pow__(self, power: Any) -> Any:
         if power != 2 or isinstance(power, _Symbol):
             raise Untraceable("'**' other than '** 2'")
-        return self.then(Arithmetic("*", self._of("'**'", "int", "float"), self.tree, self.tree.kind))
+        return self * self
 
     def __neg__(self) -> _Symbol:
-        return self.then(Negative(self._of("'-'", "int", "float"), self.tree.kind))
+        return self._apply("neg", "-", "int", "float")
 
     def __abs__(self) -> _Symbol:
-        return self.then(Absolute(self._of("'abs'", "int", "float"), self.tree.kind))
+        return self._apply("abs", "abs", "int", "float")
 
     def __invert__(self) -> _Symbol:
-        return self.then(Opposite(self._of("'~'", "bool")))
+        return self._apply("~", "~", "bool")
 
     def __bool__(self) -> bool:
-        condition = self._of("the truth", "bool")
-        if self.tracer is None:
-            raise Untraceable("a truth value")
-        return self.tracer.ask(condition)
+        if self.tree.kind != "bool" or self.tracer is None:
+            raise Untraceable(f"the truth of a {self.tree.kind}")
+        return self.tracer.ask(self.tree)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> _Symbol:
         name = f"np.{ufunc.__name__}"
@@ -249,8 +231,8 @@ class _Symbol:
         if not {each.kind for each in given} <= {"int", "float"}:
             raise Untraceable(f"{name} of {', '.join(each.kind for each in given)}")
         if ufunc.__name__ == "absolute":
-            return self.then(Absolute(given[0], given[0].kind))
-        return self.then(Function(ufunc.__name__, tuple(given)))
+            return abs(self.then(given[0]))
+        return self.then(Operation(ufunc.__name__, tuple(given), "float"))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -330,7 +312,7 @@ def _applied(symbol: _Symbol, call: ExpressionCall, arguments: list[_Symbol]) ->
         case "abs":
             result = abs(symbol)
         case "is_null":
-            result = symbol.then(IsNull(symbol.tree))
+            result = symbol.then(Operation("is null", (symbol.tree,)))
         case "is_between" if call.options.get("closed") == "both":
             result = (symbol >= arguments[0]) & (symbol <= arguments[1])
         case name:

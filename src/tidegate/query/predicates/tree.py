@@ -18,12 +18,11 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import InternalError
 from tidegate.query.schema import is_integer
 
 Kind = Literal["int", "float", "bool", "text"]
@@ -58,128 +57,50 @@ class ConstantValue:
 
 
 @dataclass(frozen=True, slots=True)
-class _Binary:
-    operator: str
-    left: Tree
-    right: Tree
-    kind: Kind = "bool"
+class Operation:
+    """An operator or function, by its name, applied to trees.
 
-    def __str__(self) -> str:
-        return f"{_inner(self.left)} {self.operator} {_inner(self.right)}"
-
-
-class Arithmetic(_Binary):
-    """``+ - * / // %`` of two numbers; ``/`` is always a float, and ``// %`` are of whole numbers only."""
-
-    __slots__ = ()
-
-
-class Compare(_Binary):
-    """``== != < <= > >=`` of two numbers; ``== !=`` of two texts or two truth values."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Connective:
-    sign: ClassVar[str]
-    left: Tree
-    right: Tree
-    kind: Kind = "bool"
-
-    def __str__(self) -> str:
-        return f"{_inner(self.left)} {self.sign} {_inner(self.right)}"
-
-
-class Both(_Connective):
-    """``&``."""
-
-    __slots__ = ()
-    sign = "&"
-
-
-class Either(_Connective):
-    """``|``."""
-
-    __slots__ = ()
-    sign = "|"
-
-
-@dataclass(frozen=True, slots=True)
-class _Unary:
-    text: ClassVar[str]
-    of: Tree
-    kind: Kind = "bool"
-
-    def __str__(self) -> str:
-        return self.text.format(_inner(self.of))
-
-
-class Negative(_Unary):
-    """A number with its sign changed."""
-
-    __slots__ = ()
-    text = "-{}"
-
-
-class Absolute(_Unary):
-    """A number without its sign."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return f"abs({self.of})"
-
-
-class Opposite(_Unary):
-    """``~``."""
-
-    __slots__ = ()
-    text = "~{}"
-
-
-class IsNull(_Unary):
-    """Whether a value is null; never null itself."""
-
-    __slots__ = ()
-    text = "{} is null"
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function of NumPy from floats to a float, by its name."""
+    - ``+ - * / // %`` of two numbers, ``neg abs`` of one; ``/`` is always a float, and ``// %`` are of whole numbers only.
+    - ``== != < <= > >=`` of two numbers; ``== !=`` of two texts or two truth values.
+    - ``& | ~`` of truth values; ``is null``, which is never null itself.
+    - ``if`` of a condition, a value if it is true and another: the tree of ``and``, ``or``, ``not`` and ``if``.
+    - A function of NumPy from floats to a float.
+    """
 
     name: str
     arguments: tuple[Tree, ...]
-    kind: Kind = "float"
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.arguments))})"
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """``then if condition else otherwise``: the tree of ``and``, ``or``, ``not`` and ``if``."""
-
-    condition: Tree
-    then: Tree
-    otherwise: Tree
     kind: Kind = "bool"
 
+    @property
+    def is_call(self) -> bool:
+        """Whether it is written as a call."""
+        return self.name.isidentifier() and self.name not in ("neg", "if")
+
     def __str__(self) -> str:
-        if self.otherwise == FALSE:
-            return f"{_inner(self.condition)} and {_inner(self.then)}"
-        if self.then == TRUE:
-            return f"{_inner(self.condition)} or {_inner(self.otherwise)}"
-        if (self.then, self.otherwise) == (FALSE, TRUE):
-            return f"not {_inner(self.condition)}"
-        return f"{_inner(self.then)} if {_inner(self.condition)} else {_inner(self.otherwise)}"
+        if self.is_call:
+            return f"{self.name}({', '.join(map(str, self.arguments))})"
+        shown = [
+            str(each) if isinstance(each, Column | ConstantValue) or each.is_call else f"({each})"
+            for each in self.arguments
+        ]
+        match self.name, self.arguments:
+            case (("neg" | "~"), _):
+                return f"{'-' if self.name == 'neg' else '~'}{shown[0]}"
+            case "is null", _:
+                return f"{shown[0]} is null"
+            case "if", (_, then, otherwise):
+                if otherwise == FALSE:
+                    return f"{shown[0]} and {shown[1]}"
+                if then == TRUE:
+                    return f"{shown[0]} or {shown[2]}"
+                if (then, otherwise) == (FALSE, TRUE):
+                    return f"not {shown[0]}"
+                return f"{shown[1]} if {shown[0]} else {shown[2]}"
+            case _:
+                return f"{shown[0]} {self.name} {shown[1]}"
 
 
-Tree = (
-    Column | ConstantValue | Arithmetic | Negative | Absolute | Function
-    | Compare | Both | Either | Opposite | IsNull | Branch
-)  # fmt: skip
+Tree = Column | ConstantValue | Operation
 
 TRUE = ConstantValue(True, "bool")
 FALSE = ConstantValue(False, "bool")
@@ -198,26 +119,12 @@ def kind_of(type_: pa.DataType) -> Kind | None:
     return None
 
 
-def parts_of(tree: Tree) -> tuple[Tree, ...]:
-    """The trees directly inside one."""
-    match tree:
-        case Column() | ConstantValue():
-            return ()
-        case Function():
-            return tree.arguments
-        case Negative() | Absolute() | Opposite() | IsNull():
-            return (tree.of,)
-        case Branch():
-            return (tree.condition, tree.then, tree.otherwise)
-        case _:
-            return (tree.left, tree.right)
-
-
 def walk_tree(tree: Tree) -> Iterator[Tree]:
     """A tree and all trees inside it."""
     yield tree
-    for part in parts_of(tree):
-        yield from walk_tree(part)
+    if isinstance(tree, Operation):
+        for part in tree.arguments:
+            yield from walk_tree(part)
 
 
 def columns_of(tree: Tree, side: Side) -> tuple[Column, ...]:
@@ -228,34 +135,24 @@ def columns_of(tree: Tree, side: Side) -> tuple[Column, ...]:
 
 def can_fail(tree: Tree) -> bool:
     """Whether a tree may have no value for some pair: a whole number divided by zero."""
-    return any(isinstance(part, Arithmetic) and part.operator in ("//", "%") for part in walk_tree(tree))
+    return any(isinstance(part, Operation) and part.name in ("//", "%") for part in walk_tree(tree))
 
 
 def conjuncts(tree: Tree) -> Iterator[Tree]:
     """The conditions that must all be true for a tree to be true."""
     match tree:
-        case Both():
-            yield from conjuncts(tree.left)
-            yield from conjuncts(tree.right)
-        case Branch(otherwise=ConstantValue(value=False)):
-            yield from conjuncts(tree.condition)
-            yield from conjuncts(tree.then)
+        case Operation("&", (left, right)) | Operation("if", (left, right, ConstantValue(value=False))):
+            yield from conjuncts(left)
+            yield from conjuncts(right)
         case _:
             yield tree
 
 
-def _inner(tree: Tree) -> str:
-    simple = isinstance(tree, Column | ConstantValue | Function | Absolute)
-    return str(tree) if simple else f"({tree})"
-
-
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+_PYTHON: Mapping[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "neg": operator.neg, "abs": abs, "&": operator.and_, "|": operator.or_, "~": operator.not_,
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
-}  # fmt: skip
-_UNARY: Mapping[type[_Unary], Callable[[Any], Any]] = {Negative: operator.neg, Absolute: abs, Opposite: operator.not_}
 
 
 def evaluate(tree: Tree, left: Mapping[str, Any], right: Mapping[str, Any]) -> Any:
@@ -266,28 +163,26 @@ def evaluate(tree: Tree, left: Mapping[str, Any], right: Mapping[str, Any]) -> A
             return float(value) if tree.kind == "float" and value is not None else value
         case ConstantValue():
             return tree.value
-        case Branch():
-            return _branch(tree, left, right)
-        case Both() | Either():
-            return _logic(tree, evaluate(tree.left, left, right), evaluate(tree.right, left, right))
-        case IsNull():
-            return evaluate(tree.of, left, right) is None
-        case Function():
-            return _function(tree, [evaluate(argument, left, right) for argument in tree.arguments])
-        case Negative() | Absolute() | Opposite():
-            value = evaluate(tree.of, left, right)
-            return None if value is None else _UNARY[type(tree)](value)
-        case Arithmetic() | Compare():
-            values = evaluate(tree.left, left, right), evaluate(tree.right, left, right)
-            if None in values:
-                return None
-            if "float" in (tree.left.kind, tree.right.kind):
-                values = float(values[0]), float(values[1])
-            if isinstance(tree, Compare):
-                return bool(_COMPARISONS[tree.operator](*values))
-            return divided(*map(float, values)) if tree.operator == "/" else _ARITHMETIC[tree.operator](*values)
-        case _:
-            raise InternalError(f"{tree!r} cannot be evaluated")
+        case Operation("if", (condition, then, otherwise)):
+            truth = evaluate(condition, left, right)
+            if truth is not None:
+                return evaluate(then if truth else otherwise, left, right)
+            one, other = evaluate(then, left, right), evaluate(otherwise, left, right)
+            return one if one == other else None
+    values = [evaluate(argument, left, right) for argument in tree.arguments]
+    if tree.name == "is null":
+        return values[0] is None
+    if tree.name in ("&", "|") and (decides := tree.name == "|") in values:
+        return decides
+    if None in values:
+        return None
+    if tree.name == "/":
+        return divided(*map(float, values))
+    if tree.name not in _PYTHON:
+        with np.errstate(all="ignore"):
+            return float(getattr(np, tree.name)(*map(float, values)))
+    wide = any(argument.kind == "float" for argument in tree.arguments)
+    return _PYTHON[tree.name](*(map(float, values) if wide else values))
 
 
 def divided(dividend: float, divisor: float) -> float:
@@ -301,25 +196,3 @@ def divided(dividend: float, divisor: float) -> float:
     if dividend == 0 or math.isnan(dividend):
         return math.nan
     return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
-
-
-def _branch(tree: Branch, left: Mapping[str, Any], right: Mapping[str, Any]) -> Any:
-    condition = evaluate(tree.condition, left, right)
-    if condition is not None:
-        return evaluate(tree.then if condition else tree.otherwise, left, right)
-    then, otherwise = evaluate(tree.then, left, right), evaluate(tree.otherwise, left, right)
-    return then if then == otherwise else None
-
-
-def _logic(tree: Both | Either, one: Any, other: Any) -> Any:
-    decides = isinstance(tree, Either)
-    if decides in (one, other):
-        return decides
-    return None if None in (one, other) else not decides
-
-
-def _function(tree: Function, values: list[Any]) -> float | None:
-    if None in values:
-        return None
-    with np.errstate(all="ignore"):
-        return float(getattr(np, tree.name)(*map(float, values)))
