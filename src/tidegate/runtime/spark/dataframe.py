@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TypeVar, cast
 
 import narwhals as nw
-import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -37,11 +36,10 @@ from tidegate.query.nodes import (
     Stateless,
     WindowAggregate,
     WithColumns,
-    apply_stateless,
     with_inputs,
 )
 from tidegate.query.predicates.tree import LEFT, RIGHT
-from tidegate.query.schema import TIME, conform
+from tidegate.query.schema import TIME
 from tidegate.runtime.spark import processor as light
 from tidegate.runtime.spark import session as settings
 from tidegate.runtime.spark.checkpoint import check_stored, fingerprint
@@ -217,26 +215,14 @@ def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
         case Filter():
             return nw.from_native(df).filter(node.predicate).to_native()
         case MapBatches():
-            return df.mapInArrow(_BatchFunction(detached(node), node.input.schema), spark_schema(node.schema))
+            steps = FusedSteps(node.input.schema, (detached(node),))
+            return df.mapInArrow(steps.on_batches, spark_schema(node.schema))
         case _:
             raise InternalError(f"no DataFrame for {type(node).__name__}")
     wanted = spark_schema(node.schema)
     if [field.dataType for field in after.schema] == [field.dataType for field in wanted]:
         return after
     return after.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in wanted))
-
-
-@dataclass(frozen=True)
-class _BatchFunction:
-    """A user's batch function as `mapInArrow` calls it."""
-
-    step: Stateless
-    columns: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            table = conform(pa.Table.from_batches([batch]), self.columns)
-            yield from apply_stateless(self.step, table).to_batches()
 
 
 def _origin(source: Source) -> DataFrame:

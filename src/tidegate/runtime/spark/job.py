@@ -138,7 +138,9 @@ class SparkJob:
     def _resumed(self, plan: Plan, checkpoint: Checkpoint) -> CheckpointInfo | None:
         """Reads what the checkpoint says, if the run may go on from it; None if the run begins."""
         found = checkpoint.read()
-        if found is not None and not self._has_begun(found, checkpoint):
+        unused = not checkpoint.has_commits() and self.sink.is_empty()
+        if found is not None and unused and not found.finished and found.sink == str(self.sink):
+            # A run that failed in its first batch has left nothing behind, and its query may have been fixed since.
             self.sink.clean()
             checkpoint.forget()
             found = None
@@ -148,14 +150,6 @@ class SparkJob:
             LOG.info("resuming from %s", checkpoint.folder)
         self.sink.check(checkpoint, resumed=found is not None)
         return found
-
-    def _has_begun(self, found: CheckpointInfo, checkpoint: Checkpoint) -> bool:
-        """Whether there is something to go on from, or to protect.
-
-        A run that failed in its first batch has left nothing behind, and its query may have been fixed since.
-        """
-        other = found.finished or found.sink != str(self.sink)
-        return other or checkpoint.has_commits() or not self.sink.is_empty()
 
 
 def _temporary(stack: ExitStack) -> Path:

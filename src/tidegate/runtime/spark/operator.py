@@ -56,6 +56,11 @@ class FusedSteps:
             table = apply_stateless(step, table)
         return table
 
+    def on_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The function that `mapInArrow` runs where Python steps are not before an exchange."""
+        for batch in batches:
+            yield from self(pa.Table.from_batches([batch])).to_batches()
+
 
 @dataclass(frozen=True)
 class CombineStage:
