@@ -188,13 +188,13 @@ def newest_time(source: Source) -> int | None:
 def _newest_in(path: str, column: str, kind: pa.DataType) -> int | None:
     """The latest time in a parquet file, by its statistics; None if they do not say."""
     footer = pq.read_metadata(path)
-    place = next((place for place in range(footer.num_columns) if footer.schema.column(place).path == column), None)
-    if place is None:
+    names = [footer.schema.column(place).path for place in range(footer.num_columns)]
+    if column not in names:
         return None
-    groups = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
-    if not all(group is not None and group.has_min_max for group in groups):
+    groups = [footer.row_group(number).column(names.index(column)) for number in range(footer.num_row_groups)]
+    if not all(group.is_stats_set and group.statistics.has_min_max for group in groups):
         return None
-    return max((int(pa.scalar(group.max).cast(kind).value) for group in groups), default=None)
+    return max((int(pa.scalar(group.statistics.max).cast(kind).value) for group in groups), default=None)
 
 
 def _csv_columns(source: Source, files: Files) -> pa.Schema:
