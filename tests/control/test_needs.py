@@ -16,6 +16,7 @@ from tidegate.control.rules import Rule
 SETTINGS = {"queueing": {"target_seconds": 0.5}}
 DERIVED = {
     "due": ("demand", "offered"),
+    "waiting": ("backlog",),
     "utilisation": ("busy",),
     "busy_instances": ("busy",),
     "service_rate": ("processed", "busy"),

@@ -94,9 +94,11 @@ class ControlLoop:
             self._carry_out(allowed, observation)
         for label, shadow in self._shadows:
             try:
-                self._record(ShadowDecided(*self._where, label, shadow.decide(observation)))
+                opinion = shadow.decide(observation)
             except Exception as error:
                 self._record(ShadowFailed(*self._where, label, f"{type(error).__name__}: {error}"))
+            else:
+                self._record(ShadowDecided(*self._where, label, opinion))
         self._record(Stepped(*self._where, allowed))
         return allowed
 

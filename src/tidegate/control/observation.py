@@ -106,6 +106,11 @@ class Observation:
         return None if self.missing(("offered",)) else self.offered
 
     @property
+    def waiting(self) -> float:
+        """The backlog; 0 where it is not known."""
+        return 0.0 if self.missing(("backlog",)) else self.backlog or 0.0
+
+    @property
     def utilisation(self) -> float | None:
         """The busy share averaged over instances."""
         return None if not self.busy else sum(self.busy) / len(self.busy)

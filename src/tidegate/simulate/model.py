@@ -189,8 +189,3 @@ class SimulatedQuery:
     load: Load
     waits: bool = True
     noise: Noise = Noise()
-
-    @property
-    def subqueries(self) -> tuple[SubqueryModel, ...]:
-        """All subqueries, upstream first."""
-        return (self.subquery,)

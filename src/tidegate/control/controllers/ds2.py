@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
 from tidegate.control.observation import Observation
@@ -50,6 +51,7 @@ class Ds2:
     ignored_decrease: int = 1
     boundary: float = 0.0
     catch_up_seconds: float | None = None
+    name: ClassVar[str] = "ds2"
 
     def __post_init__(self) -> None:
         require(0 < self.utilisation <= 1, "ds2", "utilisation", self.utilisation, "in (0, 1]")
@@ -58,10 +60,6 @@ class Ds2:
         require(0 <= self.boundary < 1, "ds2", "boundary", self.boundary, "in [0, 1)")
         seconds = self.catch_up_seconds
         require(seconds is None or 0 < seconds < math.inf, "ds2", "catch_up_seconds", seconds, "above 0, or None")
-
-    @property
-    def name(self) -> str:
-        return "ds2"
 
     @property
     def needed(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
 from tidegate.control.observation import Observation, WindowInput
@@ -123,7 +124,7 @@ def join_work(
     inputs = tuple(filling(window, past, elapsed_seconds) for window, past in zip(windows, known, strict=True))
     moments = {0.0, horizon_seconds, *(min(each.full_after_seconds, horizon_seconds) for each in inputs)}
     predicted, per_tuple = max(comparisons_ahead(inputs, moment) for moment in moments)
-    catching_up = _waiting(observation) / drain_seconds
+    catching_up = observation.waiting / drain_seconds
     rate = sum(window.rate for window in windows)
     now, _ = comparisons_ahead(inputs, 0.0)
     return PredictedWork("comparisons", now, predicted, per_tuple * catching_up, rate + catching_up)
@@ -131,13 +132,8 @@ def join_work(
 
 def tuple_work(observation: Observation, drain_seconds: float) -> PredictedWork:
     """The work of a subquery without windowed inputs: as many tuples as are offered, and those that wait."""
-    offered, catching_up = observation.offered or 0.0, _waiting(observation) / drain_seconds
+    offered, catching_up = observation.offered or 0.0, observation.waiting / drain_seconds
     return PredictedWork("tuples", offered, offered, catching_up, offered + catching_up)
-
-
-def _waiting(observation: Observation) -> float:
-    """The backlog, or none where it is not known."""
-    return 0.0 if observation.backlog is None or observation.missing(("backlog",)) else observation.backlog
 
 
 JOIN_NEEDS = ("window_inputs", "comparisons", "busy")
@@ -168,6 +164,7 @@ class Predictive:
     upper: float = 0.8
     horizon_seconds: float = 10.0
     drain_seconds: float = 10.0
+    name: ClassVar[str] = "predictive"
 
     def __post_init__(self) -> None:
         if not 0 < self.lower <= self.target_utilisation <= self.upper <= 1:
@@ -180,10 +177,6 @@ class Predictive:
             0 <= ahead < math.inf, "predictive", "horizon_seconds", ahead, "0 or more and finite; 0 predicts nothing"
         )
         require(0 < drain < math.inf, "predictive", "drain_seconds", drain, "positive and finite")
-
-    @property
-    def name(self) -> str:
-        return "predictive"
 
     def start(self, limits: Limits) -> PredictiveRun:
         return PredictiveRun(self, limits)

@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
 from tidegate.control.erlang import least_stable, mean_sojourn, mean_sojourns
@@ -101,6 +102,7 @@ class Queueing:
     target_seconds: float = 0.5
     cores: int | None = None
     margin: float = 0.1
+    name: ClassVar[str] = "queueing"
 
     def __post_init__(self) -> None:
         require(
@@ -108,10 +110,6 @@ class Queueing:
         )
         require(self.cores is None or self.cores >= 1, "queueing", "cores", self.cores, "at least 1, or None")
         require(0 <= self.margin < math.inf, "queueing", "margin", self.margin, "finite and at least 0")
-
-    @property
-    def name(self) -> str:
-        return "queueing"
 
     def start(self, limits: Limits) -> QueueingDeciding:
         return QueueingDeciding(self, limits)
@@ -132,9 +130,8 @@ class QueueingDeciding:
         assert arriving is not None
         own = next((place for place, each in enumerate(stations) if each.subquery == observation.subquery), None)
         if arriving <= 0 or (observation.demand if own is None else stations[own].arrival_rate) == 0:
-            waiting = 0.0 if observation.missing(("backlog",)) else observation.backlog
-            if waiting:
-                return hold(observation, f"nothing arrives, but {waiting:,.0f} tuples wait")
+            if observation.waiting:
+                return hold(observation, f"nothing arrives, but {observation.waiting:,.0f} tuples wait")
             return resize(observation, self.limits.least, "nothing arrives, so the fewest instances will do")
         if own is None:
             return hold(observation, "the network does not contain this subquery", missing=("network",))

@@ -56,6 +56,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
 from tidegate.control.observation import Observation
@@ -184,16 +185,13 @@ class Saso:
     sensitivity: float = 0.5
     noise: float = 0.05
     catch_up_seconds: float = 300.0
+    name: ClassVar[str] = "saso"
 
     def __post_init__(self) -> None:
         for name in ("congestion_threshold", "noise"):
             require(0 <= getattr(self, name) < 1, "saso", name, getattr(self, name), "a share: at least 0, less than 1")
         require(0 <= self.sensitivity <= 1, "saso", "sensitivity", self.sensitivity, "between 0 and 1")
         require(self.catch_up_seconds >= 0, "saso", "catch_up_seconds", self.catch_up_seconds, "0 or more")
-
-    @property
-    def name(self) -> str:
-        return "saso"
 
     @property
     def significant_share(self) -> float:

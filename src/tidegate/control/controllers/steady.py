@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -117,6 +118,7 @@ class Steady:
     confidence: float = 3.0
     balances: bool = True
     heeds_limits: bool = True
+    name: ClassVar[str] = "steady"
 
     def __post_init__(self) -> None:
         target, drain = self.target_seconds, self.drain_seconds
@@ -125,10 +127,6 @@ class Steady:
         for name in ("patience_seconds", "horizon_seconds", "confidence"):
             value = getattr(self, name)
             require(0 <= value < math.inf, "steady", name, value, "at least 0, and finite")
-
-    @property
-    def name(self) -> str:
-        return "steady"
 
     def start(self, limits: Limits) -> SteadyRun:
         return SteadyRun(self, limits)
@@ -366,7 +364,7 @@ class SteadyRun:
         settings, period = self._settings, observation.period_seconds
         soon = self._lead_seconds + period if settings.horizon_seconds > 0 else 0.0
         later, ago = soon + settings.horizon_seconds, -EVIDENCE * period
-        tuples = 0.0 if observation.missing(("backlog",)) else observation.backlog or 0.0
+        tuples = observation.waiting
         # In any queue tuples wait for half of the latency target; what waits longer is late.
         late = max(tuples - demand.value * settings.target_seconds / 2, 0.0)
         short = max(demand.value - observation.instances / cost.value, 0.0)

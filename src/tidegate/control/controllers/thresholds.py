@@ -159,8 +159,7 @@ class ThresholdsDeciding:
             return 1.0, ""
         ratio = due / done
         if ratio < 1:
-            draining = not observation.missing(("backlog",)) and (observation.backlog or 0) > 0
-            ratio = max(ratio, min(1.0, self.settings.target / use)) if draining else 1.0
+            ratio = max(ratio, min(1.0, self.settings.target / use)) if observation.waiting > 0 else 1.0
         if abs(ratio - 1) < 0.005:
             return ratio, ""
         return ratio, f" ({use:.2f} observed, {due:,.0f} tuples/s due and {done:,.0f} completed)"
