@@ -19,7 +19,7 @@ from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.schema import canonical
-from tidegate.reference.rows import Tuple, python_row
+from tidegate.reference.rows import RowValues, python_row
 from tidegate.watermark import START, Watermark
 
 
@@ -31,7 +31,7 @@ class JoinLaw:
     watermark: Watermark = START
     held: tuple[list[_HeldTuple], list[_HeldTuple]] = field(default_factory=lambda: ([], []))
     windows: dict[int, tuple[list[_HeldTuple], list[_HeldTuple]]] = field(default_factory=dict)
-    late: list[Tuple] = field(default_factory=list)
+    late: list[RowValues] = field(default_factory=list)
 
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
         """Pair a tuple with those that are there, or put it into its windows."""
@@ -103,4 +103,4 @@ class _HeldTuple:
 
     time: int
     row: pa.Table
-    values: Tuple
+    values: RowValues

@@ -12,10 +12,11 @@ from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import Node
 from tidegate.query.schema import canonical
 
-Tuple = dict[str, Any]
+RowValues = dict[str, Any]
+"""The values of one tuple by their columns; its event time is a number."""
 
 
-def python_row(row: pa.Table, node: Node) -> Tuple:
+def python_row(row: pa.Table, node: Node) -> RowValues:
     """The values of one row that a node emitted; its event time is a number."""
     try:
         values = row.to_pylist()[0]
@@ -33,7 +34,7 @@ def python_row(row: pa.Table, node: Node) -> Tuple:
     return dict(values)
 
 
-def keys_of(keys: Keys, row: pa.Table, tuple_: Tuple) -> list[tuple[Any, ...]]:
+def keys_of(keys: Keys, row: pa.Table, tuple_: RowValues) -> list[tuple[Any, ...]]:
     """The keys of a tuple, which is given as a table of one row and as Python values."""
     match keys:
         case Columns(names):
@@ -50,7 +51,7 @@ def keys_of(keys: Keys, row: pa.Table, tuple_: Tuple) -> list[tuple[Any, ...]]:
     return list({canonical(key): key for key in keys_found}.values()) if distinct else keys_found
 
 
-def table_of(rows: Sequence[Tuple], schema: pa.Schema) -> pa.Table:
+def table_of(rows: Sequence[RowValues], schema: pa.Schema) -> pa.Table:
     """Rows as a table; event times may be given as numbers."""
     return pa.table([_column([row[field.name] for row in rows], field.type) for field in schema], schema=schema)
 

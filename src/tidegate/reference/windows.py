@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import canonical
-from tidegate.reference.rows import Tuple, keys_of, python_row, table_of
+from tidegate.reference.rows import RowValues, keys_of, python_row, table_of
 from tidegate.watermark import START, Watermark
 
 
@@ -28,7 +28,7 @@ class WindowLaw:
     node: WindowAggregate
     watermark: Watermark = START
     windows: dict[int, dict[Any, _Instance]] = field(default_factory=dict)
-    late: list[Tuple] = field(default_factory=list)
+    late: list[RowValues] = field(default_factory=list)
 
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
         """Put one tuple into the windows and keys it belongs to (alg. 2, handleInputTuple)."""
@@ -67,7 +67,7 @@ class WindowLaw:
         rows = []
         for instance in instances:
             instance.revision += 1
-            row: Tuple = dict(zip(node.key_schema.names, instance.key, strict=True))
+            row: RowValues = dict(zip(node.key_schema.names, instance.key, strict=True))
             row[node.time] = node.window.end(number) - 1
             row["window_start"] = node.window.start(number)
             row["window_end"] = node.window.end(number)
@@ -84,5 +84,5 @@ class _Instance:
     """The tuples of one key in one window, and how often it was emitted (−1: never)."""
 
     key: tuple[Any, ...]
-    tuples: list[Tuple] = field(default_factory=list)
+    tuples: list[RowValues] = field(default_factory=list)
     revision: int = -1
