@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 SHARDS = 256  # of a cell, or of a subquery in process
 MOST_INSTANCES = SHARDS
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Instances:
     number: int
     busy_seconds: float = 0.0
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __enter__(self) -> Instances:
         if self.number > 1:
@@ -69,54 +71,43 @@ class Instances:
             return [None]
         return [np.arange(shards) % self.number == instance for instance in range(self.number)]
 
-    def spread(self, work: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
-        """Do some work on each item, on whichever instance is free; what comes out is in the order of the items."""
-        pool = self._pool
-        if pool is None or len(items) == 1:
-            return [self._take(self._timed(work, item)) for item in items]
-        return [self._take(future.result()) for future in [pool.submit(self._timed, work, item) for item in items]]
+    def spread(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """The results of some work on each item, in the order of the items; an instance takes the next when it is free."""
+        if self._pool is None or len(items) == 1:
+            return [self._timed(work, item) for item in items]
+        return list(self._pool.map(partial(self._timed, work), items))
 
-    def run(self, tasks: Sequence[Iterator[Made]]) -> Iterator[Made]:
-        """What the tasks give, in turn, as long as they last; task ``i`` is that of instance ``i``.
+    def run(self, tasks: Sequence[Iterator[Result]]) -> Iterator[Result]:
+        """The results of the tasks, in turn, as long as they last; task ``i`` is that of instance ``i``.
 
-        A task is one step ahead: it makes its next while its last one is being taken. So no more waits in memory than
-        one step of each, and the order is the same at every run.
+        A task is one step ahead: it computes its next result while its last one is being consumed. So no more waits in
+        memory than one result of each, and the order is the same at every run.
         """
         if self._pool is None:
             for task in tasks:
-                while (made := self._take(self._timed(_step, task))) is not _END:
-                    yield made
+                while (result := self._timed(next, task, _END)) is not _END:
+                    yield result
             return
-        ahead = [(task, self._submit(self._pool, task)) for task in tasks]
+        step: Callable[..., Future[Result]] = partial(self._pool.submit, self._timed, next)
+        ahead = [(task, step(task, _END)) for task in tasks]
         while ahead:
             going = []
             for task, future in ahead:
-                made = self._take(future.result())
-                if made is not _END:
-                    going.append((task, self._submit(self._pool, task)))
-                    yield made
+                if (result := future.result()) is not _END:
+                    going.append((task, step(task, _END)))
+                    yield result
             ahead = going
 
-    def _submit(self, pool: ThreadPoolExecutor, task: Iterator[Any]) -> Future[tuple[Any, float]]:
-        return pool.submit(self._timed, _step, task)
-
-    def _timed(self, work: Callable[[Any], Any], item: Any) -> tuple[Any, float]:
+    def _timed(self, work: Callable[..., Any], *arguments: Any) -> Any:
         began = time.perf_counter()
-        made = work(item)
-        return made, time.perf_counter() - began
-
-    def _take(self, timed: tuple[Any, float]) -> Any:
-        """What was made; the time it took is added on the caller's thread alone."""
-        made, seconds = timed
-        self.busy_seconds += seconds
-        return made
+        try:
+            return work(*arguments)
+        finally:
+            with self._lock:
+                self.busy_seconds += time.perf_counter() - began
 
 
-_END = object()
-
-
-def _step(task: Iterator[Any]) -> Any:
-    return next(task, _END)
+_END: Any = object()
 
 
 def checked_number(instances: Any) -> int:
@@ -175,7 +166,7 @@ _LARGEST = 1 << 30
 
 @cache
 def keep_memory() -> bool:
-    """Let this process reuse the memory of large columns; returns whether it could be asked to.
+    """Let this process reuse the memory of large columns; returns whether the system allows it.
 
     By default glibc maps every large array anew and unmaps it when it is freed, and Arrow's own pool returns memory soon:
     each batch then pays for tens of thousands of page faults, a quarter of the time of small kernels. It is for worker

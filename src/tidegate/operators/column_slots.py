@@ -119,16 +119,16 @@ class ColumnSlots(KeyedSlots):
             pa.array(grouped.groups.astype(np.int64)),
             self._columns(slots, places),
         )
-        made = self.form.updates(self.node.name, batch, self.node.window is None)
+        result = self.form.updates(self.node.name, batch, self.node.window is None)
         last = np.empty(len(slots), np.int64)
         last[grouped.groups] = times[which]  # contributions are in order: the last one stays
-        size, states = made.states.nbytes // len(slots), _rows(made.states, len(slots))
+        size, states = result.states.nbytes // len(slots), _rows(result.states, len(slots))
         for (shard, slot), state, time in zip(slots, states, last.tolist(), strict=True):
             shard.keep(slot, state, size, time)
-        if made.retired is not None:
-            for shard, slot in (slots[at] for at in np.flatnonzero(made.retired).tolist()):
+        if result.retired is not None:
+            for shard, slot in (slots[at] for at in np.flatnonzero(result.retired).tolist()):
                 shard.drop(FOREVER, slot)
-        return times[which][np.asarray(made.of)], made.rows
+        return times[which][np.asarray(result.of)], result.rows
 
     def _expire(self, mine: Sequence[ShardSlots], limit: Watermark) -> Iterator[tuple[Array, pa.Table]]:
         """Call ``output`` for owned windows that end by a limit, earliest first, and slide or remove them."""
@@ -148,9 +148,11 @@ class ColumnSlots(KeyedSlots):
                 for slot in shard.pop(number)
             ]
             places = np.array([number for number, _, _ in gone])
-            made = self.form.outputs(self.node.name, self._columns([(shard, slot) for _, shard, slot in gone], places))
-            if made.rows.num_rows:
-                yield places[np.asarray(made.of)] * window.every + (window.size - 1), made.rows
+            result = self.form.outputs(
+                self.node.name, self._columns([(shard, slot) for _, shard, slot in gone], places)
+            )
+            if result.rows.num_rows:
+                yield places[np.asarray(result.of)] * window.every + (window.size - 1), result.rows
             if self.node.single:
                 following = numbers[0] + 1
                 start = window.start(following)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def valid_mask(array: pa.Array) -> Array:
 
 
 def as_numpy(column: pa.Array | pa.ChunkedArray, kind: pa.DataType = INT64) -> Array:
-    """The values of a column as one NumPy type; what stands where it is null is not defined."""
+    """The values of a column as one NumPy type; what it holds where it is null is not defined."""
     array = contiguous(column)
     if array.type != kind:
         array = _in_type(array, kind)
@@ -138,10 +139,10 @@ def hashes(array: pa.Array) -> Array:
         from tidegate.operators.kernels import hash_bytes
 
         offsets, data = byte_layout(array)
-        made = mix(hash_bytes(offsets, data))
+        found = mix(hash_bytes(offsets, data))
     else:
-        made = mix(_bits(canonical_floats(array)).view(np.uint64))
-    return np.where(valid_mask(array), made, _NULL_HASH)
+        found = mix(_bits(canonical_floats(array)).view(np.uint64))
+    return np.where(valid_mask(array), found, _NULL_HASH)
 
 
 def byte_layout(array: pa.Array) -> tuple[Array, Array]:
@@ -156,8 +157,17 @@ def mix(values: Array) -> Array:
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        made: Array = values ^ (values >> np.uint64(31))
-        return made
+        mixed: Array = values ^ (values >> np.uint64(31))
+        return mixed
+
+
+def combine_hashes(parts: Sequence[Array]) -> Array:
+    """One hash for each row of the hashes of its parts."""
+    combined = parts[0]
+    with np.errstate(over="ignore"):
+        for part in parts[1:]:
+            combined = mix(combined * np.uint64(31) + part)
+    return combined
 
 
 def _bits(array: pa.Array) -> Array:

@@ -20,7 +20,7 @@ from tidegate.operators.columns import Array, as_numpy, expand_ranges
 from tidegate.operators.keys import distinct, group
 
 AT_ONCE = 262_144
-"""So many results are computed at once: enough to make calls cheap, few enough for memory and for who waits for them."""
+"""So many results are computed at once: enough to make calls cheap, few enough for memory and for latency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def merged_states(
     logics: Sequence[Logic], states: Sequence[pa.Array], take: Array | None, groups: Array, size: int
 ) -> list[pa.Array]:
     """The states of all aggregates, merged into one per slot."""
-    return [made for logic, own in _of_each(logics, states) for made in logic.merge(own, take, groups, size)]
+    return [state for logic, own in _of_each(logics, states) for state in logic.merge(own, take, groups, size)]
 
 
 def finished(logics: Sequence[Logic], states: Sequence[pa.Array]) -> list[pa.Array]:
@@ -122,7 +122,7 @@ def _of_each(logics: Sequence[Logic], states: Sequence[pa.Array]) -> Iterator[tu
 
 
 def _copies(logics: Sequence[Logic], spans: Spans, low: int, high: int) -> float:
-    """How many states, and elements of lists in them, would be copied if all these windows were made at once."""
+    """How many states, and elements of lists in them, would be copied if all these windows were computed at once."""
     copies = np.minimum(spans.end, high) - np.maximum(spans.begin, low) + 1
     weight = None
     for logic, states in _of_each(logics, spans.states):

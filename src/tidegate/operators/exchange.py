@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, in_time_order, is_first
-from tidegate.operators.keys import key_hashes, key_sets
+from tidegate.operators.keys import key_hashes, key_sets, shards_of
 from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.keys import Keys
 from tidegate.state import chunks
@@ -32,9 +32,9 @@ PRIMARY = "__tg_primary"
 class Delta:
     """What one task has for a cell: panes, or tuples of the input ``side``, or numbers of tuples.
 
-    ``tuples`` says how many fell in which slices, or at which event times. Of each tuple exactly one cell is told, so that
-    a late one is counted once, however many keys it has: by such numbers, or by the mark in its row. ``derived`` says that a
-    stateful step made the tuples, as the watermark moved: then they come before the watermark and are never late.
+    ``tuples`` says how many fell in which slices, or at which event times. Each tuple is reported to exactly one cell, so
+    that a late one is counted once, however many keys it has: by such numbers, or by the mark in its row. ``derived`` says
+    that a stateful step emitted the tuples, as the watermark moved: they come before the watermark and are never late.
     """
 
     piece: Piece | None
@@ -64,8 +64,7 @@ class Router(Protocol):
 
 def cells_of(hashes: Array, cells: int) -> Array:
     """The cell of each key by its hash; the shard inside the cell is the hash modulo `SHARDS`."""
-    made: Array = (hashes % np.uint64(cells * SHARDS)).astype(np.int64) // SHARDS
-    return made
+    return shards_of(hashes, cells * SHARDS) // SHARDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,52 +128,44 @@ def without_late(delta: Delta, time: str, watermark: Watermark) -> tuple[Piece |
 class Combiner:
     """Takes the tuples of one task and gives deltas for ``cells`` cells, each of which owns 256 shards.
 
-    ``prepare`` makes tuples of what arrives. It and the lifting run on `THREADS` threads: most of it releases the GIL,
-    and a task often has a second core to itself. Memory is bounded: no more tables wait than there are threads, and past
-    `MOST_PANES` the panes made so far are sent on and combining starts anew.
+    ``prepare`` applies the steps before the aggregate. It and the lifting run on `THREADS` threads: most of it releases
+    the GIL, and a task often has a second core to itself. Memory is bounded: no more tables wait than there are threads,
+    and past `MOST_PANES` the panes so far are sent on and combining starts anew.
     """
 
     panes: Panes
     cells: int
     prepare: Callable[[pa.Table], pa.Table]
-    _made: list[pa.Table] = field(default_factory=list)
+    _lifted_panes: list[pa.Table] = field(default_factory=list)
     _tuples: dict[int, int] = field(default_factory=dict)
 
     def deltas(self, tables: Iterable[pa.Table]) -> Iterator[tuple[int, Delta]]:
         """Deltas, each with the number of its cell."""
         for panes, tuples in self._lifted(regrouped(tables, ROWS_AT_ONCE)):
-            self._made.append(panes)
+            self._lifted_panes.append(panes)
             for slice_id, count in tuples.items():
                 self._tuples[slice_id] = self._tuples.get(slice_id, 0) + count
-            if sum(made.num_rows for made in self._made) > MOST_PANES:
+            if sum(panes.num_rows for panes in self._lifted_panes) > MOST_PANES:
                 yield from self._flush()
         yield from self._flush()
 
     def _lifted(self, tables: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, dict[int, int]]]:
-        """The pane tables, in the order of their tuples; a task with one table starts no thread."""
-        first, second = next(tables, None), next(tables, None)
-        if first is None:
-            return
-        if second is None:
-            yield self._lift(first)
-            return
+        """The pane tables, in the order of their tuples, and how many tuples fell in each slice."""
+        waiting: deque[Future[tuple[pa.Table, dict[int, int]]]] = deque()
         with ThreadPoolExecutor(THREADS, "tidegate-lift") as pool:
-            waiting = deque(pool.submit(self._lift, table) for table in (first, second))
             for table in tables:
-                yield waiting.popleft().result()
-                waiting.append(pool.submit(self._lift, table))
+                if len(waiting) == THREADS:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(lambda each: self.panes.lift(self.prepare(each)), table))
             while waiting:
                 yield waiting.popleft().result()
 
-    def _lift(self, table: pa.Table) -> tuple[pa.Table, dict[int, int]]:
-        return self.panes.lift(self.prepare(table))
-
     def _flush(self) -> Iterator[tuple[int, Delta]]:
-        if not self._made:
+        if not self._lifted_panes:
             return
-        merged = self.panes.merge(self._made)
-        tuples, self._made, self._tuples = self._tuples, [], {}
-        # One cell is told how many tuples there were, so that a late one is counted once.
+        merged = self.panes.merge(self._lifted_panes)
+        tuples, self._lifted_panes, self._tuples = self._tuples, [], {}
+        # One cell gets the numbers of tuples, so that a late one is counted once.
         yield 0, Delta(None, tuple(tuples.items()))
         cells = self.panes.shards(merged, self.cells * SHARDS) // SHARDS
         order = np.lexsort((as_numpy(merged.column(SLICE)), cells))

@@ -130,13 +130,13 @@ def extreme_row(codes: Array, valid: Array, groups: Array, size: int, sign: int)
 @njit(cache=True, nogil=True)
 def hash_bytes(offsets: Array, data: Array) -> Array:
     """FNV-1a of each byte string, finished by a 64-bit mixer: stable across machines and versions."""
-    made = np.empty(offsets.size - 1, np.uint64)
+    found = np.empty(offsets.size - 1, np.uint64)
     for row in range(offsets.size - 1):
         h = _FNV
         for at in range(offsets[row], offsets[row + 1]):
             h = (h ^ np.uint64(data[at])) * _PRIME
-        made[row] = h
-    return made
+        found[row] = h
+    return found
 
 
 # Texts cut into words.
@@ -158,7 +158,7 @@ def _eight_bytes(blocks: Array, at: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _place(word: Any, mask: Any) -> Any:
-    """Where to begin to look for a word in a table."""
+    """Where to begin to search for a word in a table."""
     mixed = word * _FACTOR
     return np.int64(mixed ^ (mixed >> np.uint64(32))) & mask
 
@@ -166,16 +166,16 @@ def _place(word: Any, mask: Any) -> Any:
 @njit(cache=True, nogil=True)
 def larger(table: Array) -> Array:
     """A table of twice the size with the same words."""
-    made = np.zeros((2 * len(table), 2), np.uint64)
-    mask = len(made) - 1
+    grown = np.zeros((2 * len(table), 2), np.uint64)
+    mask = len(grown) - 1
     for held in range(len(table)):
         if table[held, 0] != _NONE:
             place = _place(table[held, 0], mask)
-            while made[place, 0] != _NONE:
+            while grown[place, 0] != _NONE:
                 place = (place + 1) & mask
             # Cell by cell: to assign a slice takes Numba seconds to compile.
-            made[place, 0], made[place, 1] = table[held, 0], table[held, 1]
-    return made
+            grown[place, 0], grown[place, 1] = table[held, 0], table[held, 1]
+    return grown
 
 
 @njit(cache=True, nogil=True)
@@ -270,13 +270,13 @@ def gather_bytes(data: Array, starts: Array, stops: Array) -> tuple[Array, Array
     offsets = np.zeros(starts.size + 1, np.int32)
     for i in range(starts.size):
         offsets[i + 1] = offsets[i] + stops[i] - starts[i]
-    made = np.empty(offsets[-1], np.uint8)
+    gathered = np.empty(offsets[-1], np.uint8)
     for i in range(starts.size):
         at = offsets[i]
         for j in range(starts[i], stops[i]):
-            made[at] = data[j]
+            gathered[at] = data[j]
             at += 1
-    return offsets, made
+    return offsets, gathered
 
 
 # Loops over pairs of tuples.

@@ -24,7 +24,7 @@ from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.exchange import Delta, times_of, tuple_piece, without_late
 from tidegate.operators.keyed_apply import KeyedApplyState
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
-from tidegate.operators.keys import key_codes, key_hashes
+from tidegate.operators.keys import key_codes, key_hashes, shards_of
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
@@ -105,7 +105,7 @@ class KeyedApplyCell:
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
         if touched or loaded:
-            for shard, stored in zip((hashes % np.uint64(SHARDS)).tolist(), loaded, strict=True):
+            for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
                 state.windows.restore(shard, stored)
             prepared = state.windows.prepare(settled)
             shares = self.instances.shares(SHARDS)
@@ -149,7 +149,7 @@ class KeyedApplyCell:
         changed = []
         for stored in windows.stored():
             was = before.pop((stored.number, windows.identity(stored.key)), None)
-            # A function that changes a state makes a new one.
+            # A function that changes a state returns a new one.
             if was is None or was.states is not stored.states or was.last != stored.last:
                 changed.append(stored)
         self.log.keep(changed, before.values(), watermark)
@@ -195,7 +195,7 @@ class WindowTable:
         keys, form = len(self.node.key_schema), self.node.form
         columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
         if isinstance(form, TupleForm):
-            # States were checked before they were kept; the check makes the read-only values of them.
+            # States were checked before they were kept; the check turns them into read-only values.
             for position, shape in enumerate(form.shapes, start=2 + keys):
                 columns[position] = [shape.take(value)[0] for value in columns[position]]
         return [

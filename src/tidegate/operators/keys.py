@@ -13,10 +13,10 @@ from tidegate.operators.columns import (
     Array,
     as_numpy,
     byte_layout,
+    combine_hashes,
     hashes,
     identity_codes,
     list_offsets,
-    mix,
     valid_mask,
 )
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, Words
@@ -89,11 +89,13 @@ def distinct(values: Array) -> tuple[Array, Array]:
 
 def key_hashes(columns: Sequence[pa.Array]) -> Array:
     """A stable hash of each (composite) key."""
-    made = hashes(columns[0])
-    for column in columns[1:]:
-        with np.errstate(over="ignore"):
-            made = mix(made * np.uint64(31) + hashes(column))
-    return made
+    return combine_hashes([hashes(column) for column in columns])
+
+
+def shards_of(key_hashes: Array, shards: int) -> Array:
+    """The shard of each key by its hash."""
+    found: Array = (key_hashes % np.uint64(shards)).astype(np.int64)
+    return found
 
 
 def compact(column: pa.Array) -> pa.Array:

@@ -10,7 +10,7 @@ from tidegate.watermark import START, Watermark
 
 @dataclass(slots=True, eq=False)
 class SharedState:
-    """State that several readers of one log share, with a lock; the readers are told apart by number.
+    """State that several readers of one log share, with a lock; readers have numbers.
 
     A reader attaches behind a segment, acknowledges each segment once it has done all of its work on it, and may detach.
     When the watermark that all readers have reached may have moved, `_forget` is called under the lock.
@@ -41,12 +41,12 @@ class SharedState:
 
     @property
     def _acknowledged(self) -> int:
-        """The last segment that every reader has acknowledged, −1 if there is none; asked for under the lock."""
+        """The last segment that every reader has acknowledged, −1 if there is none; read under the lock."""
         return min((segment for segment, _ in self._reached.values()), default=-1)
 
     @property
     def _watermark(self) -> Watermark:
-        """The watermark that every reader has reached; asked for under the lock."""
+        """The watermark that every reader has reached; read under the lock."""
         return min((watermark for _, watermark in self._reached.values()), default=START)
 
     def compact(self) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
 from tidegate.operators.exchange import cells_of
-from tidegate.operators.keys import key_hashes, key_sets
+from tidegate.operators.keys import key_hashes, key_sets, shards_of
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import contiguous
 from tidegate.watermark import Watermark
@@ -29,6 +29,10 @@ class WaitingTuples:
     side: int
     tuples: pa.Table
     times: Array
+
+    def rows(self, low: int, high: int) -> WaitingTuples:
+        """Some of them."""
+        return WaitingTuples(self.segment, self.side, self.tuples.slice(low, high - low), self.times[low:high])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Entries:
 class Settled:
     """What one advance of the watermark settles.
 
-    ``tuples[i]`` and ``times[i]`` are those of input i in canonical order, ``places[i]`` where each stands among all.
+    ``tuples[i]`` and ``times[i]`` are those of input i in canonical order, ``places[i]`` the position of each among all.
     ``turn`` counts advances from 0.
     """
 
@@ -102,16 +106,11 @@ class Settling:
         with self._lock:
             kept = []
             for part in self._parts:
-                if part.segment > segment:
-                    kept.append(part)
-                    continue
-                ready = int(np.searchsorted(part.times, watermark))
+                ready = int(np.searchsorted(part.times, watermark)) if part.segment <= segment else 0
                 if ready:
-                    taken[part.side].append(
-                        WaitingTuples(part.segment, part.side, part.tuples.slice(0, ready), part.times[:ready])
-                    )
+                    taken[part.side].append(part.rows(0, ready))
                 if ready < len(part.times):
-                    kept.append(WaitingTuples(part.segment, part.side, part.tuples.slice(ready), part.times[ready:]))
+                    kept.append(part.rows(ready, len(part.times)))
             self._parts = kept
             turn, self._turn = self._turn, self._turn + 1
         ordered = [_ordered(parts, source.schema) for parts, source in zip(taken, self.node.inputs, strict=True)]
@@ -137,18 +136,17 @@ class Settling:
             columns = tuple(column.take(pa.array(mine)) for column in columns)
         typed = zip(columns, kinds, strict=True)
         plain = tuple(column if column.type == kind else column.cast(kind) for column, kind in typed)
-        return Entries(rows, plain, (hashes % np.uint64(self.shards)).astype(np.int64))
+        return Entries(rows, plain, shards_of(hashes, self.shards))
 
 
 def _ordered(parts: Sequence[WaitingTuples], schema: pa.Schema) -> tuple[pa.Table, Array]:
     """Parts as one table in canonical order."""
     if not parts:
         return schema.empty_table(), np.empty(0, np.int64)
-    if len(parts) == 1:
-        tuples, times = parts[0].tuples, parts[0].times
-    else:
+    tuples = parts[0].tuples
+    if len(parts) > 1:
         tuples = pa.concat_tables([part.tuples for part in parts]).combine_chunks()
-        times = np.concatenate([part.times for part in parts])
+    times = np.concatenate([part.times for part in parts])
     if (times[1:] > times[:-1]).all():
         return tuples, times
     order = np.argsort(times, kind="stable")

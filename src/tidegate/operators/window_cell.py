@@ -2,7 +2,7 @@
 
 A batch is one `receive`: first every window that expires at the batch's watermark is emitted, then the batch's panes join
 their slices; those of tuples that another stateful step derived join them before. A contribution is late for a window when
-``end + lateness ≤ W`` at that moment. Cells without input get `advance` when the time they asked for with `next_due` comes.
+``end + lateness ≤ W`` at that moment. Cells without input get `advance` at the watermark that their `next_due` gave.
 
 Panes are kept as a log of chunks: a batch appends a chunk for each run of slices it touches, whatever is stored already.
 Where more than `MOST_CHUNKS` overlap the small ones are merged; a chunk is rewritten only together with others that amount

@@ -37,7 +37,7 @@ class PaneRun:
 
     @property
     def shards(self) -> Array:
-        """The shard of each pane; computed when it is first asked for, as small windows never ask."""
+        """The shard of each pane; computed when it is first needed, as small windows never need it."""
         if not self._shards:
             self._shards.append(self.shard_of(self.panes))
         return self._shards[0]

@@ -1,7 +1,7 @@
 """The windowed aggregate over Arrow batches, with slices: O+ in its columnar form.
 
 A *pane table* has one row per slice and key: the slice, the key columns and the state columns of every aggregate. Tuples
-are lifted into pane tables, pane tables merge into smaller ones, and the results of windows are made from the panes of
+are lifted into pane tables, pane tables merge into smaller ones, and the results of windows are computed from the panes of
 their slices. A tuple is touched once, however many windows it lies in, and never copied, however many keys it has.
 """
 
@@ -19,7 +19,7 @@ from tidegate.errors import DataError
 from tidegate.operators.aggregates import Logic, logic_of
 from tidegate.operators.columns import Array, as_numpy, canonical_floats
 from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states
-from tidegate.operators.keys import KeySets, compact, distinct, group, key_codes, key_hashes, key_sets
+from tidegate.operators.keys import KeySets, compact, distinct, group, key_codes, key_hashes, key_sets, shards_of
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
@@ -81,11 +81,10 @@ class Panes:
         return self._table(seen[grouped.ids // bound], keys, states), counts
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """One pane table of several."""
-        return tables[0] if len(tables) == 1 else self.merge_rows(unify(pa.concat_tables(tables)))
-
-    def merge_rows(self, joined: pa.Table) -> pa.Table:
-        """One pane for each slice and key of a table that may hold several."""
+        """One pane table of several, in the order of slices."""
+        if len(tables) == 1:
+            return tables[0]
+        joined = unify(pa.concat_tables(tables))
         seen, slots = distinct(as_numpy(joined.column(SLICE)))
         codes, bound = self._codes(joined)
         grouped = group(slots * bound + codes, len(seen) * bound)
@@ -122,12 +121,8 @@ class Panes:
         wanted[codes[panes.num_rows :]] = True
         return panes.filter(pa.array(wanted[codes[: panes.num_rows]]))
 
-    def results(self, panes: pa.Table, first: int, last: int, among: int = 0) -> Iterator[pa.Table]:
-        """The results of windows ``first`` to ``last``, in their order, from the panes of their slices.
-
-        They come a bounded number at a time (see `emit_windows`); ``among`` says how many panes there are if others are at
-        work on the rest.
-        """
+    def results(self, panes: pa.Table, first: int, last: int) -> Iterator[pa.Table]:
+        """The results of windows ``first`` to ``last``, in their order, a bounded number at a time (`emit_windows`)."""
         if panes.num_rows == 0:
             return
         panes = unify(panes)
@@ -143,32 +138,30 @@ class Panes:
             yield self._finish(np.full(grouped.size, first, np.int64), panes, grouped.first, values)
             return
         spans = Spans(self._states(panes), np.arange(panes.num_rows), codes, bound, begins[slots], ends[slots])
-        at_once = AT_ONCE * panes.num_rows // max(panes.num_rows, among)
-        for made in emit_windows(self.logics, spans, first, last, at_once):
-            yield self._finish(made.windows, panes, made.rows, made.values)
+        for emitted in emit_windows(self.logics, spans, first, last, AT_ONCE):
+            yield self._finish(emitted.windows, panes, emitted.rows, emitted.values)
 
     def shards(self, panes: pa.Table, shards: int) -> Array:
         """The shard of each pane's key."""
         columns = [contiguous(panes.column(name)) for name in self.key_names]
-        made: Array = (key_hashes(columns) % np.uint64(shards)).astype(np.int64)
-        return made
+        return shards_of(key_hashes(columns), shards)
 
     def _finish(self, windows: Array, panes: pa.Table, rows: Array, values: list[pa.Array]) -> pa.Table:
         """Result columns in the node's order, each with the key of a pane; a result's time is its window's end − 1 µs."""
         moment = self.node.schema.field(self.node.time).type
         start = windows * self.node.window.every
-        made = {
+        columns = {
             self.node.time: pa.array(start + self.node.window.size - 1).view(moment),
             "window_start": pa.array(start).view(moment),
             "window_end": pa.array(start + self.node.window.size).view(moment),
         }
         for field, key in zip(self.node.key_schema, self._key_columns(panes, rows), strict=True):
-            made[field.name] = key.cast(field.type) if key.type != field.type else key
+            columns[field.name] = key.cast(field.type) if key.type != field.type else key
         for (name, _), value in zip(self.node.aggregates, values, strict=True):
-            made[name] = value
+            columns[name] = value
         if self.node.window.lateness:
-            made["revision"] = pa.array(np.zeros(len(windows), np.int64))
-        return pa.table([made[name] for name in self.node.schema.names], schema=self.node.schema)
+            columns["revision"] = pa.array(np.zeros(len(windows), np.int64))
+        return pa.table([columns[name] for name in self.node.schema.names], schema=self.node.schema)
 
     def _slices(self, rows: pa.Table) -> tuple[Array, Array | None, Array]:
         """The slices that tuples fall in, ascending; for each tuple which of them (None: all in one); how many in each."""

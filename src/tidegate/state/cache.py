@@ -1,7 +1,7 @@
 """Encoded chunks in local files, so that a worker that did not write a chunk need not fetch it from the state store.
 
-A chunk never changes, so a file needs no lock and no owner: it is the chunk, whole, or it is absent, and whoever reads it
-compares it with the directory. Attempts that failed leave files behind that nobody asks for; they go when the folder grows
+A chunk never changes, so a file needs no lock and no owner: it is the complete chunk, or it is absent, and a reader
+compares it with the directory. Attempts that failed leave files behind that are never read; they go when the folder grows
 past its limit, oldest first. The folder is private, and goes with the last process that holds it (`own_folder`).
 """
 
@@ -35,14 +35,14 @@ class _HeldFolder:
 
 
 _HELD: dict[Path, _HeldFolder | None] = {}
-"""Spark makes a cell's operator anew for every batch: what lasts longer has to be the process's own. None: switched off."""
+"""Spark opens a cell's operator anew for every batch: what lasts longer belongs to the process. None: switched off."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkCache:
     """A folder of chunk files. Losing any of it costs time, never correctness; a full disk turns it off.
 
-    A ``folder`` without a leading slash is one of this user's own folder, on whichever machine that is used.
+    A ``folder`` without a leading slash lies in this user's own folder, on each machine that uses it.
     """
 
     folder: Path
@@ -51,29 +51,18 @@ class ChunkCache:
     def put(self, chunk_id: int, data: bytes) -> None:
         """Keep a chunk; another process sees all of it or nothing."""
         with contextlib.suppress(OSError):
-            held = self._held()
-            if held is None:
-                return
             try:
-                _write(held.descriptor, f"{chunk_id:x}", data)
+                self._put(chunk_id, data)
             except FileNotFoundError:
                 _let_go(self.folder)  # another process removed the folder with its last file
-                held = self._held()
-                if held is None:
-                    return
-                _write(held.descriptor, f"{chunk_id:x}", data)
-            held.unswept_bytes += len(data)
-            if held.unswept_bytes * SWEEPS_PER_LIMIT > self.limit_bytes:
-                self._sweep(held)
+                self._put(chunk_id, data)
 
     def get(self, chunk_id: int) -> bytes | None:
         """A chunk's bytes, as they are found, or None."""
         with contextlib.suppress(OSError):
-            held = self._held()
-            if held is None:
-                return None
-            with os.fdopen(os.open(f"{chunk_id:x}", _OLD_FILE, dir_fd=held.descriptor), "rb") as file:
-                return file.read()
+            if (held := self._held()) is not None:
+                with os.fdopen(os.open(f"{chunk_id:x}", _OLD_FILE, dir_fd=held.descriptor), "rb") as file:
+                    return file.read()
         return None
 
     def drop(self, chunk_id: int) -> None:
@@ -84,6 +73,14 @@ class ChunkCache:
                 os.unlink(f"{chunk_id:x}", dir_fd=held.descriptor)
                 self._place().rmdir()
                 _let_go(self.folder)
+
+    def _put(self, chunk_id: int, data: bytes) -> None:
+        held = self._held()
+        if held is not None:
+            _write(held.descriptor, f"{chunk_id:x}", data)
+            held.unswept_bytes += len(data)
+            if held.unswept_bytes * SWEEPS_PER_LIMIT > self.limit_bytes:
+                self._sweep(held)
 
     def file(self, chunk_id: int) -> Path:
         """Where a chunk is kept on this machine."""
@@ -128,7 +125,7 @@ class ChunkCache:
 
 
 def cache_of(run: str, step: int) -> ChunkCache:
-    """Where the chunks of a run's step are kept, by the step's number, on whichever machine its cells are."""
+    """Where the chunks of a run's step are kept, by the step's number, on each machine that has its cells."""
     return ChunkCache(Path(f"{PREFIX}{run}-{step}"))
 
 

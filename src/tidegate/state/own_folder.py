@@ -6,7 +6,7 @@
         chunks-…/          the cache of a step's chunks, held by the workers that use it: each has a lock on the folder
         spark-…/           what a Java process of ours writes, held by it and by the Python process that started it
 
-The system lets go of a lock when its process ends, however it ends. So a folder that nobody holds is of no use to anybody.
+The system releases a lock when its process ends, however it ends. So a folder without a lock is of no use any more.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def own_folder(name: str = "tidegate") -> Path:
-    """The folder of this user on this machine, made if it is not there; refused if others could have had a hand in it."""
+    """The folder of this user on this machine, created if it is not there; refused if others could have altered it."""
     folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         found = folder.lstat()
     except OSError as error:
-        raise EnvironmentFault(f"{folder} cannot be made: {error.strerror}; {_advice(folder)}") from error
+        raise EnvironmentFault(f"{folder} cannot be created: {error.strerror}; {_advice(folder)}") from error
     if not stat.S_ISDIR(found.st_mode):
         raise EnvironmentFault(f"{folder} is not a folder; {_advice(folder)}")
     if found.st_uid != os.getuid():
@@ -51,7 +51,7 @@ def own_folder(name: str = "tidegate") -> Path:
 
 
 def hold(folder: Path) -> int:
-    """Make a folder inside `own_folder` and hold it: the descriptor by which it is held, for the caller to close."""
+    """Create a folder inside `own_folder` and lock it: the descriptor of the lock, for the caller to close."""
     while True:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -64,7 +64,7 @@ def hold(folder: Path) -> int:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what nobody holds in `own_folder`."""
+    """Remove what no process holds in `own_folder`."""
     for entry in os.scandir(folder):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.operators.columns import as_numpy, canonical_floats, in_time_order, mix, valid_mask
+from tidegate.operators.columns import as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
 from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
@@ -206,8 +206,5 @@ def without_null_keys(node: Join, side: int, tuples: pa.Table) -> pa.Table:
 def _hash_of(keys: tuple[Array, ...]) -> Array:
     if len(keys) == 1:
         return keys[0]
-    mixed = mix(keys[0].view(np.uint64))
-    for key in keys[1:]:
-        with np.errstate(over="ignore"):
-            mixed = mix(mixed * np.uint64(31) + key.view(np.uint64))
-    return mixed.view(np.int64)
+    first, *others = (key.view(np.uint64) for key in keys)
+    return combine_hashes([mix(first), *others]).view(np.int64)
