@@ -77,25 +77,26 @@ class _OneInput:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WithColumns(_OneInput):
+class _Computed(_OneInput):
+    """A node whose columns are computed by element-wise expressions."""
+
+    name: str
+    input: Node
+    exprs: tuple[nw.Expr, ...]
+    schema: pa.Schema
+    time: str
+
+
+class WithColumns(_Computed):
     """Adds or replaces columns by element-wise expressions."""
 
-    name: str
-    input: Node
-    exprs: tuple[nw.Expr, ...]
-    schema: pa.Schema
-    time: str
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Select(_OneInput):
+class Select(_Computed):
     """Keeps only the columns that element-wise expressions compute."""
 
-    name: str
-    input: Node
-    exprs: tuple[nw.Expr, ...]
-    schema: pa.Schema
-    time: str
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
