@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lab.network import Run
+from lab.network import Run, TakenDecision
 from tidegate.control.controller import Action
-from tidegate.simulate.run import TakenDecision
 
 GREY, BLUE, RED, GREEN, ORANGE, PURPLE = "#8c8c8c", "#1f6f8b", "#d1495b", "#2e8b57", "#e08e2b", "#7a5195"
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, GREY)

@@ -14,7 +14,7 @@ from figures.report import Page, Table, note, write_page
 from lab.balancers import ConsistentHashing
 from lab.keys import UniformKeys
 from lab.merits import Stretch, settle
-from lab.network import Run, one, simulate
+from lab.network import ContendedSubquery, Run, one, simulate
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.rules import Rule
@@ -103,7 +103,7 @@ def settled_channels(costs_ms: Sequence[float], *, seed: int = 1) -> list[Settle
     """Figures 9 to 12: for each cost of a tuple, the channels that SASO settles on when the source is as fast as it is."""
     found = []
     for cost_ms in costs_ms:
-        subquery = SubqueryModel("region", cost_ms / 1000, crosstalk=CROSSTALK, buffer_tuples=100.0)
+        subquery = ContendedSubquery("region", cost_ms / 1000, crosstalk=CROSSTALK, buffer_tuples=100.0)
         network = one(subquery, ConstantLoad(SOURCE_RATE), waits=False, noise=Noise(rates=0.01, idle_congestion=0.002))
         run = simulate(network, Rule(Saso(), CHANNELS), SimulationSettings(300.0, seed=seed))
         sequential = min(SOURCE_RATE, 1000 / cost_ms)

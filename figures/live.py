@@ -13,10 +13,10 @@ import pyarrow as pa
 
 import tidegate as tg
 from figures.draw import BLUE, GREY, ORANGE, PURPLE, RED, Line, Panel
+from lab.network import TakenDecision
 from tidegate.control.controller import Action, Decision
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import Floats, Load
-from tidegate.simulate.run import TakenDecision
 from tidegate.telemetry.read import decisions
 
 TIME = pa.timestamp("us")

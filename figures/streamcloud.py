@@ -11,7 +11,7 @@ import numpy as np
 from figures.draw import BLUE, GREY, PURPLE, RED, Line, Panel, Picture, save
 from figures.report import Page, Table, note, write_page
 from lab.keys import NormalKeys, Shift, UniformKeys
-from lab.network import Run, one, simulate
+from lab.network import Run, TakenDecision, one, simulate
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.controller import Action, Limits
 from tidegate.control.controllers.thresholds import Thresholds
@@ -19,7 +19,7 @@ from tidegate.control.events import Event, Observed
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import ConstantLoad, Load, RampLoad, StepLoad
 from tidegate.simulate.model import SubqueryModel
-from tidegate.simulate.run import SimulationSettings, TakenDecision
+from tidegate.simulate.run import SimulationSettings
 
 PERIOD_SECONDS = 10.0
 SHIFT_SECONDS = 200.0

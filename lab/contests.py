@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lab.network import Network, Source, one
+from lab.network import ContendedSubquery, Network, Source, one
 from tidegate.control.controller import Limits
 from tidegate.control.observation import DataflowEdge
 from tidegate.simulate.loads import (
@@ -83,7 +83,7 @@ class Contest:
 
 
 def _subquery(**more: object) -> SubqueryModel:
-    return replace(SubqueryModel("subquery", SERVICE_SECONDS, cost=COST), **more)  # type: ignore[arg-type]
+    return replace(ContendedSubquery("subquery", SERVICE_SECONDS, cost=COST), **more)  # type: ignore[arg-type]
 
 
 def _on(load: Load, *, noise: Noise = NOISE, waits: bool = True, **more: object) -> Network:

@@ -228,7 +228,7 @@ def _constant(load: Floats) -> list[tuple[int, int]]:
 
 def passing(subquery: SubqueryModel, run: Run) -> SubqueryHistory:
     """The history of a subquery with no more offered than what follows it accepts the results of."""
-    history, limit = run[subquery.name], subquery.downstream_limit
+    history, limit = run[subquery.name], getattr(subquery, "downstream_limit", None)
     if limit is None:
         return history
     return replace(history, offered=np.minimum(history.offered, limit.rate(run.times - run.tick_seconds / 2)))

@@ -6,24 +6,55 @@ tuples move from the first to the last, through all of them in one tick where no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
-from tidegate.control.events import Event
+from tidegate.control.controller import Decision
+from tidegate.control.events import Acted, Event, Refused
 from tidegate.control.loop import unrecorded
 from tidegate.control.observation import DataflowEdge, Observation, with_demand
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError, choices
 from tidegate.simulate.fluid import SubqueryFlow, SubqueryHistory, passed_share
-from tidegate.simulate.loads import Floats, Load
+from tidegate.simulate.loads import Floats, Load, rates_of
 from tidegate.simulate.model import Noise, SubqueryModel
 from tidegate.simulate.observe import NoisyObserver
-from tidegate.simulate.run import SimulationProgress, SimulationSettings, Simulator, TakenDecision
+from tidegate.simulate.run import SimulationProgress, SimulationSettings, Simulator
 
 NO_NOISE = Noise()
+
+
+@dataclass(frozen=True, slots=True)
+class ContendedSubquery(SubqueryModel):
+    """A subquery whose instances slow each other down, or whose results are not all accepted.
+
+    serial_share, crosstalk
+        each of n instances works at 1/(1 + serial_share·(n − 1) + crosstalk·n·(n − 1)) of its speed: Gunther's universal
+        scalability law. With serial_share alone, n instances are never worth more than 1/serial_share.
+    downstream_limit
+        tuples per second of its input whose results the next subquery accepts: congestion that instances do not cure.
+    """
+
+    serial_share: float = 0.0
+    crosstalk: float = 0.0
+    downstream_limit: Load | None = None
+
+    def speed(self, instances: int) -> float:
+        others = instances - 1
+        return 1.0 / (1.0 + self.serial_share * others + self.crosstalk * instances * others)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenDecision:
+    """A decision to change something, when it was taken, and whether it was carried out."""
+
+    time_seconds: float
+    decision: Decision
+    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +189,13 @@ class NetworkSimulator(Simulator):
             for name in names
         }
         self._wanted: dict[tuple[str | None, str], float] = {}
+        middles = (np.arange(settings.ticks) + 0.5) * settings.tick_seconds
+        limits = {each.name: getattr(each, "downstream_limit", None) for each in network.order}
+        self._limits = {
+            name: rates_of(limit, middles) * settings.tick_seconds
+            for name, limit in limits.items()
+            if limit is not None
+        }
         demand = {name: entering.get(name, np.zeros(settings.ticks)) for name in names}
         self.flows: dict[str, SubqueryFlow] = {}
         for subquery in network.order:
@@ -202,7 +240,7 @@ class NetworkSimulator(Simulator):
 
     def _outlet(self, name: str, rooms: Mapping[str, float], index: int) -> float:
         """Tuples that a subquery may complete in the tick before what comes after it is full."""
-        outlet = self.flows[name].outlet(index)
+        outlet = float(self._limits[name][index]) if name in self._limits else math.inf
         for feed in self._outputs[name]:
             if feed.selectivity:
                 outlet = min(outlet, self._room_for(name, feed.downstream, rooms) / feed.selectivity)
@@ -234,8 +272,15 @@ def simulate(
     by_name = {} if each is None else {name: each.of(name) for name in names}
     start = {name: settings.start_within(by_name[name].limits if by_name else None) for name in names}
     simulator = NetworkSimulator(network, start, settings)
-    taken = simulator.run(by_name, record, progress)
+    taken: list[TakenDecision] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, Acted | Refused):
+            taken.append(TakenDecision(event.time_seconds, event.decision, isinstance(event, Acted)))
+        record(event)
+
+    simulator.run(by_name, note, progress)
     controllers = ", ".join(sorted({rule.controller.name for rule in by_name.values()})) or "none"
     times = (np.arange(settings.ticks) + 1) * settings.tick_seconds
     histories = {name: flow.history for name, flow in simulator.flows.items()}
-    return Run(network, controllers, settings, times, histories, taken)
+    return Run(network, controllers, settings, times, histories, tuple(taken))

@@ -7,7 +7,7 @@ import pytest
 
 from lab.keys import UniformKeys
 from lab.merits import Merits, least_instances, merits, oscillations, settle
-from lab.network import Run, one
+from lab.network import ContendedSubquery, Run, one
 from tidegate.control.controller import Limits
 from tidegate.control.erlang import mean_sojourn
 from tidegate.errors import UserError
@@ -144,7 +144,7 @@ def test_load_is_what_the_next_accepts() -> None:
     made.instances[:] = made.paid[:] = instances
     made.service_rate[:] = 100.0
     limit = StepLoad(((50, 1_000), (50, 30)))
-    network = one(SubqueryModel("q", 0.01, downstream_limit=limit), ConstantLoad(1))
+    network = one(ContendedSubquery("q", 0.01, downstream_limit=limit), ConstantLoad(1))
     run = Run(network, "by hand", SimulationSettings(1_000), np.arange(100) + 1.0, {"q": made}, ())
     # Ten ticks of one hundred have two instances where one is needed.
     assert merits(run, 1.0, Limits(1, 50)).accuracy == pytest.approx(0.1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.merits import merits
-from lab.network import Run, one, simulate
+from lab.network import ContendedSubquery, Run, one, simulate
 from tests.effort import examples
 from tidegate.control.controller import Action, Decision, Limits
 from tidegate.control.controllers.steady import LimitDetector, Steady, SteadyRun, enough
@@ -218,7 +218,7 @@ def test_a_limit_is_forgotten_once_more_gets_through() -> None:
 
 
 def driven(load: Load, seed: int, *, limits: Limits = WIDE, seconds: float = 600.0, **more: Any) -> Run:
-    network = one(SubqueryModel("q", 1 / RATE, cost=COST, **more), load, noise=NOISE)
+    network = one(ContendedSubquery("q", 1 / RATE, cost=COST, **more), load, noise=NOISE)
     return simulate(network, Rule(Steady(), limits), SimulationSettings(seconds, seed=seed))
 
 

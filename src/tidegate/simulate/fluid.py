@@ -15,7 +15,7 @@ import numpy as np
 from tidegate.control.balancers.balance import Ints
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.erlang import mean_sojourn
-from tidegate.simulate.loads import Floats, rates_of
+from tidegate.simulate.loads import Floats
 from tidegate.simulate.model import JoinWindow, SubqueryModel, shard_shares
 
 BUSIEST = 0.99
@@ -135,9 +135,6 @@ class SubqueryFlow:
         self._era: int | None = None
         self._largest = 1.0
         self._lane_served: Floats = self.waiting
-        middles = (np.arange(len(demand)) + 0.5) * tick_seconds
-        limit = model.downstream_limit
-        self._limits = None if limit is None else rates_of(limit, middles) * tick_seconds
         self._fill = None if model.window is None else WindowFill(model.window, len(demand), tick_seconds)
         self._regroup()
 
@@ -184,12 +181,8 @@ class SubqueryFlow:
         self._open_capacity = self.lane_rate * self.tick_seconds
         self._capacity = self._open_capacity * (1.0 - paused / self.tick_seconds)
 
-    def outlet(self, index: int) -> float:
-        """Tuples that may be completed in the tick before what comes after the subquery is full."""
-        return math.inf if self._limits is None else float(self._limits[index])
-
-    def room(self, outlet: float) -> float:
-        """Tuples that can be taken in during the tick before a buffer is full."""
+    def room(self, outlet: float = math.inf) -> float:
+        """Tuples that can be taken in during the tick before a buffer is full, if `outlet` can be completed at most."""
         served = self._capacity * passed_share(outlet, self.wanted)
         buffer = self.model.buffer_tuples * (1 if self.keyed else self.instances)
         if self.backlog == 0.0:
@@ -203,7 +196,7 @@ class SubqueryFlow:
         return 0.0 if self.entering is None else self.queued + float(self.entering[index])
 
     def advance(
-        self, index: int, room: float, outlet: float, arriving: float = 0.0, blocked: Sequence[float] = ()
+        self, index: int, room: float, outlet: float = math.inf, arriving: float = 0.0, blocked: Sequence[float] = ()
     ) -> float:
         """Let the tick pass: take in `arriving` tuples and the source's, as there is room; returns those completed.
 

@@ -125,35 +125,25 @@ class SubqueryModel:
     keys, shards
         how tuples spread over keys and these over shards, which are mapped to instances; without `keys` any instance
         takes any tuple from one queue.
-    serial_share, crosstalk
-        each of n instances works at 1/(1 + serial_share·(n − 1) + crosstalk·n·(n − 1)) of its speed: Gunther's universal
-        scalability law.
     buffer_tuples
         what fits in front of each instance before senders have to wait. With keys, one full buffer stops all.
-    downstream_limit
-        tuples per second of its input whose results the next subquery accepts: congestion that instances do not cure.
     """
 
     name: str
     service_seconds: float
     keys: KeyDistribution | None = None
     shards: int = 256
-    serial_share: float = 0.0
-    crosstalk: float = 0.0
     buffer_tuples: float = 500.0
     window: JoinWindow | None = None
     cost: ReconfigurationCost = ReconfigurationCost()
-    downstream_limit: Load | None = None
 
     def __post_init__(self) -> None:
         above_0 = {name: getattr(self, name) for name in ("service_seconds", "shards", "buffer_tuples")}
-        contention = {"serial_share": self.serial_share, "crosstalk": self.crosstalk}
-        _check(f"subquery '{self.name}'", above_0=above_0, at_least_0=contention)
+        _check(f"subquery '{self.name}'", above_0=above_0)
 
     def speed(self, instances: int) -> float:
-        """What one of so many instances is worth, as a share of one that is alone."""
-        others = instances - 1
-        return 1.0 / (1.0 + self.serial_share * others + self.crosstalk * instances * others)
+        """What one of so many instances is worth, as a share of one that is alone; less in a model with contention."""
+        return 1.0
 
 
 @dataclass(frozen=True, slots=True)

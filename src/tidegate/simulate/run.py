@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from tidegate.control.controller import ChangeOutcome, Decision, Limits
-from tidegate.control.events import Acted, Event, Refused
+from tidegate.control.controller import ChangeOutcome, Limits
+from tidegate.control.events import Event
 from tidegate.control.loop import ControlLoop, unrecorded
 from tidegate.control.observation import Observation, with_demand
 from tidegate.control.rules import Rule
@@ -79,22 +79,12 @@ class SimulationProgress:
     total_seconds: float
     instances: int
     backlog: float
-    changes: int
 
     def __str__(self) -> str:
         return (
             f"{self.seconds / self.total_seconds:4.0%} · {self.seconds:,.0f} of {self.total_seconds:,.0f} s · "
-            f"{self.instances:,} instances · {self.backlog:,.0f} tuples waiting · {self.changes:,} changes"
+            f"{self.instances:,} instances · {self.backlog:,.0f} tuples waiting"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class TakenDecision:
-    """A decision to change something, when it was taken, and whether it was carried out."""
-
-    time_seconds: float
-    decision: Decision
-    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +118,6 @@ class SimulatedRun:
     settings: SimulationSettings
     times: Floats
     history: SubqueryHistory
-    decisions: tuple[TakenDecision, ...]
 
     def summary(self, target_seconds: float) -> RunSummary:
         """The figures of the run."""
@@ -165,8 +154,7 @@ class Simulator:
         """Let one tick pass."""
         for flow in self.flows.values():
             flow.begin(index)
-            outlet = flow.outlet(index)
-            flow.advance(index, flow.room(outlet), outlet)
+            flow.advance(index, flow.room())
 
     def with_demand(self, observations: Sequence[Observation]) -> Sequence[Observation]:
         """The observations of one period with the demand of each subquery."""
@@ -177,16 +165,9 @@ class Simulator:
         rules: Mapping[str, Rule],
         record: Callable[[Event], None] = unrecorded,
         progress: Callable[[SimulationProgress], None] | None = None,
-    ) -> tuple[TakenDecision, ...]:
-        """Let all ticks pass, with a loop for each subquery that has a rule; returns the changes decided."""
-        taken: list[TakenDecision] = []
-
-        def note(event: Event) -> None:
-            if isinstance(event, Acted | Refused):
-                taken.append(TakenDecision(event.time_seconds, event.decision, isinstance(event, Acted)))
-            record(event)
-
-        loops = {name: ControlLoop(rule, self, note) for name, rule in rules.items()}
+    ) -> None:
+        """Let all ticks pass, with a loop for each subquery that has a rule."""
+        loops = {name: ControlLoop(rule, self, record) for name, rule in rules.items()}
         ticks = self.settings.ticks_per_period
         for index in range(self.settings.ticks):
             self.tick(index)
@@ -200,9 +181,7 @@ class Simulator:
             if progress is not None:
                 working = sum(flow.instances for flow in self.flows.values())
                 waiting = float(sum(flow.history.backlog[index] for flow in self.flows.values()))
-                now, total = self.now_seconds, self.settings.seconds
-                progress(SimulationProgress(now, total, working, waiting, len(taken)))
-        return tuple(taken)
+                progress(SimulationProgress(self.now_seconds, self.settings.seconds, working, waiting))
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         """Order a number of instances, with a mapping that holds once all are there, from the next tick on or later.
@@ -240,7 +219,7 @@ def simulate(
 ) -> SimulatedRun:
     """Simulate a subquery under control from time 0; without a rule it keeps the instances it starts with."""
     simulator = Simulator(query, rule, settings)
-    taken = simulator.run({} if rule is None else {query.subquery.name: rule}, record, progress)
+    simulator.run({} if rule is None else {query.subquery.name: rule}, record, progress)
     (flow,) = simulator.flows.values()
     times = (np.arange(settings.ticks) + 1) * settings.tick_seconds
-    return SimulatedRun(query, "none" if rule is None else rule.controller.name, settings, times, flow.history, taken)
+    return SimulatedRun(query, "none" if rule is None else rule.controller.name, settings, times, flow.history)
