@@ -19,7 +19,6 @@ from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.keys import Keys
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
-from tidegate.watermark import Watermark
 
 ROWS_AT_ONCE = 65_536
 THREADS = 2
@@ -104,24 +103,17 @@ def times_of(tuples: pa.Table, time: str) -> Array:
     return as_numpy(tuples.column(time))
 
 
-def without_late(delta: Delta, time: str, watermark: Watermark) -> tuple[Piece | None, int]:
-    """A source's delta without the tuples before a watermark and without marks, and how many of those count here."""
-    late = sum(count for at, count in delta.tuples if at < watermark)
-    piece = delta.piece
-    if piece is None:
+def timely_tuples(delta: Delta, time: str, least: int) -> tuple[pa.Table | None, int]:
+    """The tuples of a delta with times from ``least`` on, without marks, and how many of the others count here."""
+    late = sum(count for at, count in delta.tuples if at < least)
+    if delta.piece is None:
         return None, late
-    tuples = chunks.decode(piece.data)
-    marked = PRIMARY in tuples.column_names
-    cut = 0 if piece.low >= watermark else int(np.searchsorted(times_of(tuples, time), watermark))
-    if cut == 0 and not marked:
-        return piece, late
-    if marked:
-        late += pc.sum(tuples.column(PRIMARY).slice(0, cut)).as_py() or 0
-        tuples = tuples.drop_columns([PRIMARY])
-    else:
-        late += cut
-    kept = tuples.slice(cut)
-    return tuple_piece(kept, time) if kept.num_rows else None, late
+    tuples = chunks.decode(delta.piece.data)
+    cut = 0 if delta.piece.low >= least else int(np.searchsorted(times_of(tuples, time), least))
+    if PRIMARY not in tuples.column_names:
+        return tuples.slice(cut), late + cut
+    late += pc.sum(tuples.column(PRIMARY).slice(0, cut)).as_py() or 0
+    return tuples.drop_columns([PRIMARY]).slice(cut), late
 
 
 @dataclass(slots=True)

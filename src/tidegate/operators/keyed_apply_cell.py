@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from tidegate.operators.cells import SHARDS, CellLogic, Instances
 from tidegate.operators.columns import Array, as_numpy
-from tidegate.operators.exchange import Delta, times_of, tuple_piece, without_late
+from tidegate.operators.exchange import Delta, timely_tuples, times_of, tuple_piece
 from tidegate.operators.keyed_apply import KeyedApplyState
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
@@ -36,7 +36,6 @@ from tidegate.watermark import END, START, Watermark
 WINDOWS = 0
 """The group of chunks that hold windows; those of tuples are of none."""
 MOST_CHUNKS = 8
-MOST_PIECES = 4
 NUMBER, LAST, ALIVE = "number", "last", "alive"
 _BEFORE_KEYS = 3
 _NONE = np.empty(0, np.uint64)
@@ -78,14 +77,15 @@ class KeyedApplyCell:
         derived = [(delta.side, chunks.decode(delta.piece.data)) for delta in deltas if delta.derived and delta.piece]
         yield from self._advance(watermark, derived)
         for side, source in enumerate(self.node.inputs):
-            kept = []
+            waiting = []
             for delta in deltas:
                 if delta.side == side and not delta.derived:
-                    piece, late = without_late(delta, source.time, watermark)
+                    tuples, late = timely_tuples(delta, source.time, watermark)
                     self.late += late
-                    kept += [piece] if piece is not None else []
-            for piece in self._joined(kept, source.time):
-                self.store.append(piece, side)
+                    waiting += [tuples] if tuples is not None and tuples.num_rows else []
+            if waiting:
+                # As one chunk: a call to the state store costs the same whatever it carries.
+                self.store.append(tuple_piece(pa.concat_tables(waiting), source.time), side)
 
     def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Handle what is settled and emit the windows that expire."""
@@ -135,13 +135,6 @@ class KeyedApplyCell:
             else:
                 self.store.update(chunk, low=int(times_of(rest.slice(0, 1), time)[0]))
         return waiting.settle(0, watermark)
-
-    def _joined(self, pieces: list[Piece], time: str) -> list[Piece]:
-        """Many small pieces as one: a call to the state store costs the same whatever it carries."""
-        if len(pieces) <= MOST_PIECES:
-            return pieces
-        tables = self.instances.spread(chunks.decode, [piece.data for piece in pieces])
-        return [tuple_piece(pa.concat_tables(tables), time)]
 
     def _keep(self, windows: KeyedSlots, loaded: Sequence[StoredWindow], watermark: Watermark) -> None:
         """Write the windows that are not as they were."""

@@ -17,13 +17,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.columns import in_time_order
-from tidegate.operators.exchange import PRIMARY, Delta, times_of, tuple_piece
+from tidegate.operators.exchange import Delta, timely_tuples, times_of, tuple_piece
 from tidegate.operators.joins.encode_side import without_null_keys
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
@@ -248,20 +246,9 @@ class JoinCell:
         least = self.near.least_arriving(watermark)
         sides: SideTables = ([], [])
         for delta in deltas:
-            self.late += sum(count for time, count in delta.tuples if time < least)
-            if delta.piece is None:
-                continue
-            table = chunks.decode(delta.piece.data)
-            cut = 0
-            if delta.piece.low < least:
-                cut = int(np.searchsorted(times_of(table, self.node.inputs[delta.side].time), least))
-            if PRIMARY in table.column_names:
-                self.late += pc.sum(table.column(PRIMARY).slice(0, cut)).as_py() or 0
-                table = table.drop_columns([PRIMARY])
-            else:
-                self.late += cut
-            table = without_null_keys(self.node, delta.side, table.slice(cut))
-            if table.num_rows:
+            table, late = timely_tuples(delta, self.node.inputs[delta.side].time, least)
+            self.late += late
+            if table is not None and (table := without_null_keys(self.node, delta.side, table)).num_rows:
                 sides[delta.side].append(table)
         return sides
 
