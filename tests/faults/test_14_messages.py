@@ -90,6 +90,10 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: tg.sum(), r"sum: missing a required argument: 'column'; it takes column"),  # type: ignore[call-arg]
     (lambda: tg.top_k("x"), r"top_k: missing a required argument: 'k'; it takes by, k, take"),  # type: ignore[call-arg]
     (lambda: tg.sum(col="x"), r"sum: there is no 'col'; did you mean 'column'\?"),  # type: ignore[call-arg]
+    (lambda: tg.count("x"), r"count: too many positional arguments; it takes nothing"),  # type: ignore[call-arg]
+    (lambda: tg.each(), r"each: missing a required argument: 'column'; it takes column, name"),  # type: ignore[call-arg]
+    (lambda: tg.keys(len), r"keys: missing a required argument: 'columns'"),  # type: ignore[call-arg]
+    (lambda: tg.paced([], 100), r"paced: too many positional arguments; it takes items, rate, every"),  # type: ignore[call-arg]
     (lambda: tg.monoid("x"), r"monoid: .*lift=.*merge="),  # type: ignore[call-arg]
     (lambda: tg.run(CALLS, output="x"), r"'output'.*to="),
     (lambda: tg.start(CALLS, threads=2), r"'threads'.*instances="),

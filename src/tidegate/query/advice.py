@@ -142,7 +142,7 @@ def advised(function: Callable[P, R]) -> Callable[P, R]:
 def _advice(name: str, takes: list[str], given: Mapping[str, Any], error: str) -> str:
     """What is wrong with a call, and what to write."""
     instead = _ARGUMENTS.get(name, {})
-    listed = ", ".join(each for each in takes if each != "self")
+    listed = ", ".join(each for each in takes if each != "self") or "nothing"
     for unknown in (each for each in given if each not in takes):
         if unknown in instead:
             return f"{name}: there is no '{unknown}' (got {unknown}={given[unknown]!r}); {instead[unknown]}"

@@ -272,6 +272,7 @@ AGGREGATES = ("count", "sum", "mean", "min", "max", "first", "last", "collect", 
 """The functions below, which messages list."""
 
 
+@advised
 def count() -> Count:
     """Count tuples.
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import QueryError
+from tidegate.query.advice import advised
 from tidegate.query.schema import as_schema, check_unique, column_type, contiguous, is_scalar
 from tidegate.query.user_functions import user_context
 
@@ -125,6 +126,7 @@ class KeyFunction:
 Keys = Columns | Each | Words | KeyFunction
 
 
+@advised
 def each(column: str, *, name: str | None = None, distinct: bool = True) -> Each:
     """Key a tuple by every element of a list column, without copying the tuple.
 
@@ -138,6 +140,7 @@ def each(column: str, *, name: str | None = None, distinct: bool = True) -> Each
     return Each(column, name or column, distinct)
 
 
+@advised
 def keys(
     function: Callable[[pa.RecordBatch], Any],
     *,

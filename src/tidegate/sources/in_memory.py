@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError
+from tidegate.query.advice import advised
 from tidegate.query.event_time import Duration, in_microseconds, parse_duration
 from tidegate.query.schema import fitting
 from tidegate.sources import PlacedBatch, Rejects, RowPlace
@@ -147,6 +148,7 @@ class _Every(_ItemsWrapper):
         return ((number * self.seconds, item) for number, item in enumerate(self.items))
 
 
+@advised
 def heartbeat(time: datetime | int) -> Heartbeat:
     """An item of a stream that promises: no tuple before ``time`` is still due.
 
@@ -163,6 +165,7 @@ def heartbeat(time: datetime | int) -> Heartbeat:
     return Heartbeat(time)
 
 
+@advised
 def marked(items: IterableOrFunction) -> Marked:
     """Batches, tables or dicts in any order, whose watermark is given by the heartbeats between them alone.
 
@@ -178,6 +181,7 @@ def marked(items: IterableOrFunction) -> Marked:
     return Marked(items_of(_checked(items, "marked")))
 
 
+@advised
 def paced(items: IterableOrFunction, *, rate: float | None = None, every: Duration | None = None) -> Paced:
     """An open-loop load: each batch comes when it is due, whether or not the query has kept up.
 
