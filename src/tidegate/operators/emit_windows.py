@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.aggregates.logic import Logic, OverWindows, WindowSlots
+from tidegate.operators.aggregates import Logic, OverWindows, WindowSlots
 from tidegate.operators.columns import Array, as_numpy, expand_ranges
 from tidegate.operators.keys import distinct, group
 

@@ -70,7 +70,7 @@ class KeyedApplyCell:
     @property
     def log(self) -> WindowLog:
         """The windows of this cell."""
-        return WindowLog(WindowTable(self.node), self.store, self.instances)
+        return WindowLog(self.node, self.store, self.instances)
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
@@ -155,73 +155,14 @@ def _split(tuples: pa.Table, time: str, before: Watermark, watermark: Watermark)
 
 
 @dataclass(frozen=True)
-class WindowTable:
-    """Windows as rows of a table, in the types that the query declares, and back.
+class WindowLog:
+    """Reads and writes the windows of a cell as rows of tables, in the types that the query declares.
 
-    A row is a window as it was when it was written; of several rows of one window the last counts. One that is not
-    ``alive`` says that the window is no more.
+    Chunks are listed from old to new. A row is a window as it was when it was written; of several rows of one window the
+    last counts. One that is not ``alive`` says that the window is no more.
     """
 
     node: KeyedApply
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Which window it is, its key, and its states: in the tuple form a struct per input, else a column each."""
-        form = self.node.form
-        states = [pa.struct(list(state)) for state in form.states] if isinstance(form, TupleForm) else form.state.types
-        return pa.schema(
-            [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_())]
-            + [(f"k{position}", kind) for position, kind in enumerate(self.node.key_schema.types)]
-            + [(f"s{position}", kind) for position, kind in enumerate(states)]
-        )
-
-    def encode(self, changed: Sequence[StoredWindow], gone: Sequence[StoredWindow]) -> pa.Table:
-        """Rows of windows that have changed, and of some that are no more."""
-        rows = [(one.number, one.last, True, *one.key, *one.states) for one in changed]
-        nothing = (None,) * (len(self.schema) - _BEFORE_KEYS - len(self.node.key_schema))
-        rows += [(one.number, one.last, False, *one.key, *nothing) for one in gone]
-        columns = zip(zip(*rows, strict=True), self.schema.types, strict=True)
-        return pa.table([pa.array(column, kind) for column, kind in columns], schema=self.schema)
-
-    def decode(self, table: pa.Table) -> list[StoredWindow]:
-        """The windows of rows, one per row."""
-        keys, form = len(self.node.key_schema), self.node.form
-        columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
-        if isinstance(form, TupleForm):
-            # States were checked before they were kept; the check turns them into read-only values.
-            for position, shape in enumerate(form.shapes, start=2 + keys):
-                columns[position] = [shape.take(value)[0] for value in columns[position]]
-        return [
-            StoredWindow(number, last, tuple(rest[:keys]), tuple(rest[keys:]))
-            for number, last, *rest in zip(*columns, strict=True)
-        ]
-
-    def latest(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Of each window its last row in tables from old to new."""
-        table = pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
-        if table.num_rows == 0:
-            return table
-        codes, _ = key_codes(self._keys(table))
-        places = as_numpy(table.column(NUMBER))
-        order = np.lexsort((places, codes))  # stable: rows of one window stay in the order of their age
-        codes, places = codes[order], places[order]
-        last = np.append((codes[1:] != codes[:-1]) | (places[1:] != places[:-1]), True)
-        return table if last.all() else table.take(pa.array(np.sort(order[last])))
-
-    def hashes(self, table: pa.Table) -> Array:
-        """The hash of the key of each row."""
-        return key_hashes(self._keys(table))
-
-    def _keys(self, table: pa.Table) -> tuple[pa.Array, ...]:
-        keys = range(_BEFORE_KEYS, _BEFORE_KEYS + len(self.node.key_schema))
-        return tuple(contiguous(table.column(position)) for position in keys)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowLog:
-    """Reads and writes the windows of a cell; chunks of windows are listed from old to new."""
-
-    table: WindowTable
     store: ChunkStore
     instances: Instances
 
@@ -233,10 +174,10 @@ class WindowLog:
     def load(self, touched: Array, watermark: Watermark) -> tuple[list[StoredWindow], Array]:
         """The windows of keys with some hashes, and those that end by a watermark; and the hash of each one's key."""
         found = []
-        window = self.table.node.window
+        window = self.node.window
         wanted = [chunk for chunk in self.listed if len(touched) or (window is not None and chunk.low <= watermark)]
         for chunk, table in zip(wanted, self._read(wanted), strict=True):
-            chosen: Array = np.isin(self.table.hashes(table), touched)
+            chosen: Array = np.isin(self._hashes(table), touched)
             if window is not None:
                 places, expired = as_numpy(table.column(NUMBER)), window.first_open(watermark)
                 chosen |= places < expired
@@ -246,15 +187,15 @@ class WindowLog:
                     after = places[places >= expired]
                     self.store.update(chunk, low=window.end(int(after.min())) if len(after) else chunk.high)
             found.append(table.filter(pa.array(chosen)))
-        latest = self.table.latest(found)
+        latest = self._latest(found)
         alive = latest.filter(latest.column(ALIVE))
-        return self.table.decode(alive), self.table.hashes(alive)
+        return self._decode(alive), self._hashes(alive)
 
     def keep(self, changed: Sequence[StoredWindow], gone: Iterable[StoredWindow], watermark: Watermark) -> None:
         """Append windows that have changed, and those that are gone though they have not ended by the watermark."""
         noted = [one for one in gone if self._end(one.number) > watermark]
         if changed or noted:
-            self._append(self.table.encode(changed, noted))
+            self._append(self._encode(changed, noted))
         for chunk in self.listed:
             if chunk.high <= watermark:
                 self.store.drop(chunk)
@@ -269,8 +210,8 @@ class WindowLog:
         while start > 0 and (len(listed) - start < MOST_CHUNKS // 2 or listed[start - 1].rows <= 2 * rows):
             start -= 1
             rows += listed[start].rows
-        merged = self.table.latest(self._read(listed[start:]))
-        window = self.table.node.window
+        merged = self._latest(self._read(listed[start:]))
+        window = self.node.window
         if window is not None:
             merged = merged.filter(pc.greater_equal(merged.column(NUMBER), window.first_open(watermark)))
         if start == 0:
@@ -290,5 +231,57 @@ class WindowLog:
 
     def _end(self, number: int) -> Watermark:
         """When a window ends; one that never does ends with the input."""
-        window = self.table.node.window
+        window = self.node.window
         return END if window is None else window.end(number)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        """Which window it is, its key, and its states: in the tuple form a struct per input, else a column each."""
+        form = self.node.form
+        states = [pa.struct(list(state)) for state in form.states] if isinstance(form, TupleForm) else form.state.types
+        return pa.schema(
+            [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_())]
+            + [(f"k{position}", kind) for position, kind in enumerate(self.node.key_schema.types)]
+            + [(f"s{position}", kind) for position, kind in enumerate(states)]
+        )
+
+    def _encode(self, changed: Sequence[StoredWindow], gone: Sequence[StoredWindow]) -> pa.Table:
+        """Rows of windows that have changed, and of some that are no more."""
+        rows = [(one.number, one.last, True, *one.key, *one.states) for one in changed]
+        nothing = (None,) * (len(self._schema) - _BEFORE_KEYS - len(self.node.key_schema))
+        rows += [(one.number, one.last, False, *one.key, *nothing) for one in gone]
+        columns = zip(zip(*rows, strict=True), self._schema.types, strict=True)
+        return pa.table([pa.array(column, kind) for column, kind in columns], schema=self._schema)
+
+    def _decode(self, table: pa.Table) -> list[StoredWindow]:
+        """The windows of rows, one per row."""
+        keys, form = len(self.node.key_schema), self.node.form
+        columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
+        if isinstance(form, TupleForm):
+            # States were checked before they were kept; the check turns them into read-only values.
+            for position, shape in enumerate(form.shapes, start=2 + keys):
+                columns[position] = [shape.take(value)[0] for value in columns[position]]
+        return [
+            StoredWindow(number, last, tuple(rest[:keys]), tuple(rest[keys:]))
+            for number, last, *rest in zip(*columns, strict=True)
+        ]
+
+    def _latest(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Of each window its last row in tables from old to new."""
+        table = pa.concat_tables([self._schema.empty_table(), *tables]).combine_chunks()
+        if table.num_rows == 0:
+            return table
+        codes, _ = key_codes(self._keys(table))
+        places = as_numpy(table.column(NUMBER))
+        order = np.lexsort((places, codes))  # stable: rows of one window stay in the order of their age
+        codes, places = codes[order], places[order]
+        last = np.append((codes[1:] != codes[:-1]) | (places[1:] != places[:-1]), True)
+        return table if last.all() else table.take(pa.array(np.sort(order[last])))
+
+    def _hashes(self, table: pa.Table) -> Array:
+        """The hash of the key of each row."""
+        return key_hashes(self._keys(table))
+
+    def _keys(self, table: pa.Table) -> tuple[pa.Array, ...]:
+        keys = range(_BEFORE_KEYS, _BEFORE_KEYS + len(self.node.key_schema))
+        return tuple(contiguous(table.column(position)) for position in keys)

@@ -15,13 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import DataError
-from tidegate.operators.aggregates import Logic, logic_of
+from tidegate.errors import DataError, InternalError
+from tidegate.operators.aggregates import Logic
+from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
+from tidegate.operators.aggregates.of_lists import DistinctLogic, RankedLogic
 from tidegate.operators.columns import Array, as_numpy, canonical_floats
 from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states
 from tidegate.operators.keys import KeySets, compact, distinct, group, key_codes, key_hashes, key_sets, shards_of
+from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
 from tidegate.query.nodes import WindowAggregate
-from tidegate.query.schema import contiguous
+from tidegate.query.schema import contiguous, is_integer
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
 
@@ -204,6 +207,28 @@ class Panes:
 
     def _table(self, slices: Array, keys: list[pa.Array], states: list[pa.Array]) -> pa.Table:
         return pa.table([pa.array(slices), *keys, *states], schema=self.schema)
+
+
+def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
+    """The logic that an aggregate over tuples of ``schema`` builds."""
+    match aggregate:
+        case Count():
+            return CountLogic()
+        case Sum(column) | Mean(column):
+            added = IntegerSum if is_integer(schema.field(column).type) else FloatSum
+            return added(column, isinstance(aggregate, Mean))
+        case Extreme(column, sign):
+            return ExtremeLogic(column, sign, schema.field(column).type)
+        case Distinct(column):
+            return DistinctLogic(column, schema.field(column).type)
+        case Ranked():
+            # All columns are kept, unless ties cannot be told apart in the result.
+            kept = [aggregate.take] if aggregate.by == aggregate.take else schema.names
+            return RankedLogic(aggregate, tuple(schema.field(name) for name in kept), time)
+        case Monoid():
+            return MonoidLogic(aggregate)
+        case _:
+            raise InternalError(f"no logic for {aggregate!r}")
 
 
 def run_edges(slices: Array) -> Iterator[tuple[int, int]]:

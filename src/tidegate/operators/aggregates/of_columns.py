@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import DataError
-from tidegate.operators.aggregates.logic import taken
+from tidegate.operators.aggregates import taken
 from tidegate.operators.columns import Array, as_numpy, order_codes, valid_mask
 from tidegate.query.aggregates import Monoid
 from tidegate.query.schema import contiguous

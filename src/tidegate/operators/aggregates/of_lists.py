@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.aggregates.logic import WindowSlots, taken
+from tidegate.operators.aggregates import WindowSlots, taken
 from tidegate.operators.columns import (
     Array,
     as_numpy,
