@@ -128,18 +128,18 @@ class _Opened:
 
 @singledispatch
 def _open(given: Any, declared: pa.Schema | None, lenient: bool) -> _Opened:
-    """Open what a user gives as the origin of a stream, by its type: here whatever none of the functions below takes.
+    """Open what a user gives as the origin of a stream, by its type; here what the functions below do not take.
 
     ``lenient`` lets malformed records pass, which will be set aside when the query runs.
     """
     if declared is not None:
         return _open_iterable(given, declared)
-    if isinstance(given, BatchOrigin):
-        return _Opened(given, given.schema, given.name)
     if type(given).__module__.startswith("pyspark."):
         from tidegate.runtime.spark.types import arrow_schema
 
         return _Opened(given, arrow_schema(given.schema))
+    if isinstance(given, BatchOrigin):
+        return _Opened(given, given.schema, given.name)
     raise QueryError(
         "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table, a schema, or an iterable "
         f"together with schema=...; got {type(given).__name__}"
