@@ -223,7 +223,7 @@ class NetworkSimulator(Simulator):
         blocked: dict[str, list[float]] = {name: [] for name in self.flows}
         for name, flow in self.flows.items():
             if flow.entering is not None:
-                self._wanted[None, name] = flow.source_wants(index)
+                self._wanted[None, name] = flow.queued + float(flow.entering[index])
             room = self._room_for(None, name, rooms)
             processed = flow.advance(index, room, outlets[name], arriving[name], blocked[name])
             for feed in self._outputs[name]:

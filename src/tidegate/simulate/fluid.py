@@ -191,10 +191,6 @@ class SubqueryFlow:
         with np.errstate(divide="ignore"):
             return float(np.min(np.where(self._lane_shares > 0, free / self._lane_shares, np.inf)))
 
-    def source_wants(self, index: int) -> float:
-        """Tuples that the source would send in the tick."""
-        return 0.0 if self.entering is None else self.queued + float(self.entering[index])
-
     def advance(
         self, index: int, room: float, outlet: float = math.inf, arriving: float = 0.0, blocked: Sequence[float] = ()
     ) -> float:

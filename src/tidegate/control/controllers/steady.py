@@ -234,7 +234,7 @@ class LimitDetector:
 
 
 def _waits(observation: Observation, before: Observation | None, late_tuples: float) -> bool:
-    """Whether tuples wait too long and are not being worked off."""
+    """Whether tuples wait too long and are not being worked off, by a fiftieth in the period at least."""
     if (observation.congestion or 0.0) > CONGESTED:
         return True
     backlog, earlier = observation.backlog, before.backlog if before is not None else None
