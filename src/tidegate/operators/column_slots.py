@@ -23,8 +23,6 @@ from tidegate.query.forms import ColumnForm, Contributions, Slots
 from tidegate.query.schema import canonical, contiguous
 from tidegate.watermark import Watermark, has_ended
 
-OwnSlot = tuple[ShardSlots, Slot]
-
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -104,11 +102,13 @@ class ColumnSlots(KeyedSlots):
         grouped = group(codes[which].astype(np.int64) * span + (windows - low), int(bound) * span)
         of_slot, places = which[grouped.first], windows[grouped.first]
         keys = zip(*(column.take(pa.array(of_slot)).to_pylist() for column in columns), strict=True)
-        slots: list[OwnSlot] = []
-        identity = self.identity
-        for at, number, key in zip(part.shards[of_slot].tolist(), places.tolist(), keys, strict=True):
-            shard = self.shards[at]
-            slots.append((shard, shard.slot(number, identity(key), key, self._initial)))
+        # Of each slot its shard, in a list of its own: pairs of them would keep the garbage collector busy.
+        owners = [self.shards[shard] for shard in part.shards[of_slot].tolist()]
+        identity, initial = self.identity, self._initial
+        slots = [
+            shard.slot(number, identity(key), key, initial)
+            for shard, number, key in zip(owners, places.tolist(), keys, strict=True)
+        ]
         # Entries are in the order of rows, so equal rows are neighbours.
         fresh = is_first(part.rows)
         rows = part.rows[fresh]
@@ -123,11 +123,11 @@ class ColumnSlots(KeyedSlots):
         last = np.empty(len(slots), np.int64)
         last[grouped.groups] = times[which]  # contributions are in order: the last one stays
         size, states = result.states.nbytes // len(slots), _rows(result.states, len(slots))
-        for (shard, slot), state, time in zip(slots, states, last.tolist(), strict=True):
+        for shard, slot, state, time in zip(owners, slots, states, last.tolist(), strict=True):
             shard.keep(slot, state, size, time)
         if result.retired is not None:
-            for shard, slot in (slots[at] for at in np.flatnonzero(result.retired).tolist()):
-                shard.drop(FOREVER, slot)
+            for at in np.flatnonzero(result.retired).tolist():
+                owners[at].drop(FOREVER, slots[at])
         return times[which][np.asarray(result.of)], result.rows
 
     def _expire(self, mine: Sequence[ShardSlots], limit: Watermark) -> Iterator[tuple[Array, pa.Table]]:
@@ -140,38 +140,40 @@ class ColumnSlots(KeyedSlots):
             numbers = sorted({number for shard in due for number in shard.slots if number < open_})
             if self.node.single:
                 del numbers[1:]  # those that go on are due again with the next
-            gone = [
-                (number, shard, slot)
-                for number in numbers
-                for shard in due
-                if number in shard.slots
-                for slot in shard.pop(number)
-            ]
-            places = np.array([number for number, _, _ in gone])
-            result = self.form.outputs(
-                self.node.name, self._columns([(shard, slot) for _, shard, slot in gone], places)
-            )
+            slots: list[Slot] = []
+            owners: list[ShardSlots] = []
+            counts = []
+            for number in numbers:
+                before = len(slots)
+                for shard in due:
+                    if number in shard.slots:
+                        slots += shard.pop(number)
+                        owners += [shard] * (len(slots) - len(owners))
+                counts.append(len(slots) - before)
+            places = np.repeat(numbers, counts)
+            result = self.form.outputs(self.node.name, self._columns(slots, places))
             if result.rows.num_rows:
                 yield places[np.asarray(result.of)] * window.every + (window.size - 1), result.rows
             if self.node.single:
                 following = numbers[0] + 1
                 start = window.start(following)
-                self._slide([(shard, slot) for _, shard, slot in gone if slot.last >= start], following)
+                going = [at for at, slot in enumerate(slots) if slot.last >= start]
+                self._slide([owners[at] for at in going], [slots[at] for at in going], following)
 
-    def _slide(self, going: list[OwnSlot], number: int) -> None:
+    def _slide(self, owners: list[ShardSlots], going: list[Slot], number: int) -> None:
         """Call ``slide`` for windows that go on; those whose state is empty end."""
         if going:
             states = self.form.slides(self.node.name, self._columns(going, np.full(len(going), number)))
-            for (shard, slot), state in zip(going, _rows(states, len(going)), strict=True):
+            for shard, slot, state in zip(owners, going, _rows(states, len(going)), strict=True):
                 slot.states, slot.bytes = state, states.nbytes // len(going)
                 if canonical(state) != self._empty:
                     shard.put(number, slot)
 
-    def _columns(self, slots: Sequence[OwnSlot], places: Array) -> Slots:
+    def _columns(self, slots: Sequence[Slot], places: Array) -> Slots:
         """Windows as columns."""
         window, moment = self.node.window, self.node.schema.field(0).type
-        keys = _table([slot.key for _, slot in slots], self.node.key_schema)
-        states = _table([slot.states for _, slot in slots], self.form.state)
+        keys = _table([slot.key for slot in slots], self.node.key_schema)
+        states = _table([slot.states for slot in slots], self.form.state)
         if window is None:
             none = pa.nulls(len(slots), moment)
             return Slots(keys, none, none, states)

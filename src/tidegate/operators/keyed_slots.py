@@ -63,18 +63,19 @@ class ShardSlots:
     def slot(self, number: int, identity: Any, key: tuple[Any, ...], initial: tuple[Any, ...]) -> Slot:
         """The slot of a key's window, added if it is not there."""
         window = self.slots.get(number)
-        found = window.get(identity) if window is not None else None
+        if window is None:
+            window = self._open(number)
+        found = window.get(identity)
         if found is None:
-            found = Slot(identity, key, initial)
-            self.put(number, found)
+            found = window[identity] = Slot(identity, key, initial)
+            self.rows += 1
         return found
 
     def put(self, number: int, slot: Slot) -> None:
         """Add a slot."""
         window = self.slots.get(number)
         if window is None:
-            window = self.slots[number] = {}
-            self.first = min(self.first, number)
+            window = self._open(number)
         window[slot.identity] = slot
         self.rows += 1
         self.bytes += slot.bytes
@@ -97,6 +98,12 @@ class ShardSlots:
         self.bytes -= sum(slot.bytes for slot in gone)
         self.first = min(self.slots, default=NO_WINDOW)
         return gone
+
+    def _open(self, number: int) -> dict[Any, Slot]:
+        self.first = min(self.first, number)
+        window: dict[Any, Slot] = {}
+        self.slots[number] = window
+        return window
 
     def clear(self) -> None:
         """Remove all slots."""
