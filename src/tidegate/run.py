@@ -114,8 +114,8 @@ def run(
         from tidegate.run_reference import run_on_reference
 
         if instances is not None or elastic:
-            name = "elastic" if instances is None else "instances"
-            raise QueryError(f"{name}=... is for on='local' and on='spark'; the reference runs alone, so leave it out")
+            given = f"elastic={elastic!r}" if instances is None else f"instances={instances}"
+            raise QueryError(f"{given} is for on='local' and on='spark'; the reference runs alone, so leave it out")
         return run_on_reference(query, folder, kind, show)
     asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic)
     return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded)

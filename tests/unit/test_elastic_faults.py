@@ -196,15 +196,15 @@ def test_what_may_be_given_for_elastic(tmp_path: Path) -> None:
     assert Elastic.of(None) is None
     assert Elastic.of(False) is None
     of = [Elastic.of(given) for given in (True, "saso", Steady(), str(tmp_path / "rules.toml"))]
-    rules = [each.resolved(7, Steady(margin=0.5)).default for each in of if each is not None]
+    rules = [each.resolved(7, Steady(target_seconds=0.5)).default for each in of if each is not None]
     assert [(rule.controller.name, rule.limits.most) for rule in rules] == [
         ("steady", 7),
         ("saso", 7),
         ("steady", 7),
         ("saso", 5),
     ]
-    assert rules[0].controller == Steady(margin=0.5)
-    assert Elastic("steady").resolved(7, Steady(margin=0.5)).default.controller == Steady(margin=0.5)
+    assert rules[0].controller == Steady(target_seconds=0.5)
+    assert Elastic("steady").resolved(7, Steady(target_seconds=0.5)).default.controller == Steady(target_seconds=0.5)
     assert rules[2].controller == Steady(), "what is given as a value is taken as it is"
     dry = Elastic("saso", dry_run=True, shadows=("ds2",)).resolved(4, Steady()).default
     assert dry.dry_run
