@@ -15,8 +15,8 @@ import pytest
 
 import tidegate as tg
 from examples.inputs.usage import usage
-from tests.faults.killed_run import QUERIES, committed, versions
-from tests.property.spark_driver import Batch, Driver
+from tests.kit.killed_run import QUERIES, committed, versions
+from tests.kit.spark_driver import Batch, Driver
 from tidegate.results import read_results
 from tidegate.runtime.spark import session
 from tidegate.runtime.spark.session import ATTEMPTS_APART, FILE_MANAGER, LOCAL_FILES
@@ -25,7 +25,7 @@ from tidegate.testing import answer, difference
 
 def run(name: str, files: str, out: Path, batches: int | str | None = None) -> subprocess.CompletedProcess[str]:
     """A run in processes of its own, killed when so many more batches are committed and the state of the next is."""
-    command = [sys.executable, "-m", "tests.faults.killed_run", name, files, str(out)]
+    command = [sys.executable, "-m", "tests.kit.killed_run", name, files, str(out)]
     temporary = out.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     return subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 
 import tidegate as tg
 from examples.inputs.usage import usage
-from tests.property.spark_driver import Batch, Driver
+from tests.kit.spark_driver import Batch, Driver
 from tidegate.errors import CheckpointError
 from tidegate.runtime.spark import job
 from tidegate.state import cache as cache_module

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.unit.gate_kit import all_times, batch, in_thread, until
+from tests.kit.gates import all_times, batch, in_thread, until
 from tidegate.gate import FlowLimits, Gate
 from tidegate.reference import events_of, interpret
 from tidegate.testing import difference

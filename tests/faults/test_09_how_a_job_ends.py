@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.unit.gate_kit import until
+from tests.kit.gates import until
 from tidegate.errors import UserError
 from tidegate.runtime.local.job import LocalJob
 

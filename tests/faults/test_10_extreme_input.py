@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.property.spark_driver import Batch, Driver
+from tests.kit.spark_driver import Batch, Driver
 from tidegate.control.observation import Observation
 from tidegate.elastic.metrics import CLIENTS, MetricsServer
 from tidegate.elastic.scaling import SubqueryStatus

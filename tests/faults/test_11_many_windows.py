@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.effort import examples
-from tests.property.cases import any_features, cases
-from tests.property.check import check_case
-from tests.property.check_flow import check_flow
-from tests.property.check_join import check_join
-from tests.property.check_local import any_reconfigurer, any_settings, check_locally
-from tests.property.join_cases import join_cases
+from tests.kit.cases import any_features, cases
+from tests.kit.check import check_case
+from tests.kit.check_flow import check_flow
+from tests.kit.check_join import check_join
+from tests.kit.check_local import any_reconfigurer, any_settings, check_locally
+from tests.kit.effort import examples
+from tests.kit.join_cases import join_cases
 from tidegate.errors import SlowWarning
 from tidegate.operators import windowed_aggregate
 from tidegate.operators.cells import Instances

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.unit.gate_kit import batch, in_thread
+from tests.kit.gates import batch, in_thread
 from tidegate.gate import Gate, Segment
 from tidegate.runtime.local.work import Work
 

@@ -15,7 +15,7 @@ import pytest
 
 import tidegate as tg
 from examples.inputs.usage import usage
-from tests.faults import full_disk_run
+from tests.kit import full_disk_run
 from tidegate.results import read_results
 from tidegate.runtime.spark.control import unknown_files
 from tidegate.testing import answer, difference
@@ -104,7 +104,7 @@ def test_a_full_checkpoint_disk_is_named_and_the_run_goes_on_when_there_is_room(
     alone = ["unshare", "--map-root-user", "--mount"]
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip(reason="no mounts for users on this machine")
-    command = [*alone, sys.executable, "-m", "tests.faults.full_disk_run", files, str(out), str(disk)]
+    command = [*alone, sys.executable, "-m", "tests.kit.full_disk_run", files, str(out), str(disk)]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith(f"a disk is full, so that Spark could not write: {disk}/checkpoint has ")

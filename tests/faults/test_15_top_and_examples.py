@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
-from tests.control.ledger_loops import Swinging
+from tests.kit.ledger_loops import Swinging
 from tidegate.cli.main import main
 from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.loop import ControlLoop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos.__main__ import main
-from tests.effort import LONG
+from tests.kit.effort import LONG
 
 # A long run gives it the process of the tests on Spark, so that no other Spark runs beside it.
 pytestmark = [pytest.mark.generated, *([pytest.mark.spark] if LONG else [])]

@@ -33,7 +33,7 @@ UTC = pa.timestamp("us", tz="UTC")
 @pytest.mark.timeout(480)
 def test_one_executor_becomes_two_under_load_and_one_again_and_its_death_is_survived() -> None:
     made = subprocess.run(
-        [sys.executable, "-m", "tests.integration.cluster_story"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tests.kit.cluster_story"], capture_output=True, text=True, check=False
     )
     assert made.returncode == 0, made.stderr[-3000:]
     told = json.loads(made.stdout.splitlines()[-1])
@@ -50,9 +50,7 @@ def test_one_executor_becomes_two_under_load_and_one_again_and_its_death_is_surv
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_a_cell_gets_another_instance_where_its_executor_has_a_core_to_spare() -> None:
-    made = subprocess.run(
-        [sys.executable, "-m", "tests.integration.cells_story"], capture_output=True, text=True, check=False
-    )
+    made = subprocess.run([sys.executable, "-m", "tests.kit.cells_story"], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr[-3000:]
     told = json.loads(made.stdout.splitlines()[-1])
     assert told["went"] == [True, True], told

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.property.cases import AGGREGATES, KEYS, SCHEMA, TIME
-from tests.property.keyed_apply_cases import KEYS as KEYED_APPLY_KEYS
-from tests.property.keyed_apply_cases import OTHER, apply_to, renamed
-from tests.semantics.runtimes import OnDriver, OnSpark
+from tests.kit.cases import AGGREGATES, KEYS, SCHEMA, TIME
+from tests.kit.keyed_apply_cases import KEYS as KEYED_APPLY_KEYS
+from tests.kit.keyed_apply_cases import OTHER, apply_to, renamed
+from tests.kit.runtimes import OnDriver, OnSpark
 from tidegate.testing import difference, last_revisions
 
 pytestmark = pytest.mark.spark

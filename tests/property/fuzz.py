@@ -18,16 +18,16 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.property.cases import Case, any_features, cases
-from tests.property.check import check_case
-from tests.property.check_flow import check_flow
-from tests.property.check_join import check_join, check_join_on_cells
-from tests.property.check_keyed_apply import check_keyed_apply
-from tests.property.check_keyed_apply_cells import any_driver, check_on_driver
-from tests.property.check_local import any_reconfigurer, any_settings, check_locally
-from tests.property.coverage import Coverage
-from tests.property.join_cases import join_cases, spark_join_cases
-from tests.property.keyed_apply_cases import keyed_apply_cases
+from tests.kit.cases import Case, any_features, cases
+from tests.kit.check import check_case
+from tests.kit.check_flow import check_flow
+from tests.kit.check_join import check_join, check_join_on_cells
+from tests.kit.check_keyed_apply import check_keyed_apply
+from tests.kit.check_keyed_apply_cells import any_driver, check_on_driver
+from tests.kit.check_local import any_reconfigurer, any_settings, check_locally
+from tests.kit.coverage import Coverage
+from tests.kit.join_cases import join_cases, spark_join_cases
+from tests.kit.keyed_apply_cases import keyed_apply_cases
 
 REPORT_EVERY = 500
 KEYED_APPLY_EVERY = 10

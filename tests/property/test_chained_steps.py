@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.effort import examples
-from tests.property.cases import Case, any_features, cases
-from tests.property.check import check_case
+from tests.kit.cases import Case, any_features, cases
+from tests.kit.check import check_case
+from tests.kit.effort import examples
 
 
 @st.composite

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.effort import examples
+from tests.kit.effort import examples
 from tidegate.errors import DataError, UserError
 from tidegate.gate import FlowLimits, Gate, Reader, Segment, SourceSpec
 from tidegate.watermark import END, START

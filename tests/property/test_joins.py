@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
-from tests.property.check_join import check_join, check_join_on_cells
-from tests.property.check_local import any_reconfigurer, any_settings
-from tests.property.join_cases import SparkJoinCase, join_cases, spark_join_cases
+from tests.kit.check_join import check_join, check_join_on_cells
+from tests.kit.check_local import any_reconfigurer, any_settings
+from tests.kit.effort import examples
+from tests.kit.join_cases import SparkJoinCase, join_cases, spark_join_cases
 
 
 @settings(max_examples=examples(50))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
-from tests.property.check_keyed_apply import check_keyed_apply
-from tests.property.check_local import any_reconfigurer, any_settings
-from tests.property.keyed_apply_cases import keyed_apply_cases
+from tests.kit.check_keyed_apply import check_keyed_apply
+from tests.kit.check_local import any_reconfigurer, any_settings
+from tests.kit.effort import examples
+from tests.kit.keyed_apply_cases import keyed_apply_cases
 
 
 @settings(max_examples=examples(30))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
-from tests.property.check_keyed_apply_cells import any_driver, check_on_driver
-from tests.property.keyed_apply_cases import keyed_apply_cases
+from tests.kit.check_keyed_apply_cells import any_driver, check_on_driver
+from tests.kit.effort import examples
+from tests.kit.keyed_apply_cases import keyed_apply_cases
 from tidegate.operators import keyed_apply_cell
 
 

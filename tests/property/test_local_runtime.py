@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.effort import examples
-from tests.property.cases import SCHEMA, any_features, cases
-from tests.property.check_flow import check_flow
-from tests.property.check_local import Reconfigurer, any_reconfigurer, any_settings, check_locally, events_of
-from tests.property.local_runs import run_in_step
+from tests.kit.cases import SCHEMA, any_features, cases
+from tests.kit.check_flow import check_flow
+from tests.kit.check_local import Reconfigurer, any_reconfigurer, any_settings, check_locally, events_of
+from tests.kit.effort import examples
+from tests.kit.local_runs import run_in_step
 from tidegate.query.nodes import sources
 from tidegate.reference import interpret
 from tidegate.testing import difference

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.effort import examples
-from tests.property.cases import Case, cases
-from tests.property.check import check_case
-from tests.property.coverage import Coverage, covering_features
+from tests.kit.cases import Case, cases
+from tests.kit.check import check_case
+from tests.kit.coverage import Coverage, covering_features
+from tests.kit.effort import examples
 
 CASES_PER_COMBINATION = 2
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.semantics.runtimes import OnDriver, OnLocal, OnReference, OnSpark, Runtime
+from tests.kit.runtimes import OnDriver, OnLocal, OnReference, OnSpark, Runtime
 
 RUNTIMES = [
     pytest.param("reference"),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.semantics.runtimes import OnDriver, OnReference, Runtime
+from tests.kit.runtimes import OnDriver, OnReference, Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 
 CALLS = pa.schema([("ts", TIME), ("k", pa.string()), ("n", pa.int64())])

@@ -9,7 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 
 import tidegate as tg
-from tests.semantics.runtimes import Runtime
+from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 
 TRADES = pa.schema([("ts", TIME), ("id", pa.int64()), ("nd", pa.float64())])

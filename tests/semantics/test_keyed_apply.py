@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 import tidegate as tg
-from tests.semantics.runtimes import Runtime
+from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, TWEETS, expect, hashtags, rows
 
 EVENTS = pa.schema([("ts", TIME), ("k", pa.string()), ("x", pa.int64())])

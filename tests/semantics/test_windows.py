@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.semantics.runtimes import Runtime
+from tests.kit.runtimes import Runtime
 from tidegate.testing import difference, last_revisions
 
 TIME = pa.timestamp("us", tz="UTC")

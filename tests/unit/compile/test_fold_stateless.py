@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.kit.effort import examples
 from tidegate.compile.fold_stateless import fold_stateless
 from tidegate.compile.show_query import show_query
 from tidegate.query.aggregates import count

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.property.spark_driver import Batch, Driver
+from tests.kit.spark_driver import Batch, Driver
 from tidegate.compile import plan as plans
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Combine, Feed, PlacedStep, Plan, Region, Slices, Subquery

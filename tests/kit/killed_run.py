@@ -1,0 +1,108 @@
+"""A run on Spark that dies between the commit of a cell's state and the commit of its batch.
+
+``python -m tests.kit.killed_run QUERY FILES OUT BATCHES``: once BATCHES more batches are committed, all processes of the
+run are killed as soon as the state of a batch is in its place and the batch is not committed. Without BATCHES it runs to
+its end. With ``java`` in the place of BATCHES the Java process alone is killed after the second batch, and the query is run
+again by the same Python process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import tidegate as tg
+
+_VERSION = re.compile(r"(\d+)(_.*)?\.changelog")
+
+
+def counted(files: str) -> tg.Stream:
+    """Overlapping windows, of which many are open in every batch."""
+    flows = tg.stream(files, time="time").key_by("appId")
+    return flows.window("4 minutes", every="1 minute").aggregate(
+        flows=tg.count(), amount=tg.sum("flowAmount"), versions=tg.distinct("appVersion")
+    )
+
+
+def joined(files: str) -> tg.Stream:
+    """A join without an equality, and windows over its results."""
+    flows = tg.stream(files, time="time").select("time", "appId", "flowAmount")
+    pairs = flows.join(flows, within="20 seconds", where=lambda l, r: abs(l.flowAmount - r.flowAmount) <= 4)
+    return pairs.key_by("appId").window("2 minutes").aggregate(pairs=tg.count())
+
+
+def applied(files: str) -> tg.Stream:
+    """A function of one tuple at a time with a state per key and window, which wait until they are settled."""
+
+    def longer(window: Any, flow: Any) -> Any:
+        return tg.updated({"text": f"{window.state['text']} {flow['flowAmount']}"})
+
+    flows = tg.stream(files, time="time").select("time", "appVersion", "flowAmount").key_by("appVersion")
+    return flows.window("3 minutes", every="1 minute").apply(
+        update=longer,
+        output=lambda window: {"key": window.key, "text": window.state["text"]},
+        state={"text": pa.string()},
+        initial={"text": ""},
+        returns={"key": pa.int32(), "text": pa.string()},
+    )
+
+
+QUERIES: dict[str, Callable[[str], tg.Stream]] = {"counted": counted, "joined": joined, "applied": applied}
+
+
+def committed(checkpoint: Path) -> int:
+    """How many batches are committed."""
+    names = [entry.name for entry in (checkpoint / "commits").glob("*")]
+    return max((int(name) for name in names if name.isdigit()), default=-1) + 1
+
+
+def versions(checkpoint: Path) -> set[int]:
+    """The versions of state that some cell has written, in any of its stores."""
+    found = (_VERSION.fullmatch(path.name) for path in (checkpoint / "state").rglob("*.changelog"))
+    return {int(match[1]) for match in found if match}
+
+
+def die_between_commits(checkpoint: Path, batches: int) -> None:
+    """Kill the group of this process between two commits; version N+1 is what batch N made of the state."""
+    least = committed(checkpoint) + batches
+    while True:
+        done = committed(checkpoint)
+        if done >= least and done + 1 in versions(checkpoint) and committed(checkpoint) == done:
+            os.killpg(0, signal.SIGKILL)
+        time.sleep(0.0005)
+
+
+def outlive_java(query: tg.Stream, out: str) -> None:
+    """Run a query whose Java process is killed, and once more."""
+    from pyspark import SparkContext
+
+    def kill(progress: tg.Progress) -> None:
+        gateway: Any = SparkContext._gateway
+        if progress.batch == 1:
+            gateway.proc.send_signal(signal.SIGKILL)
+
+    try:
+        tg.run(query, to=out, spark="local[2]", files_per_batch=1, progress=kill)
+    except tg.EnvironmentFault as fault:
+        print(fault, flush=True)
+    tg.run(query, to=out, spark="local[2]", files_per_batch=1, progress=False)
+
+
+if __name__ == "__main__":
+    name, files, out, *batches = sys.argv[1:]
+    if batches == ["java"]:
+        outlive_java(QUERIES[name](files), out)
+        sys.exit()
+    if batches:
+        place = Path(out) / "_checkpoint" / "spark"
+        threading.Thread(target=die_between_commits, args=(place, int(batches[0])), daemon=True).start()
+    tg.run(QUERIES[name](files), to=out, spark="local[2]", files_per_batch=1, progress=False)

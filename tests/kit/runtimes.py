@@ -1,0 +1,129 @@
+"""Every runtime behind one face: batches of tuples in, the bag of results and the number of late tuples out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import tidegate as tg
+from tests.kit.local_runs import run_in_step
+from tests.kit.spark_driver import Batch, Driver
+from tidegate.compile.compiler import compile_query
+from tidegate.query.nodes import Node, Source, rewrite, sources
+from tidegate.reference import Advance, Event, Rows, interpret
+from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.spark import control
+from tidegate.runtime.spark.codec import OBSERVED
+from tidegate.runtime.spark.dataframe import to_dataframe
+from tidegate.runtime.spark.types import spark_schema
+from tidegate.watermark import END, START
+
+Batches = Sequence[dict[str, pa.Table]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a runtime gave."""
+
+    rows: pa.Table
+    late: int
+
+
+class Runtime(Protocol):
+    """Runs a query over batches; what a batch is, besides an arrival order, is the runtime's business."""
+
+    def run(self, query: tg.Stream, batches: Batches) -> Result: ...
+
+
+class OnReference:
+    """The law, with the watermark moving after each batch."""
+
+    def run(self, query: tg.Stream, batches: Batches) -> Result:
+        law = interpret(query.node, self._events(query.node, batches))
+        return Result(law.rows, law.late)
+
+    def _events(self, query: Node, batches: Batches) -> Iterator[Event]:
+        latest = dict.fromkeys((source.name for source in sources(query)), START)
+        for batch in batches:
+            for source in sources(query):
+                if source.name in batch:
+                    yield Rows(source.name, batch[source.name])
+                    seen = pc.max(batch[source.name].column(source.time).cast(pa.int64())).as_py()
+                    latest[source.name] = max(latest[source.name], seen - source.disorder_us)
+            yield Advance(min(latest.values()))
+        yield Advance(END)
+
+
+@dataclass(frozen=True)
+class OnDriver:
+    """Spark's stages without Spark."""
+
+    cells: int
+    instances: int = 1
+
+    def run(self, query: tg.Stream, batches: Batches) -> Result:
+        driver = Driver(query.node, self.cells, instances=self.instances)
+        outcome = driver.run([Batch({name: [table] for name, table in batch.items()}) for batch in batches])
+        return Result(pa.concat_tables([query.schema.empty_table(), *outcome.tables]), outcome.late)
+
+
+@dataclass(frozen=True)
+class OnLocal:
+    """Threads of this process."""
+
+    instances: int
+
+    def run(self, query: tg.Stream, batches: Batches) -> Result:
+        arrivals = [{name: [table] for name, table in batch.items()} for batch in batches]
+        run = run_in_step(query.node, arrivals, Settings(self.instances, split_panes=0, split_pairs=0, split_keys=0))
+        return Result(pa.concat_tables([query.schema.empty_table(), *run.tables]), run.job.late)
+
+
+@dataclass(frozen=True)
+class OnSpark:
+    """Real Structured Streaming: one file per batch, parquet sink, checkpoint, and the end of input in band."""
+
+    spark: Any
+    folder: Path
+    instances: int = 1
+
+    def run(self, query: tg.Stream, batches: Batches) -> Result:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        steering = self.folder / "control"
+        steering.mkdir(parents=True)
+        bound = rewrite(query.node, lambda node: self._bound(node, batches) if isinstance(node, Source) else node)
+        df = to_dataframe(compile_query(bound, "spark"), control=str(steering), instances=self.instances)
+        late = self._run(df)
+        control.send(steering, control.END)
+        late += self._run(df)
+        made = self.spark.read.schema(spark_schema(query.schema)).parquet(str(self.folder / "out")).toArrow()
+        return Result(made.cast(query.schema), late)
+
+    def _run(self, df: Any) -> int:
+        writer = df.writeStream.format("parquet").option("path", str(self.folder / "out"))
+        query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        told = [item for progress in query.recentProgress for item in progress.observedMetrics.items()]
+        rows = [row for name, row in told if name.startswith(OBSERVED)]
+        ran = {cell["instances"] for row in rows for cell in row["by_cell"]}
+        assert ran <= {self.instances}, f"asked for {self.instances} instances a cell, cells ran {ran}"
+        return sum(row["late"] or 0 for row in rows)
+
+    def _bound(self, source: Source, batches: Batches) -> Node:
+        place = self.folder / "in" / source.name
+        place.mkdir(parents=True, exist_ok=True)
+        for number, batch in enumerate(batches):
+            file = place / f"{number:04}.parquet"
+            pq.write_table(batch.get(source.name, source.schema.empty_table()), file)
+            # Spark reads files in the order of their modification times.
+            os.utime(file, (1_700_000_000 + 2 * number,) * 2)
+        reader = self.spark.readStream.schema(spark_schema(source.schema)).option("maxFilesPerTrigger", 1)
+        return replace(source, origin=reader.parquet(str(place)))
