@@ -11,10 +11,10 @@ import numpy as np
 
 from figures.draw import BLUE, GREY, PURPLE, RED, Line, Panel, Picture, run_panels, save
 from figures.report import Page, Table, note, write_page
-from lab.balancers import ConsistentHashing
 from lab.keys import UniformKeys
 from lab.merits import Stretch, settle
 from lab.network import ContendedSubquery, Run, one, simulate
+from tidegate.control.balancers.consistent_hashing import ConsistentHashing
 from tidegate.control.controller import Limits
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.rules import Rule

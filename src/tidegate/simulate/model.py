@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidegate.control.balancers.balance import Ints
+from tidegate.control.balancers.consistent_hashing import GOLDEN, mixed
 from tidegate.errors import UserError
 from tidegate.simulate.loads import Floats, Load
 
@@ -61,17 +61,6 @@ class ZipfKeys:
     def shares(self, era: int) -> Floats:
         ranked = np.arange(1, self.keys + 1, dtype=np.float64) ** -self.exponent
         return np.random.default_rng((self.seed, era)).permutation(ranked / ranked.sum())
-
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""2⁶⁴ over the golden ratio: the step between the states of SplitMix64."""
-
-
-def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64: a bijection of 64-bit numbers that leaves no pattern of theirs."""
-    spread = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    spread = (spread ^ (spread >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return spread ^ (spread >> np.uint64(31))
 
 
 def shard_of_keys(keys: int, shards: int) -> Ints:

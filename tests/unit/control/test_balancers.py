@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.balancers import ConsistentHashing, Offload
 from tests.kit.effort import examples
 from tidegate.control.balancers import BALANCERS
 from tidegate.control.balancers.balance import Balance, Balancer, Verdict, one_key, onto_rest, shard_use
+from tidegate.control.balancers.consistent_hashing import GOLDEN, ConsistentHashing, mixed
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.balancers.minimal_movement import MinimalMovement
+from tidegate.control.balancers.offload import Offload
 from tidegate.errors import UserError
-from tidegate.simulate.model import GOLDEN, mixed
 
 ALL: list[Balancer] = [Greedy(), Greedy(0, 0), MinimalMovement(), MinimalMovement(1.0), ConsistentHashing(8), Offload()]
 MOVING: list[Balancer] = [Greedy(), Greedy(0, 0), Greedy(2.0, 0.3), MinimalMovement(), MinimalMovement(1.0)]

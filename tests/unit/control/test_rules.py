@@ -121,7 +121,7 @@ def mistake(text: str) -> str:
         (
             "[default]\ncontroller = 'thresholds'\n[controllers.thresholds]\nbalancer = 'best'\n",
             'rules.toml: [controllers.thresholds] balancer = "best": ',
-            "'greedy', 'minimal-movement', 'none'",
+            "'greedy', 'minimal-movement', 'consistent-hashing', 'offload', 'none'",
         ),
     ],
 )

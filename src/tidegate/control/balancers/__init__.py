@@ -7,8 +7,12 @@ All of them take the mapping in force, the load of each shard and the number of 
 from __future__ import annotations
 
 from tidegate.control.balancers.balance import Balancer
+from tidegate.control.balancers.consistent_hashing import ConsistentHashing
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.balancers.minimal_movement import MinimalMovement
+from tidegate.control.balancers.offload import Offload
 
-BALANCERS: dict[str, type[Balancer]] = {Greedy.name: Greedy, MinimalMovement.name: MinimalMovement}
+BALANCERS: dict[str, type[Balancer]] = {
+    each.name: each for each in (Greedy, MinimalMovement, ConsistentHashing, Offload)
+}
 """The balancers by the name they have in rules and on the command line."""

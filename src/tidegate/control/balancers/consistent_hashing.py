@@ -1,4 +1,4 @@
-"""Balancers of the papers that no controller uses: Gedik's ring, and StreamCloud's Offload of the least loaded."""
+"""Gedik's ring: a change of instances moves about one shard in n, and none between instances that stay (§4.3)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from numpy.typing import NDArray
 
 from tidegate.control.balancers.balance import (
     Balance,
-    Floats,
     Ints,
     Loads,
     Shards,
     Verdict,
     checked,
-    instance_loads,
-    onto_rest,
     planned,
 )
 from tidegate.errors import UserError
-from tidegate.simulate.model import GOLDEN, mixed
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2⁶⁴ over the golden ratio: the step between the states of SplitMix64."""
+
+
+def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64: a bijection of 64-bit numbers that leaves no pattern of theirs."""
+    spread = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    spread = (spread ^ (spread >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return spread ^ (spread >> np.uint64(31))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +74,3 @@ class ConsistentHashing:
 def _on_ring(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Positions spread over the ring, no two numbers on the same."""
     return mixed((numbers + np.uint64(1)) * GOLDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class Offload:
-    """Empties the instances that carry least, heaviest shard first, each onto the then least loaded that stays.
-
-    Instances are numbered from 0 without gaps, so one that stays but whose number shall go takes the number of an emptied
-    one, and its shards count as moved. Controllers empty the last instances instead (`onto_rest`), which moves less.
-    """
-
-    name: ClassVar[str] = "offload"
-
-    def balance(self, mapping: Shards, shard_loads: Loads, instances: int) -> Balance:
-        owners, loads = checked(mapping, shard_loads, instances)
-        after = onto_rest(_least_loaded_last(owners, loads, instances), loads, instances)
-        there = not len(owners) or int(owners.max()) < instances
-        return planned(owners, after, loads, instances, Verdict.EVEN if there else Verdict.BALANCED)
-
-
-def _least_loaded_last(owners: Ints, loads: Floats, instances: int) -> Ints:
-    """The mapping renumbered so that the instances beyond `instances` are the least loaded ones."""
-    carried = instance_loads(owners, loads, instances)
-    lightest_first = np.lexsort((-np.arange(len(carried)), carried))
-    released = lightest_first[: len(carried) - instances]
-    goes = np.zeros(len(carried), dtype=bool)
-    goes[released] = True
-    numbers = np.arange(len(carried))
-    free = np.flatnonzero(goes & (numbers < instances))
-    homeless = np.flatnonzero(~goes & (numbers >= instances))
-    numbers[free], numbers[homeless] = homeless, free
-    return numbers[owners]
