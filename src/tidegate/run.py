@@ -74,7 +74,7 @@ def run(
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
-    tables are ``bounded``: when all is read, every window is handed out and the checkpoint is finished. With
+    tables are ``bounded``: when all is read, every window is emitted and the checkpoint is finished. With
     ``bounded=False``, the default for DataFrames, the run goes on until SIGINT, SIGTERM or `end_input` on the
     ``control`` folder in its checkpoint; with files it takes new ones as they appear.
 
@@ -211,7 +211,7 @@ def start(
 
 
 def end_input(control: str | Path) -> None:
-    """End the input of a query made by ``to_spark(control=...)``: every window expires and is handed out.
+    """End the input of a query made by ``to_spark(control=...)``: every window expires and is emitted.
 
     The query must keep running until its last batch is through; started with ``trigger(availableNow=True)``, run it once
     more. Tuples that arrive afterwards are late.

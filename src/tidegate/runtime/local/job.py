@@ -31,7 +31,7 @@ READ_SECONDS = 0.5
 class LocalJob:
     """A running query. Made by `tidegate.start`; every method may be called from any thread.
 
-    As a context it waits for the end of the run; left with an error, it cancels the run. A job that nobody holds any more
+    As a context it waits for the end of the run; left with an error, it cancels the run. A job that is not held any more
     is cancelled too, so keep what `tidegate.start` gives for as long as it should run.
 
     ``scaling`` is what changes its instances with the load, if it was started with ``elastic``; it ends with the run.
@@ -100,12 +100,12 @@ class LocalJob:
 
     @property
     def results(self) -> int:
-        """Results handed out so far."""
+        """Results emitted so far."""
         return self.running.collector.results
 
     @property
     def segments(self) -> int:
-        """Segments of results handed out so far."""
+        """Segments of results emitted so far."""
         return self.running.collector.segments
 
     @property
@@ -145,7 +145,7 @@ class LocalJob:
     def __iter__(self) -> Iterator[pa.Table]:
         """The results, table by table, while the query runs; for jobs that were started without ``to``.
 
-        Whoever stops before the last of them cancels the run, as nobody would take the rest.
+        Stopping before the last of them cancels the run, since nothing would take the rest.
         """
         output = self.running.sink
         if not isinstance(output, ToIterator):
@@ -178,7 +178,7 @@ class LocalJob:
         return True
 
     def stop(self) -> None:
-        """End the input where it is: every window is handed out, then the run ends. Does not wait for that.
+        """End the input where it is: every window is emitted, then the run ends. Does not wait for that.
 
         A source that is silent is not waited for either. A thread that is held up in an iterable of yours cannot be
         interrupted: it ends when that comes back, and what it brings is not read.
@@ -186,7 +186,7 @@ class LocalJob:
         self.running.end_input()
 
     def cancel(self) -> None:
-        """End the run at once; windows that are open are not handed out. Does nothing if it has ended.
+        """End the run at once; windows that are open are not emitted. Does nothing if it has ended.
 
         Returns when its threads have ended, after a second at the latest: functions of yours that are being called are not
         interrupted. Called by one of those, it returns at once.

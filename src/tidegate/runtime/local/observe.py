@@ -157,7 +157,7 @@ def _scheduled(
     if advanced > 0:
         rate = (now.rows - before.rows) / advanced
         return rate, rate * max(at_seconds - now.due, 0.0) if held_back else 0.0
-    # Nothing was delivered: nothing was due, or nobody knows what.
+    # Nothing was delivered: nothing was due, or what was due is not known.
     return None if held_back else (0.0, 0.0)
 
 

@@ -118,7 +118,7 @@ class RunningSubquery:
         return switch
 
     def ended(self) -> None:
-        """The run is over: no switch will complete any more, and there is nobody to be told of a failure."""
+        """The run is over: no switch will complete any more, and failures are ignored."""
         # The job and its subqueries know each other; without this, what the job holds would stay until a garbage collection.
         self.fail = _ignore
         with self._lock:

@@ -69,7 +69,7 @@ class CoreChoice:
         """An instance begins to work on a segment that was there for it since a moment of the clock."""
         with self._lock:
             if not self._at_work:
-                # What came while nobody was at work has waited for somebody to wake up and to get the interpreter.
+                # What came while no instance was at work has waited for one to wake up and to get the interpreter.
                 self._since = max(ready_at, self._since, self._began)
             self._at_work += 1
 
