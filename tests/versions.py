@@ -66,7 +66,7 @@ def main(words: list[str]) -> int:
 
 def check(environment: Environment) -> bool:
     """Whether the tests pass in an environment; True also where its interpreter is missing."""
-    python = shutil.which(environment.python) or _of_pyenv(environment.python)
+    python = _interpreter(environment.python)
     if python is None:
         print(f"{environment.name}: left out, there is no {environment.python} on this machine", flush=True)
         return True
@@ -119,11 +119,14 @@ def _lowest(requirement: str) -> tuple[str, str]:
     return found.group(1).lower(), found.group(2)
 
 
-def _of_pyenv(python: str) -> str | None:
-    """An interpreter that pyenv has and does not offer by name."""
-    version = python.removeprefix("python")
-    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    return str(found[-1]) if found else None
+def _interpreter(name: str) -> str | None:
+    """Where an interpreter is: on the path, and willing to run, or among those of pyenv."""
+    version = name.removeprefix("python")
+    places = [shutil.which(name), *map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))]
+    for place in filter(None, places):
+        if subprocess.run([place, "--version"], check=False, capture_output=True).returncode == 0:
+            return place
+    return None
 
 
 if __name__ == "__main__":
