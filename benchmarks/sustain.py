@@ -66,7 +66,8 @@ def probe(
     job = tg.start(pool.query(*load.origins()), to=lambda table: None, instances=instances)
     try:
         job.wait(warm_up_seconds)
-        job.latencies = Latencies()
+        # Those of the warm-up do not count.
+        job.running.collector.latencies = Latencies()
         samples: list[tuple[float, float]] = []
         read_before, started = job.rows, time.monotonic()
         while (now := time.monotonic()) < started + span_seconds:

@@ -8,9 +8,10 @@ from itertools import islice
 import pyarrow as pa
 import pytest
 
+import tidegate as tg
 from benchmarks.inputs import START_US
 from benchmarks.loads import STEP_US, Load, Pool
-from benchmarks.sustain import PRECISION, Probe, growth, highest, next_rate
+from benchmarks.sustain import PRECISION, Probe, growth, highest, next_rate, probe
 
 
 @pytest.mark.parametrize("limit", [30.0, 100.0, 777.0])
@@ -67,3 +68,11 @@ def test_two_inputs_take_turns_in_time_and_share_the_rate() -> None:
     times = sorted(left["ts"].cast(pa.int64()).to_pylist() + right["ts"].cast(pa.int64()).to_pylist())
     assert times == [START_US + at * STEP_US for at in range(12)]
     assert [due for due, _ in islice(load.origins()[1], 6)] == [0.0, 0.0, 0.001, 0.001, 0.002, 0.002]
+
+
+def test_a_light_load_is_sustained_and_its_latency_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.sustain.LEAST_WARM_UP_SECONDS", 0.5)
+    rows = pa.record_batch({"ts": pa.array([0] * 100, pa.timestamp("us", tz="UTC")), "key": list(range(100))})
+    pool = Pool((rows,), lambda stream: stream.key_by("key").window("1 ms").aggregate(n=tg.count()))
+    found = probe(pool, 1_000.0, 100, 1, span_seconds=1.0, limit_ms=60_000.0)
+    assert found.sustained, found
