@@ -347,3 +347,21 @@ def test_an_interrupt_ends_a_run_and_its_threads() -> None:
     with pytest.raises(KeyboardInterrupt):
         tg.run(counts(unending()), on="local", to=output, progress=False)
     until(lambda: not our_threads())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_an_interrupt_before_the_wait_has_begun_is_not_lost() -> None:
+    """A signal between the last bytecode and the system call that waits does not interrupt that call."""
+    job = tg.start(counts(unending()), to=lambda table: None)
+    inner, waits = job.running.done.wait, []
+
+    def wait(timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        return inner(timeout)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job.running.done, "wait", wait)
+        assert not job.wait(0.01)
+        threading.Timer(0.2, job.cancel).start()
+        assert job.wait()
+    assert all(timeout is not None and timeout <= 1.0 for timeout in waits)

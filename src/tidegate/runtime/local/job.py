@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -26,6 +28,8 @@ CANCEL_SECONDS = 1.0
 """How long to wait for threads to end after a run was cancelled or has ended; users' functions may take longer."""
 READ_SECONDS = 0.5
 """How long to wait for threads that read users' iterables."""
+SIGNAL_SECONDS = 0.5
+"""How long an interrupt may go unnoticed at worst."""
 
 
 class LocalJob:
@@ -170,8 +174,11 @@ class LocalJob:
                 "wait() was called by a function that the job itself runs, which would wait for itself; call it elsewhere, "
                 "or call stop() or cancel() here"
             )
-        if not self.running.done.wait(timeout_seconds):
-            return False
+        until = math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds
+        # In steps: a signal that comes just before a wait without end would be noticed only with the next one.
+        while not self.running.done.wait(min(max(until - time.monotonic(), 0.0), SIGNAL_SECONDS)):
+            if time.monotonic() >= until:
+                return False
         self._close()
         if self.running.failure is not None:
             raise self.running.failure
