@@ -19,7 +19,7 @@ from tidegate.runtime.local.epochs import Reconfiguration
 from tidegate.runtime.local.figures import JobFigures, Latencies
 from tidegate.runtime.local.lifecycle import RunningQuery
 from tidegate.runtime.local.settings import Settings
-from tidegate.runtime.local.sinks import Sink, ToIterator
+from tidegate.runtime.local.sinks import SIGNAL_SECONDS, Sink, ToIterator
 
 if TYPE_CHECKING:
     from tidegate.elastic.scaling import Scaling
@@ -28,8 +28,6 @@ CANCEL_SECONDS = 1.0
 """How long to wait for threads to end after a run was cancelled or has ended; users' functions may take longer."""
 READ_SECONDS = 0.5
 """How long to wait for threads that read users' iterables."""
-SIGNAL_SECONDS = 0.5
-"""How long an interrupt may go unnoticed at worst."""
 
 
 class LocalJob:

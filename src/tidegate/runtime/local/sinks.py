@@ -23,6 +23,8 @@ from tidegate.runtime.local.threads import CorePinning
 from tidegate.watermark import END, Watermark
 
 SECONDS_BETWEEN_REPORTS = 1.0
+SIGNAL_SECONDS = 0.5
+"""How long an interrupt may go unnoticed at worst."""
 
 Tell = Callable[[float, int, Latencies], None]
 """Is told the time, the watermark, and the latencies since it was told last."""
@@ -119,7 +121,9 @@ class ToIterator:
     def __iter__(self) -> Iterator[pa.Table]:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._held) or self._closed)
+                # In steps, so that an interrupt of the thread that iterates is noticed whenever it comes.
+                while not self._changed.wait_for(lambda: bool(self._held) or self._closed, SIGNAL_SECONDS):
+                    pass
                 if not self._held:
                     return
                 table = self._held.popleft()
