@@ -7,8 +7,8 @@ import pytest
 from tests.chaos.__main__ import main
 from tests.kit.effort import LONG
 
-# A long run gives it the process of the tests on Spark, so that no other Spark runs beside it.
-pytestmark = [pytest.mark.generated, *([pytest.mark.spark] if LONG else [])]
+# In the process of the tests on Spark, so that no other Spark runs beside it.
+pytestmark = [pytest.mark.generated, pytest.mark.spark]
 MINUTES = "3" if LONG else "1"
 SHOWN_LINES = 60
 
