@@ -13,9 +13,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.kit.cases import Case, any_features, cases
@@ -43,24 +44,28 @@ def main() -> int:
     parser.add_argument("--on", choices=["spark", "local"], help="only as Spark would run it, or only in this process")
     given_ = parser.parse_args()
     fuzz = fuzz_joins if given_.joins else fuzz_windows
+    # A run of so many seconds says at once what failed; one with the seed it prints makes the case smaller, in minutes.
+    phases = [Phase.generate] if given_.seconds else [Phase.generate, Phase.shrink, Phase.explain]
     until, number = time.monotonic() + given_.seconds, given_.seed
     while True:
         print(f"python -m tests.property.fuzz {given_.cases} --seed {number}", flush=True)
-        said = fuzz(given_.cases, number, cells=given_.on != "local", local=given_.on != "spark")
+        said = fuzz(given_.cases, number, phases, cells=given_.on != "local", local=given_.on != "spark")
         number += 1
         if time.monotonic() >= until:
             print(said)
             return 0
 
 
-def fuzz_windows(wanted: int, first: int, cells: bool = True, local: bool = True) -> str:
+def fuzz_windows(wanted: int, first: int, phases: Sequence[Phase], cells: bool = True, local: bool = True) -> str:
     """Windowed aggregates, as on Spark and in this process."""
     coverage, started = Coverage(), time.monotonic()
 
     with tempfile.TemporaryDirectory() as folder:
 
         @seed(first)
-        @settings(max_examples=wanted, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+        @settings(
+            max_examples=wanted, phases=phases, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+        )
         @given(st.data())
         def check(data: st.DataObject) -> None:
             case: Case = data.draw(any_features().flatmap(cases))
@@ -85,7 +90,7 @@ def fuzz_windows(wanted: int, first: int, cells: bool = True, local: bool = True
     return f"{coverage.table()}\nno difference from the reference in {coverage.cases} cases"
 
 
-def fuzz_joins(wanted: int, first: int, cells: bool = True, local: bool = True) -> str:
+def fuzz_joins(wanted: int, first: int, phases: Sequence[Phase], cells: bool = True, local: bool = True) -> str:
     """Joins in this process, and other ones as on Spark."""
     seen: Counter[str] = Counter()
     started = time.monotonic()
@@ -93,7 +98,9 @@ def fuzz_joins(wanted: int, first: int, cells: bool = True, local: bool = True) 
     with tempfile.TemporaryDirectory() as folder:
 
         @seed(first)
-        @settings(max_examples=wanted, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+        @settings(
+            max_examples=wanted, phases=phases, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+        )
         @given(st.data())
         def check(data: st.DataObject) -> None:
             case = data.draw(join_cases())

@@ -15,6 +15,7 @@ from typing import Literal
 import pyarrow as pa
 
 from tidegate.query.nodes import Node, Source, Stateful, Stateless, apply_stateless
+from tidegate.query.schema import conform
 
 OUTPUT = -1
 """The target of feeds whose tuples leave the query."""
@@ -62,10 +63,10 @@ class Feed:
         return self.steps[0].node.input.schema if self.steps else self.schema
 
     def apply(self, tuples: pa.Table) -> pa.Table:
-        """Run all steps on a table."""
+        """Run all steps on a table; what leaves has the columns of ``schema`` and no others."""
         for step in self.steps:
             tuples = apply_stateless(step.node, tuples)
-        return tuples
+        return conform(tuples, self.schema)
 
 
 @dataclass(frozen=True, slots=True)

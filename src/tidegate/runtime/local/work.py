@@ -15,7 +15,6 @@ from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waited_seconds
 from tidegate.operators.columns import Array
 from tidegate.operators.readers import SharedState
-from tidegate.query.schema import conform
 from tidegate.watermark import Watermark
 
 
@@ -158,7 +157,7 @@ class Work:
                 if batch is not None and batch.num_rows:
                     table = pa.Table.from_batches([batch])
                     # A subquery applies the steps to its own results; a source passes on what it reads.
-                    yield feed, table if isinstance(feed.origin, int) else conform(feed.apply(table), feed.schema)
+                    yield feed, table if isinstance(feed.origin, int) else feed.apply(table)
 
     def _worked_until(self) -> float:
         """A clock that stands still while the calling thread waits for another."""

@@ -20,6 +20,7 @@ from tests.kit.gates import until
 from tidegate.errors import CheckpointError, DataError, QueryError, UnsupportedError, UserError
 from tidegate.progress import Progress
 from tidegate.sources.in_memory import Paced
+from tidegate.testing import answer, difference
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = {"ts": TIME, "k": pa.string()}
@@ -283,3 +284,18 @@ def test_a_job_that_has_ended_lets_go_of_everything_with_its_last_reference() ->
         assert watched() is None, "nothing may wait for a garbage collection"
     finally:
         gc.enable()
+
+
+def test_columns_that_nothing_reads_leave_no_trace_where_results_and_a_source_meet() -> None:
+    """A filter keeps all columns of what it gets, and the join behind the union was promised those that it reads."""
+    calls = pa.table(
+        {"ts": pa.array([0, 1, 2, 2_000], pa.timestamp("us", tz="UTC")), "k": [*"abaa"], "n": [1, 2, 3, 4]}
+    )
+    stream = tg.stream(calls, time="ts", name="calls")
+    sums = stream.key_by("k").window("1000 us").aggregate(n=tg.sum("n")).select("ts", "k", "n")
+    both = stream.union(sums.filter(nw.col("n") > 0))
+    query = both.join(stream, on="k", within="700 us").select("ts", "k")
+    made: list[pa.Table] = []
+    tg.run(query, on="local", to=made.append, progress=False)
+    told = difference(pa.concat_tables(made), answer(query).rows)
+    assert told is None, told
