@@ -11,6 +11,7 @@ import ctypes
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -140,7 +141,7 @@ class OpenCell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CellLogic:
+class CellLogic(ABC):
     """How the cells of one stateful step work: a value that is shipped to workers."""
 
     node: Stateful
@@ -155,9 +156,9 @@ class CellLogic:
         """The event time of results."""
         return self.node.time
 
+    @abstractmethod
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> OpenCell:
         """A cell, by its number, over what it kept."""
-        raise NotImplementedError
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt

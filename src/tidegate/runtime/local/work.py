@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,7 +73,7 @@ class Claims:
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class Work(ABC):
     """The work of a subquery; shared by its instances, called from all of their threads.
 
     An instance takes the segments in order. It calls `attach` before its first, asks for the `results` of each and then
@@ -140,15 +141,17 @@ class Work:
 
     def abort(self) -> None:
         """Wake instances that wait for another: the run has failed."""
+        return
 
+    @abstractmethod
     def _results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
-        raise NotImplementedError
+        """An instance's part of the results of a segment."""
 
     def _take_in(self, segment: Segment) -> Any:
-        """What is done once with the tuples of a segment, before its results."""
-        raise NotImplementedError
+        """What is done once with the tuples of a segment, before its results; nothing where there is no state."""
+        return None
 
     def _tuples(self, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
         """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""

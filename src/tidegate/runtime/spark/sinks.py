@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from tidegate.results import in_order, logged_names, remove_unlisted, show_count
 from tidegate.runtime.spark.checkpoint import Checkpoint
 
 
-class SparkSink:
+class SparkSink(ABC):
     """Takes the results of a run; one that keeps nothing between runs needs `start` and `close` alone."""
 
     folder: Path | None = None
@@ -25,6 +26,7 @@ class SparkSink:
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         """Refuses to begin, or to go on, where rows would be lost or mixed with others."""
+        return
 
     def is_empty(self) -> bool:
         """Whether nothing was committed to it yet."""
@@ -32,13 +34,15 @@ class SparkSink:
 
     def clean(self) -> None:
         """Removes what was left without being committed."""
+        return
 
+    @abstractmethod
     def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
         """Starts a query that writes a DataFrame."""
-        raise NotImplementedError
 
     def close(self, results: int) -> None:
         """Ends the output; called when the query has stopped, with the number of its results."""
+        return
 
 
 @dataclass(frozen=True)
