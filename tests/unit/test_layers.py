@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "java": {"errors"},
     "progress": set(),
     "results": {"errors", "sources"},
+    "late_tuples": {"errors", "watermark"},
     "elastic": {"errors", "control", "telemetry"},
     "runtime.local": {
         "control",
@@ -38,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
         "gate",
         "sources",
         "progress",
+        "late_tuples",
         "results",
         "watermark",
     },
@@ -51,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
         "sources",
         "java",
         "progress",
+        "late_tuples",
         "results",
         "watermark",
     },
