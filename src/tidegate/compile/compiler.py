@@ -39,13 +39,20 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     place_steps,
 )
 
+DROP_COLUMNS = (key_by_words, read_used_columns)
+"""The passes that drop columns, which are left out where whole tuples are asked for, such as late ones."""
 
-def compile_query(query: Node, runtime: str = "spark") -> Plan:
-    """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do."""
+
+def compile_query(query: Node, runtime: str = "spark", all_columns: bool = False) -> Plan:
+    """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do.
+
+    With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written.
+    """
     query = unique_names(query)
     for rewrite in REWRITES:
         query = rewrite(query)
     plan = Plan(query, runtime)
     for build in PASSES:
-        plan = build(plan)
+        if not (all_columns and build in DROP_COLUMNS):
+            plan = build(plan)
     return plan

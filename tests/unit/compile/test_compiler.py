@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import narwhals as nw
+import pyarrow as pa
 import pytest
 
 from tidegate.compile.compiler import PASSES, REWRITES, compile_query
 from tidegate.compile.explain import show_plan
 from tidegate.compile.plan import Place
 from tidegate.query.aggregates import count
+from tidegate.query.builder import Builder, source
+from tidegate.query.keys import each
 from tidegate.query.nodes import walk
 
 a, b = nw.col("a"), nw.col("b")
@@ -32,6 +35,16 @@ def test_compiling_leaves_the_query_alone_and_repeats_itself(heavy_customers) ->
     one, other = (show_plan(compile_query(heavy_customers.node)) for _ in range(2))
     assert list(walk(heavy_customers.node)) == before
     assert one == other
+
+
+@pytest.mark.parametrize("runtime", ["local", "spark"])
+def test_whole_tuples_reach_a_stateful_step_where_they_are_asked_for(runtime) -> None:
+    tweets = Builder(source("tweets", {"ts": pa.timestamp("us"), "text": pa.string(), "by": pa.string()}, time="ts"))
+    split = tweets.with_columns(words=nw.col("text").str.split(" "))
+    query = split.key_by(each("words", name="word")).window("1 minute").aggregate(n=count()).node
+    plans = [compile_query(query, runtime, all_columns=asked) for asked in (False, True)]
+    arriving = [plan.subqueries[0].feeds[0].schema.names for plan in plans]
+    assert arriving == [["ts", "text"], ["ts", "text", "by", "words"]]
 
 
 @pytest.mark.parametrize("run", REWRITES + PASSES, ids=lambda run: run.__name__)
