@@ -31,7 +31,7 @@ from tidegate.query.nodes import (
 from tidegate.query.schema import fitting
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.keyed_apply import KeyedApplyLaw
-from tidegate.reference.rows import RowValues
+from tidegate.reference.rows import LateTuple, RowValues
 from tidegate.reference.windows import WindowLaw
 from tidegate.watermark import END, START, Watermark
 
@@ -68,7 +68,7 @@ class Answer:
 
     rows: pa.Table
     late: int
-    late_tuples: tuple[RowValues, ...]
+    late_tuples: tuple[LateTuple, ...]
     ahead: int = 0
     ahead_tuples: Mapping[str, tuple[RowValues, ...]] = field(default_factory=dict)
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class _Operator:
     sink: list[pa.Table] | None = None
 
     @property
-    def late(self) -> Sequence[RowValues]:
+    def late(self) -> Sequence[LateTuple]:
         return () if self.law is None else self.law.late
 
     def receive(self, table: pa.Table, side: int) -> None:

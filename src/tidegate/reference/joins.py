@@ -19,7 +19,7 @@ from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.schema import canonical
-from tidegate.reference.rows import RowValues, python_row
+from tidegate.reference.rows import LateTuple, RowValues, python_row
 from tidegate.watermark import START, Watermark
 
 
@@ -31,7 +31,7 @@ class JoinLaw:
     watermark: Watermark = START
     held: tuple[list[_HeldTuple], list[_HeldTuple]] = field(default_factory=lambda: ([], []))
     windows: dict[int, tuple[list[_HeldTuple], list[_HeldTuple]]] = field(default_factory=dict)
-    late: list[RowValues] = field(default_factory=list)
+    late: list[LateTuple] = field(default_factory=list)
 
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
         """Pair a tuple with those that are there, or put it into its windows."""
@@ -43,10 +43,10 @@ class JoinLaw:
             for number in open_:
                 self.windows.setdefault(number, ([], []))[side].append(new)
             if not open_:
-                self.late.append(tuple_)
+                self.late.append(LateTuple(node.name, side, self.watermark, tuple_))
             return
         if new.time < self.watermark:
-            self.late.append(tuple_)
+            self.late.append(LateTuple(node.name, side, self.watermark, tuple_))
             return
         for other in self.held[1 - side]:
             left, right = (new, other) if side == 0 else (other, new)

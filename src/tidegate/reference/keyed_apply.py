@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Slots, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical, canonical_tuple
-from tidegate.reference.rows import keys_of, python_row, table_of
+from tidegate.reference.rows import LateTuple, keys_of, python_row, table_of
 from tidegate.watermark import START, Watermark, has_ended
 
 FOREVER = 0
@@ -49,7 +49,7 @@ class KeyedApplyLaw:
     watermark: Watermark = START
     waiting: list[_Arrived] = field(default_factory=list)
     windows: dict[int, dict[Any, _HeldWindow]] = field(default_factory=dict)
-    late: list[dict[str, Any]] = field(default_factory=list)
+    late: list[LateTuple] = field(default_factory=list)
 
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
         """Keep a tuple until it is settled; one before the watermark is late."""
@@ -57,7 +57,7 @@ class KeyedApplyLaw:
         numbered = python_row(row, source)
         time, values = numbered[source.time], row.to_pylist()[0]
         if time < self.watermark:
-            self.late.append(values)
+            self.late.append(LateTuple(self.node.name, side, self.watermark, numbered))
             return
         place = canonical_tuple(numbered, source.schema, source.time)
         self.waiting.append(_Arrived(row, arrived([values], source.schema, 0, [time], side)[0], (time, side, *place)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,20 @@ from tidegate.errors import DataError, InternalError
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys
 from tidegate.query.nodes import Node
 from tidegate.query.schema import canonical
+from tidegate.watermark import Watermark
 
 RowValues = dict[str, Any]
 """The values of one tuple by their columns; its event time is a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateTuple:
+    """A tuple that came too late: at which input of which step, and behind which watermark."""
+
+    step: str
+    side: int
+    missed_watermark: Watermark
+    values: RowValues
 
 
 def python_row(row: pa.Table, node: Node) -> RowValues:

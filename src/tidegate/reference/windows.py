@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import canonical
-from tidegate.reference.rows import RowValues, keys_of, python_row, table_of
+from tidegate.reference.rows import LateTuple, RowValues, keys_of, python_row, table_of
 from tidegate.watermark import START, Watermark
 
 
@@ -28,7 +28,7 @@ class WindowLaw:
     node: WindowAggregate
     watermark: Watermark = START
     windows: dict[int, dict[Any, _Instance]] = field(default_factory=dict)
-    late: list[RowValues] = field(default_factory=list)
+    late: list[LateTuple] = field(default_factory=list)
 
     def receive(self, side: int, row: pa.Table) -> Iterator[pa.Table]:
         """Put one tuple into the windows and keys it belongs to (alg. 2, handleInputTuple)."""
@@ -36,7 +36,7 @@ class WindowLaw:
         tuple_ = python_row(row, node.input)
         covering = list(window.covering(tuple_[node.time]))
         if window.end(covering[-1]) + window.lateness <= self.watermark:
-            self.late.append(tuple_)
+            self.late.append(LateTuple(node.name, side, self.watermark, tuple_))
             return
         keys = keys_of(node.keys, row, tuple_)
         for number in covering:

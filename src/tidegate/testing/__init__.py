@@ -8,7 +8,7 @@
 [{'who': 'a', 'n': 2}]
 """
 
-from tidegate.reference import Advance, Answer, Event, Rows, events_of, interpret
+from tidegate.reference import Advance, Answer, Event, LateTuple, Rows, events_of, interpret
 from tidegate.run_reference import answer
 from tidegate.testing.bags import difference, last_revisions, same_bag
 
@@ -16,6 +16,7 @@ __all__ = [
     "Advance",
     "Answer",
     "Event",
+    "LateTuple",
     "Rows",
     "answer",
     "difference",
