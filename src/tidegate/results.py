@@ -59,14 +59,14 @@ def visible_entries(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.name[0] not in "_.")
 
 
-def require_empty(folder: Path) -> Path:
+def require_empty(folder: Path, what: str = "results") -> Path:
     """A folder for results, refused if it holds some."""
     if visible_entries(folder):
-        raise CheckpointError(f"{folder} is not empty: the results of two runs would be mixed. Choose another folder")
+        raise CheckpointError(f"{folder} is not empty: the {what} of two runs would be mixed. Choose another folder")
     return folder
 
 
-def require_writable(folder: Path) -> Path:
+def require_writable(folder: Path, what: str = "results") -> Path:
     """Create a folder for results and check that a file can be created in it."""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
@@ -74,7 +74,7 @@ def require_writable(folder: Path) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise EnvironmentFault(f"results cannot be written to {folder}: {error}; choose another folder") from error
+        raise EnvironmentFault(f"{what} cannot be written to {folder}: {error}; choose another folder") from error
     return folder
 
 

@@ -18,6 +18,7 @@ from tidegate.errors import (
     UnsupportedError,
     choices,
 )
+from tidegate.late_tuples import LateFolder
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query.advice import advised
 from tidegate.query.nodes import is_stateful, sources, unique_names, walk
@@ -62,6 +63,7 @@ def run(
     bounded: bool | None = None,
     instances: int | tuple[int, int] | None = None,
     elastic: ElasticOption = None,
+    late_to: str | Path | None = None,
     show: int = 20,
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
@@ -85,6 +87,9 @@ def run(
 
     With ``elastic`` the query follows its load, in process by its instances, on Spark by its executors: True, a controller
     or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md).
+
+    ``late_to`` is a folder for tuples that came too late, with all their columns and the watermark that each missed:
+    parquet files ``<step>/<position of the feed>-*.parquet``.
     """
     _check_query(query, "run")
     if not isinstance(progress, bool) and not callable(progress):
@@ -116,8 +121,13 @@ def run(
         if instances is not None or elastic:
             given = f"elastic={elastic!r}" if instances is None else f"instances={instances}"
             raise QueryError(f"{given} is for on='local' and on='spark'; the reference runs alone, so leave it out")
+        if late_to is not None:
+            raise QueryError(
+                f"late_to={late_to!r} is for on='local' and on='spark'; the reference counts late tuples and "
+                "tidegate.testing.answer(query).late_tuples has them, so leave it out"
+            )
         return run_on_reference(query, folder, kind, show)
-    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic)
+    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, late_to)
     return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded)
 
 
@@ -134,6 +144,7 @@ def start(
     waiting_rows: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     elastic: ElasticOption = None,
+    late_to: str | Path | None = None,
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
@@ -146,7 +157,7 @@ def start(
     gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
     ``segment_rows``. At most ``waiting_rows`` (default: 200,000) wait in front of a subquery; then its sources do, which is
     what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load;
-    ``job.scaling`` tells what was decided.
+    ``job.scaling`` tells what was decided. ``late_to``, as in `run`, is a folder for late tuples.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -168,10 +179,11 @@ def start(
     _check_query(query, "start")
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
-    plan = compile_query(query.node, "local")
+    plan = compile_query(query.node, "local", all_columns=late_to is not None)
     check_unread((source.name, source.origin) for source in plan.sources)
     if format is not None and not isinstance(to, str | Path):
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
+    late = None if late_to is None else _late_folder(late_to, to)
     output: Sink
     match to:
         case None:
@@ -187,7 +199,9 @@ def start(
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
     most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
-    settings = Settings(first, most, segment_rows=rows, linger_seconds=linger_seconds, waiting_rows=waiting_rows)
+    settings = Settings(
+        first, most, segment_rows=rows, linger_seconds=linger_seconds, waiting_rows=waiting_rows, late_to=late
+    )
     job = LocalJob(plan, output, settings, progress or (lambda _: None))
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
@@ -245,6 +259,7 @@ class _Asked:
     progress: Callable[[Progress], None] | bool
     show: int
     elastic: ElasticOption
+    late_to: str | Path | None
 
     def on_spark(
         self,
@@ -255,6 +270,11 @@ class _Asked:
     ) -> RunResult:
         from tidegate.operators.cells import checked_number
 
+        if self.late_to is not None:
+            raise UnsupportedError(
+                f"late_to={self.late_to!r}: on Spark late tuples are counted, not written yet; run with on='local', or "
+                "leave it out"
+            )
         number = checked_number(self.instances if self.instances is not None else DEFAULT_INSTANCES)
         try:
             from tidegate.runtime.spark.job import SparkJob
@@ -303,6 +323,7 @@ class _Asked:
                 instances=self.instances or (1 if self.elastic else 2),
                 progress=report,
                 elastic=self.elastic,
+                late_to=self.late_to,
             ) as job,
         ):
             job.wait()
@@ -347,6 +368,21 @@ def _check_query(query: object, what: str) -> None:
             f"{what} takes a query made with tg.stream(...); got {type(query).__name__}. Did you forget .window(...) or "
             ".aggregate(...) after .key_by(...)?"
         )
+
+
+def _late_folder(late_to: str | Path, to: object) -> LateFolder:
+    """An empty folder for late tuples, apart from the one for results."""
+    if not isinstance(late_to, str | Path):
+        raise QueryError(f"late_to is a folder; got {late_to!r}")
+    folder = local_folder(late_to, "late_to")
+    if isinstance(to, str | Path):
+        late, results = folder.resolve(), local_folder(to, "to").resolve()
+        if late.is_relative_to(results) or results.is_relative_to(late):
+            raise QueryError(
+                f"late_to={str(late_to)!r} and to={str(to)!r}: readers of the outer folder would take late tuples for "
+                "results, or results for late tuples; choose a folder beside the results"
+            )
+    return LateFolder(require_writable(require_empty(folder, "late tuples"), "late tuples"))
 
 
 def _numbers(instances: int | tuple[int, int]) -> tuple[int, int]:

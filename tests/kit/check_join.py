@@ -10,6 +10,7 @@ import pytest
 from tests.kit.check import check_instances, law_overflows
 from tests.kit.check_local import Reconfigurer, events_of
 from tests.kit.join_cases import JoinCase, SparkJoinCase
+from tests.kit.late_files import check_late_files
 from tests.kit.local_runs import run_in_step
 from tests.kit.spark_driver import Driver
 from tidegate.errors import DataError
@@ -33,6 +34,8 @@ def check_join(case: JoinCase, settings: Settings, reconfigure: Reconfigurer) ->
     told = difference(made, law.rows)
     assert told is None, f"{case.features}: results differ (left: the run, right: the law)\n{told}"
     assert run.job.late == law.late, f"{run.job.late} late tuples, and {law.late} by the law"
+    if settings.late_to is not None:
+        check_late_files(run.job, settings.late_to.path, law)
     assert run.job.state_rows == 0, "state is left after the end of input"
     times = made.column(case.query.time).cast(pa.int64()).to_pylist()
     assert times == sorted(times), "results left out of order"

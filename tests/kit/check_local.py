@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.kit.cases import Case
 from tests.kit.check import law_of
+from tests.kit.late_files import check_late_files
 from tests.kit.local_runs import run_in_step
 from tidegate.errors import DataError, SetAsideWarning
 from tidegate.operators.cells import SHARDS
@@ -111,7 +112,7 @@ def any_reconfigurer() -> st.SearchStrategy[Reconfigurer]:
 
 
 def check_locally(case: Case, settings: Settings, reconfigure: Reconfigurer) -> None:
-    """The results are the reference's, in order, and nothing is left of the state."""
+    """The results are the reference's, in order, so are the late tuples that are asked for; nothing is left of the state."""
     batches = arrivals(case)
     future = Future(reconfigure.seed)
     try:
@@ -129,6 +130,8 @@ def check_locally(case: Case, settings: Settings, reconfigure: Reconfigurer) -> 
     told = difference(last_revisions(made, case.keys), last_revisions(law.rows, case.keys))
     assert told is None, f"results differ (left: the run, right: the law)\n{told}"
     assert run.job.late == law.late, f"{run.job.late} late tuples, and {law.late} by the law"
+    if settings.late_to is not None:
+        check_late_files(run.job, settings.late_to.path, law)
     assert run.job.ahead == future.added, f"{run.job.ahead} set aside of {future.added} tuples from the future"
     assert run.job.state_rows == 0, "state is left after the end of input"
     if case.features.lateness == "none":

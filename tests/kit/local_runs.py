@@ -92,7 +92,8 @@ def run_freely(query: Node, tables: dict[str, list[pa.Table]], settings: Setting
 
 def _prepared(query: Node, origin: Callable[[Source], object], settings: Settings) -> LocalRun:
     """A run whose sources have other origins, ready to be started."""
-    plan = compile_query(query, "local").reading(lambda source: replace(source, origin=origin(source)))
+    plan = compile_query(query, "local", all_columns=settings.late_to is not None)
+    plan = plan.reading(lambda source: replace(source, origin=origin(source)))
     tables: list[pa.Table] = []
     return LocalRun(LocalJob(plan, ToFunction(tables.append), settings), tables)
 

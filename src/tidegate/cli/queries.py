@@ -42,6 +42,7 @@ def run(
         int | None, option("N", "threads per subquery (default: 2), per cell on Spark (1)", min=1)
     ] = None,
     elastic: Annotated[str | None, option("RULES", "follow the load: a controller's name, or a file of rules")] = None,
+    late_to: Annotated[str | None, option("DIR", "folder for tuples that came too late")] = None,
     ledger: Annotated[str | None, option("FILE", "with --elastic, record what is decided and why")] = None,
     metrics_port: Annotated[int | None, option("N", "with --elastic, metrics for Prometheus on loopback")] = None,
     master: Annotated[str | None, option("URL", "Spark master, such as local[4] (default: local, all cores)")] = None,
@@ -72,6 +73,7 @@ def run(
         files_per_batch=files_per_batch,
         instances=instances,
         elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port),
+        late_to=late_to,
         progress=not quiet,
     )
     if not quiet:

@@ -118,6 +118,10 @@ class Window:
         """The least slice that still takes tuples at a watermark, lateness counted."""
         return 2 * self.first_open(watermark - self.lateness)
 
+    def least_arriving(self, watermark: Watermark) -> int:
+        """The earliest time at which a tuple that arrives is not late, lateness counted."""
+        return int(self.slice_start(self.least_open_slice(watermark)))
+
     def reopened(self, slice_id: int, watermark: Watermark) -> range:
         """The windows over a slice that have expired at a watermark and still take late tuples."""
         if not self.lateness:

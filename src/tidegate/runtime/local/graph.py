@@ -11,6 +11,7 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.source import SourceSpec
 from tidegate.query.nodes import Join, MapBatches, Node, Source
 from tidegate.runtime.local.figures import SubqueryFigures
+from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.operator import Outlet, RunningSubquery
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.sources.inlet import SourceInlet
@@ -26,7 +27,7 @@ from tidegate.watermark import START, Watermark, is_finite
 class Graph:
     """A gate in front of each subquery and of the output, and what reads and feeds them; nothing runs until it is started.
 
-    ``core`` is what the threads of the run share while segments are small.
+    ``core`` is what the threads of the run share while segments are small, ``late`` holds late tuples if they are asked for.
     """
 
     plan: Plan
@@ -34,6 +35,7 @@ class Graph:
     subqueries: tuple[RunningSubquery, ...]
     inlets: tuple[SourceInlet, ...]
     core: CorePinning
+    late: LateBuffer | None
 
     @staticmethod
     def of(plan: Plan, settings: Settings, pool: ThreadPool, fail: Callable[[BaseException], None]) -> Graph:
@@ -52,17 +54,18 @@ class Graph:
             gates[subquery.number] = settings.gate(specs, readers, len(subquery.feeds), subquery.safety().eager, linger)
         specs = _specs(plan, plan.outputs, epoch.instances)
         gates[OUTPUT] = settings.gate(specs, ["output"], len(plan.outputs))
+        late = None if settings.late_to is None else LateBuffer.of(plan, settings.late_to)
         running = []
         for subquery in plan.subqueries:
             outlets = tuple(Outlet(feed, gates[feed.target]) for feed in plan.feeds_from(subquery.number))
-            work = work_of(subquery, settings)
+            work = work_of(subquery, settings, late)
             gate = gates[subquery.number]
             running.append(RunningSubquery(subquery, work, gate, outlets, pool, fail, settings.most, epoch, core))
         inlets = []
         for source in plan.sources:
             fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
             inlets.append(SourceInlet(source, fed, Rejects(source.name, source.dead_letters), core))
-        return Graph(plan, gates, tuple(running), tuple(inlets), core)
+        return Graph(plan, gates, tuple(running), tuple(inlets), core, late)
 
     @property
     def instances(self) -> Mapping[str, int]:

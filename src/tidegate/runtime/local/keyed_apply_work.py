@@ -18,7 +18,8 @@ from tidegate.operators.keyed_apply import KeyedApplyState, ShardSequencer
 from tidegate.operators.keyed_slots import TupleSlots
 from tidegate.operators.settling import Settled
 from tidegate.query.user_functions import user_context
-from tidegate.runtime.local.work import Work
+from tidegate.runtime.local.work import FedTuples, Work
+from tidegate.watermark import Watermark
 
 SPLIT_KEYS = 8_192
 """Keys of settled tuples that are worth the work of several instances."""
@@ -63,10 +64,13 @@ class KeyedApplyWork(Work):
         elif step.done_by == instance:
             yield from step.results
 
-    def _take_in(self, segment: Segment) -> None:
+    def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
         """Keep the tuples of a segment until they are settled."""
-        for feed, tuples in self._tuples(segment):
-            self.state.waiting.hold(segment.index, feed.side, tuples, feed.time, segment.since)
+        for feed, table in tuples:
+            self.state.waiting.hold(segment.index, feed.side, table, feed.time, segment.since)
+
+    def _least_arriving(self, watermark: Watermark) -> int:
+        return watermark
 
     def _settle(self, segment: Segment, instance: int, ahead: Iterator[Segment]) -> SettledStep:
         """What a segment settles. Segments come here in the order of the log, as no instance passes one before."""

@@ -150,6 +150,7 @@ class RunningQuery:
                 self._complete = not self.cancelled and self.failure is None
             if self._complete:
                 with self.graph.core.outside():
+                    self._close_late()
                     self.sink.close(complete=True)
                 self.collector.report(self._report)
         except GateAborted:
@@ -161,13 +162,21 @@ class RunningQuery:
                 # The failure is known already; whatever else goes wrong now, those who wait must learn of it.
                 with suppress(Exception):
                     self.sink.close(complete=False)
+                with suppress(Exception):
+                    self._close_late()
             self.pool.close()
             self.done.set()
             for running in self.graph.subqueries:
                 running.ended()
 
+    def _close_late(self) -> None:
+        if self.graph.late is not None:
+            self.graph.late.close()
+
     def _report(self, now: float, watermark: Watermark, recent: Latencies) -> None:
-        """Report progress."""
+        """Report progress, and write the late tuples that have come."""
+        if self.graph.late is not None:
+            self.graph.late.flush()
         before, rows_before = self._reported
         rows = self.graph.rows
         self._reported = (now, rows)

@@ -9,6 +9,7 @@ from tidegate.errors import QueryError
 from tidegate.gate.flow import FlowLimits
 from tidegate.gate.gate import Gate
 from tidegate.gate.source import SourceSpec
+from tidegate.late_tuples import LateFolder
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.runtime.local.keyed_apply_work import SPLIT_KEYS
@@ -26,6 +27,7 @@ class Settings:
     ``split_pairs`` pairs to try.
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
+    ``late_to`` is where late tuples are written, if at all; it wants a plan that keeps all columns.
     """
 
     instances: int = 2
@@ -36,6 +38,7 @@ class Settings:
     split_pairs: int = SPLIT_PAIRS
     linger_seconds: float = LINGER_SECONDS
     waiting_rows: int | None = None
+    late_to: LateFolder | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:

@@ -18,24 +18,28 @@ from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
 from tidegate.runtime.local.keyed_apply_work import KeyedApplyWork
+from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.settings import Settings
-from tidegate.runtime.local.work import Work
-from tidegate.watermark import has_ended
+from tidegate.runtime.local.work import FedTuples, Work
+from tidegate.watermark import Watermark, has_ended
 
 
-def work_of(subquery: Subquery, settings: Settings) -> Work:
-    """The work of a subquery, with fresh state."""
+def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = None) -> Work:
+    """The work of a subquery, with fresh state; ``late`` takes the tuples that are late for it."""
     match subquery.operator:
         case None:
             return StatelessWork(subquery)
         case WindowAggregate():
             windows = WindowState(Panes(subquery.operator))
             merge_settled = subquery.slices is not None and subquery.slices.merged_early
-            return WindowWork(subquery, SharedWindows(windows, settings.split_panes, merge_settled))
+            shared = SharedWindows(windows, settings.split_panes, merge_settled)
+            return WindowWork(subquery, shared, late_tuples=late)
         case KeyedApply():
-            return KeyedApplyWork(subquery, KeyedApplyState.empty(subquery.operator), settings.split_keys)
+            state = KeyedApplyState.empty(subquery.operator)
+            return KeyedApplyWork(subquery, state, settings.split_keys, late_tuples=late)
         case Join():
-            return JoinWork(subquery, SharedJoin(subquery.operator, split_pairs=settings.split_pairs))
+            join = SharedJoin(subquery.operator, split_pairs=settings.split_pairs)
+            return JoinWork(subquery, join, late_tuples=late)
         case _:
             raise InternalError(f"no work is known for {type(subquery.operator).__name__}")
 
@@ -85,15 +89,18 @@ class WindowWork(Work):
         lateness = self.state.windows.panes.node.window.lateness
         return bool(lateness) or self.state.may_expire(segment.since, segment.watermark)
 
-    def _take_in(self, segment: Segment) -> LiftedPanes:
+    def _take_in(self, segment: Segment, tuples: FedTuples) -> LiftedPanes:
         """Lift a segment's tuples and make their panes visible."""
-        tables = [table for _, table in self._tuples(segment)]
+        tables = [table for _, table in tuples]
         if not tables:
             return LiftedPanes()
-        tuples = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-        lifted = self.state.lift(segment.index, tuples, segment.since)
+        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        lifted = self.state.lift(segment.index, table, segment.since)
         self.state.insert(segment.index, lifted)
         return lifted
+
+    def _least_arriving(self, watermark: Watermark) -> int:
+        return self.state.windows.panes.node.window.least_arriving(watermark)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,9 +136,12 @@ class JoinWork(Work):
             return segment.rows > 0 or has_ended(segment.watermark)
         return bool(window.first_open(segment.since) != window.first_open(segment.watermark))
 
-    def _take_in(self, segment: Segment) -> SegmentTuples:
+    def _take_in(self, segment: Segment, tuples: FedTuples) -> SegmentTuples:
         """Read the tuples of both sides of a segment."""
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
-        for feed, table in self._tuples(segment):
+        for feed, table in tuples:
             sides[feed.side].append(table)
         return self.state.encode(segment.index, sides, segment.since)
+
+    def _least_arriving(self, watermark: Watermark) -> int:
+        return self.state.near.least_arriving(watermark)

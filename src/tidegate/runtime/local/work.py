@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from tidegate.compile.plan import Feed, Subquery
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waited_seconds
-from tidegate.operators.columns import Array
+from tidegate.late_tuples import with_missed
+from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.readers import SharedState
-from tidegate.watermark import Watermark
+from tidegate.query.nodes import Source
+from tidegate.runtime.local.late_buffer import LateBuffer
+from tidegate.watermark import START, Watermark
+
+FedTuples: TypeAlias = Sequence[tuple[Feed, pa.Table]]
+"""The tuples of a segment, each with the feed they came by, after its steps."""
 
 
 class StateSize(Protocol):
@@ -82,16 +88,19 @@ class Work(ABC):
     The seconds that each instance works are added up. Waiting for input, for room in the next gate, or for what another
     instance has begun is no work. What a user's function waits for is: another instance could wait beside it. That costs
     four readings of the clock per segment and instance; only its own thread writes an instance's figure.
+
+    ``late_tuples`` takes the tuples that are late, where they are asked for.
     """
 
     subquery: Subquery
     state: StateSize | None = None
     clock: Callable[[], float] = field(default=time.perf_counter, kw_only=True)
+    late_tuples: LateBuffer | None = field(default=None, kw_only=True)
     _claims: Claims = field(init=False)
     _seconds: dict[int, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._claims = Claims("taken in", self._take_in)
+        self._claims = Claims("taken in", self._receive)
 
     @property
     def busy_seconds(self) -> Mapping[int, float]:
@@ -149,12 +158,34 @@ class Work(ABC):
     ) -> Iterator[pa.Table]:
         """An instance's part of the results of a segment."""
 
-    def _take_in(self, segment: Segment) -> Any:
+    def _take_in(self, segment: Segment, tuples: FedTuples) -> Any:
         """What is done once with the tuples of a segment, before its results; nothing where there is no state."""
         return None
 
+    def _least_arriving(self, watermark: Watermark) -> int:
+        """The earliest time at which a tuple that arrives is not late; none is where there is no state."""
+        return START
+
+    def _receive(self, segment: Segment) -> Any:
+        """Take in the tuples of a segment; those that are late are kept if they are asked for."""
+        tuples = list(self._tuples(segment))
+        taken = self._take_in(segment, tuples)
+        if self.late_tuples is not None and segment.since > START:
+            self._keep_late(self.late_tuples, tuples, segment.since)
+        return taken
+
+    def _keep_late(self, kept: LateBuffer, tuples: FedTuples, watermark: Watermark) -> None:
+        """Keep the tuples from sources that are late at a watermark."""
+        least = self._least_arriving(watermark)
+        for feed, table in tuples:
+            if isinstance(feed.origin, Source) and table.num_rows:
+                late = as_numpy(table.column(feed.time)) < least
+                if late.any():
+                    missed = with_missed(table.filter(pa.array(late)), feed.time, watermark)
+                    kept.add(self.subquery.name, feed.input, missed)
+
     def _tuples(self, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
-        """The tuples of a segment, late ones first, each with the feed they came by, after its steps."""
+        """The tuples of a segment, late ones first."""
         for feed in self.subquery.feeds:
             for batch in (segment.late[feed.input], segment.batches[feed.input]):
                 if batch is not None and batch.num_rows:

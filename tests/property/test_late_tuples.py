@@ -1,0 +1,43 @@
+"""Late tuples that runs in this process write, for generated queries, data and reconfigurations, against the law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kit.cases import any_features, cases
+from tests.kit.check_join import check_join
+from tests.kit.check_keyed_apply import check_keyed_apply
+from tests.kit.check_local import Reconfigurer, any_reconfigurer, any_settings, check_locally
+from tests.kit.effort import examples
+from tests.kit.join_cases import join_cases
+from tests.kit.keyed_apply_cases import keyed_apply_cases
+from tidegate.late_tuples import LateFolder
+from tidegate.runtime.local.settings import Settings
+
+Check = Callable[[Any, Settings, Reconfigurer], None]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "check"),
+    [
+        pytest.param(any_features().flatmap(cases), check_locally, id="windows"),
+        pytest.param(join_cases(), check_join, id="joins"),
+        pytest.param(keyed_apply_cases(), check_keyed_apply, id="apply"),
+    ],
+)
+@settings(max_examples=examples(30))
+@given(data=st.data())
+def test_late_tuples_are_the_laws_however_instances_change(
+    drawn: st.SearchStrategy[Any], check: Check, data: st.DataObject
+) -> None:
+    case, reconfigure = data.draw(drawn), data.draw(any_reconfigurer())
+    with TemporaryDirectory() as folder:
+        check(case, replace(data.draw(any_settings()), late_to=LateFolder(Path(folder))), reconfigure)
