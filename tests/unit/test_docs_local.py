@@ -15,11 +15,14 @@ GUIDE = (DOCS / "local.md").read_text(encoding="utf-8")
 SHOWN = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
 
 
-def test_what_is_shown_to_be_printed_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_shown_to_be_printed_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"tg": tg, "pa": pa}
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
     shown = [block for block in blocks if SHOWN.search(block)]
-    assert len(shown) == 4
+    assert len(shown) == 5
     for block in shown:
         exec(block, names)
         assert capsys.readouterr().out.splitlines() == SHOWN.findall(block)

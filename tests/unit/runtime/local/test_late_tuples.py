@@ -141,7 +141,7 @@ def test_an_apply_writes_what_was_not_settled_in_time(tmp_path: Path) -> None:
     pages = [
         tuples(*times).select(["ts", "k"]).append_column("page", pa.array(["p"] * 2)) for times in ((20, 21), (7, 30))
     ]
-    run(query, [{"s": [tuples(25)], "clicks": [pages[0]]}, {"s": [tuples(20, 22)], "clicks": [pages[1]]}], tmp_path)
+    run(query, [{"s": [tuples(25)], "clicks": [pages[0]]}, {"s": [tuples(20, 21, 22)], "clicks": [pages[1]]}], tmp_path)
     assert late_rows(tmp_path, "visits", 0, "ts", "n", "missed_watermark") == [(20, 0, 21)]
     assert late_rows(tmp_path, "visits", 1, "ts", "page", "missed_watermark") == [(7, "p", 21)]
 
