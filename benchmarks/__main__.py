@@ -29,7 +29,7 @@ Inputs are cached in {CACHE}. Exit code 1: an engine failed or gave a different 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     """The benchmark's name and its options; exits with a message for names and values that are not valid."""
-    names = "\n".join(f"  {benchmark.name:<14} {benchmark.summary}" for benchmark in BENCHMARKS.values())
+    names = "\n".join(f"  {benchmark.name:<15} {benchmark.summary}" for benchmark in BENCHMARKS.values())
     purpose = "Run one workload on several engines, compare their results, print figures and ratios."
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -61,10 +61,13 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     parser.add_argument("--of", metavar="A,B", help="sweep: the workloads it runs (default: keyed)")
     parser.add_argument(
         "--span-seconds", type=float, metavar="S",
-        help="how long a rate is offered after a warm-up of a fifth of it (default: sweep 60; scalejoin 10, then 60)",
+        help="how long a rate is offered after a warm-up (default: sweep 60; scalejoin 10, then 60; latency-spark 45)",
     )  # fmt: skip
     parser.add_argument(
         "--tick-ms", type=float, default=1.0, metavar="MS", help="how often tuples are due under load (default: 1)"
+    )
+    parser.add_argument(
+        "--rate", type=int, metavar="N", help="tuples that are due every second in latency-spark (default: 20000)"
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NAME.json goes (default: benchmarks/results)")
     given = vars(parser.parse_args(arguments))

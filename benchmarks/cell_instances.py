@@ -17,10 +17,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-import tidegate as tg
 from benchmarks.engines.spark_streaming import SparkEngine
 from benchmarks.engines.tidegate_query import query_of
-from benchmarks.engines.tidegate_spark import SETTINGS
+from benchmarks.engines.tidegate_spark import SETTINGS, TidegateOnSpark, rows_reported
 from benchmarks.inputs import Input, InputSpec, prepare
 from benchmarks.machine import describe
 from benchmarks.measure import say
@@ -55,7 +54,7 @@ def run(options: Options) -> int:
 def _rows(workload: Workload, options: Options) -> list[dict[str, Any]]:
     batching = INPUTS[workload.name]
     data = prepare(InputSpec(workload.input_kind, batching, options.seed, options.tuples_per_second), CACHE)
-    engines = {shape: SparkEngine(workload, partial(_build, *shape), SETTINGS) for shape in SHAPES}
+    engines = {shape: SparkEngine(workload, partial(_build, *shape), SETTINGS, rows_reported) for shape in SHAPES}
     taken: dict[tuple[int, int], list[tuple[float, tuple[float, ...]]]] = {shape: [] for shape in SHAPES}
     written: dict[tuple[int, int], int] = {}
     for turn in range(options.runs + 1):
@@ -94,8 +93,8 @@ def _row(
     }
 
 
-def _build(cells: int, instances: int, stream: DataFrame, workload: Workload) -> DataFrame:
-    spark: SparkSession = stream.sparkSession
-    spark.conf.set("spark.sql.shuffle.partitions", str(cells))
-    results: DataFrame = query_of(tg.stream(stream, time="ts"), workload).to_spark(instances=instances)
-    return results
+def _build(
+    cells: int, instances: int, spark: SparkSession, folder: Path, checkpoint: Path, workload: Workload
+) -> DataFrame:
+    shape = TidegateOnSpark(reads_files=True, cells=cells, instances=instances)
+    return shape.results(spark, partial(query_of, workload=workload), (folder,), checkpoint)

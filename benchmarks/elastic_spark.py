@@ -133,7 +133,7 @@ class Watch(threading.Thread):
 
 
 def session(mode: str, master: str = MASTER, cores: int = 1, partitions: int = 2) -> Any:
-    """A session on workers of this machine, with executors of so many cores."""
+    """A session on workers of this machine, with executors of so many cores; a tidegate query has a cell a partition."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -200,7 +200,9 @@ def tidegate_query(spark: Any, folder: Path, checkpoint: Path, control: Path, an
     rows = spark.readStream.schema("us long, k int").json(str(folder))
     timed = rows.select(F.timestamp_micros("us").alias("ts"), "k")
     stream = tg.stream(timed, time="ts", disorder="1 second").map_batches(slow_batch)
-    counts = stream.key_by("k").window(f"{WINDOW_US}us").aggregate(n=tg.count()).to_spark(control=str(control))
+    cells = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    query = stream.key_by("k").window(f"{WINDOW_US}us").aggregate(n=tg.count())
+    counts = query.to_spark(checkpoint=checkpoint, cells=cells, instances=1, control=control)
     named = counts.select(F.unix_micros("window_start").alias("window_us"), "k", "n")
     writer = named.writeStream.outputMode("append").foreachBatch(answers.take).queryName("tidegate")
     return writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime="1 second").start()

@@ -106,6 +106,10 @@ class EngineProcess:
         scratch = self._next_folder("first")
         self._ask({"do": "first_result", "files": files, "tuples": data.tuples, "scratch": str(scratch)})
 
+    def call(self, method: str, **arguments: Any) -> Any:
+        """What a method of the engine's adapter returns; arguments and value are what JSON knows."""
+        return self._ask({"do": "call", "method": method, "arguments": arguments})["value"]
+
     def stop(self) -> None:
         """End the process by closing its input; kill it and its descendants if it has not ended after a while."""
         self._close(self._process.stdin)

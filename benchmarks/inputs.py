@@ -27,6 +27,7 @@ VOCABULARY = 50_000
 WORDS_PER_TWEET = (5, 19)
 KEYS = 1_000
 ROW_GROUPS_PER_FILE = 4  # so that every engine can read one file with several cores
+PRIMER = "0-primer.parquet"  # a file without rows, before all others by name; its micro-batch is the start of a query
 FORMAT_VERSION = 1  # raised when the generator changes, so that cached inputs are not mistaken for new ones
 
 

@@ -30,10 +30,11 @@ class Options:
     of: tuple[str, ...] | None = None
     span_seconds: float | None = None
     tick_ms: float = 1.0
+    rate: int | None = None
     out: Path = RESULTS
 
     def __post_init__(self) -> None:
-        for name in ("runs", "tuples_per_second", "driver_memory_gb", "seconds"):
+        for name in ("runs", "tuples_per_second", "driver_memory_gb", "seconds", "rate"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")

@@ -75,6 +75,12 @@ def _cell_instances(options: Options) -> int:
     return cell_instances.run(options)
 
 
+def _latency_spark(options: Options) -> int:
+    from benchmarks import latency_spark
+
+    return latency_spark.run(options)
+
+
 def _joins(name: str, options: Options) -> int:
     # Imported when it runs: it compiles loops.
     from benchmarks import joins
@@ -130,6 +136,8 @@ _FIRST_RESULT = Benchmark("first-result", "process start to first result, 50,000
 
 _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and two cells on Spark", _cell_instances)
 
+_LATENCY_SPARK = Benchmark("latency-spark", "latency of results on Spark under an open-loop load", _latency_spark)
+
 _ELASTIC = (
     Benchmark(
         "elastic-local", "a load that steps ten times up and down, followed in process", partial(_elastic, "local")
@@ -152,6 +160,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _SOAK,
         _SCHEDULING,
         _CELL_INSTANCES,
+        _LATENCY_SPARK,
         *_ELASTIC,
     )
 }

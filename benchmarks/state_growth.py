@@ -2,8 +2,8 @@
 
 Two queries in one Spark count tuples by key in windows of an hour. One holds a number of keys in its open window, the
 other ten times as many; both then get the same batches, which touch the same few keys. The figure is the ratio of the
-median batch times. After that every Python worker is killed and its local files are removed, as if the machine that
-held them were gone, and the next batch is timed too.
+median batch times. After that every Python worker is killed, and what it held in memory with it, and the next batch is timed
+too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,20 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import tidegate as tg
-from benchmarks.engines.spark_streaming import ROCKSDB_STATE
+from benchmarks.engines.spark_streaming import checkpoint_of, read_rows, session, sink_of, to_parquet
+from benchmarks.engines.tidegate_spark import SETTINGS, rows_reported
+from benchmarks.inputs import PRIMER
+from benchmarks.ladder import held_against
+from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
+from benchmarks.memory import MEASURE, PeakMemory
 from benchmarks.options import Options
 from benchmarks.report import write_json
+from benchmarks.sink_commits import commit_path
 
 KEYS = 100_000
 GROWTH = 10
@@ -38,16 +44,16 @@ TOUCHED = 5_000
 BATCH_ROWS = 20_000
 WARM, MEASURED = 10, 20
 START_US = 1_704_067_200_000_000
-HEAP_GB = 4
 
 
 @dataclass
 class Growing:
-    """A running query whose batches are put before it one by one."""
+    """A running query whose batches are put before it one by one; `start_s` is what it took to start."""
 
     name: str
     folder: Path
     query: StreamingQuery
+    start_s: float = 0.0
     written: int = 0
 
     def feed(self, keys: np.ndarray[Any, Any], seed: int) -> float:
@@ -65,7 +71,7 @@ class Growing:
         return done[self.written]
 
     def _batches_with_input(self) -> dict[int, float]:
-        timed = [p.durationMs["triggerExecution"] for p in self.query.recentProgress if p.numInputRows > 0]
+        timed = [p.durationMs["triggerExecution"] for p in self.query.recentProgress if rows_reported(p) > 0]
         return {number: float(taken) for number, taken in enumerate(timed, 1)}
 
 
@@ -75,87 +81,102 @@ def run(options: Options) -> int:
     spark = _session(options)
     try:
         held = {"1x": KEYS, f"{GROWTH}x": GROWTH * KEYS}
+        first = _start(spark, work / "first", "first")  # what starts in a new Java process takes long
+        first.feed(np.arange(KEYS), 0)
+        first.query.stop()
         growing = {name: _start(spark, work / name, name) for name in held}
         for name, keys in held.items():
             took = growing[name].feed(np.arange(keys), 0)
             print(f"{name}: {keys:,} keys stored in {took / 1000:.1f} s", file=sys.stderr)
         times: dict[str, list[float]] = {name: [] for name in held}
-        for batch in range(WARM + MEASURED):
-            touched = np.random.default_rng(batch).integers(0, TOUCHED, BATCH_ROWS)
-            for name, target in growing.items():
-                times[name].append(target.feed(touched, batch))
+        with PeakMemory(os.getpid()) as memory:
+            for batch in range(WARM + MEASURED):
+                touched = np.random.default_rng(batch).integers(0, TOUCHED, BATCH_ROWS)
+                for name, target in growing.items():
+                    times[name].append(target.feed(touched, batch))
         lost = {name: _after_loss(target) for name, target in growing.items()}
         for target in growing.values():
             target.query.stop()
     finally:
         spark.stop()
         shutil.rmtree(work, ignore_errors=True)
-    _report({name: taken[WARM:] for name, taken in times.items()}, lost, options)
+    starts = {name: target.start_s for name, target in growing.items()}
+    _report({name: taken[WARM:] for name, taken in times.items()}, lost, starts, memory.peak_mb, options)
     return 0
 
 
 def _session(options: Options) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Tasks may be tried four times: the benchmark kills workers on purpose.
-    builder = SparkSession.builder.master("local[2, 4]").appName("state growth")
-    settings = {
-        "spark.driver.memory": f"{options.driver_memory_gb or HEAP_GB}g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        **ROCKSDB_STATE,
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    settings = {**SETTINGS, "spark.master": f"local[{os.cpu_count() or 1}, 4]"}
+    if options.driver_memory_gb is not None:
+        settings["spark.driver.memory"] = f"{options.driver_memory_gb}g"
+    spark = session(settings)
     spark.sparkContext.setLogLevel("OFF")
     return spark
 
 
 def _start(spark: SparkSession, work: Path, name: str) -> Growing:
+    """Start a query, and wait until it has come past a file without rows."""
     folder = work / "in"
     folder.mkdir(parents=True)
-    df: DataFrame = spark.readStream.schema("ts timestamp, key long").parquet(str(folder))
-    query = tg.stream(df, time="ts", disorder="10 minutes").key_by("key").window("1 hour").aggregate(n=tg.count())
-    writer = query.to_spark().writeStream.format("parquet").option("path", str(work / "out"))
-    return Growing(name, folder, writer.option("checkpointLocation", str(work / "checkpoint")).start())
+    columns = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("key", pa.int64())])
+    pq.write_table(columns.empty_table(), folder / PRIMER)
+    rows = read_rows(spark, folder, files_per_batch=None)
+    query = tg.stream(rows, time="ts", disorder="10 minutes").key_by("key").window("1 hour").aggregate(n=tg.count())
+    writer = to_parquet(query.to_spark(checkpoint=checkpoint_of(work)), work)
+    started = time.time()
+    growing = Growing(name, folder, writer.start())
+    growing.query.processAllAvailable()
+    entry = commit_path(sink_of(work), 0)
+    assert entry is not None
+    growing.start_s = entry.stat().st_mtime - started
+    return growing
 
 
 def _after_loss(target: Growing) -> float:
-    """The time of the first batch after all Python workers and their local files are gone."""
+    """The time of the first batch after all Python workers are gone."""
     for process in psutil.Process().children(recursive=True):
         if process.name().startswith("python") and "pyspark.daemon" in " ".join(process.cmdline()):
             process.send_signal(signal.SIGKILL)
-    shutil.rmtree(Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}", ignore_errors=True)
     time.sleep(1)
     return target.feed(np.random.default_rng(99).integers(0, TOUCHED, BATCH_ROWS), 99)
 
 
-def _report(times: dict[str, list[float]], lost: dict[str, float], options: Options) -> None:
+def _report(
+    times: dict[str, list[float]], lost: dict[str, float], starts: dict[str, float], peak_mb: float, options: Options
+) -> None:
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     small, large = list(medians)
     ratio = medians[large] / medians[small]
-    print(f"{'stored':<8}{'keys':>12}{'batch p50 ms':>14}{'min – max':>18}{'after a lost worker':>22}")
+    print(f"{'stored':<8}{'keys':>12}{'batch p50 ms':>14}{'min – max':>18}{'after a lost worker':>22}{'start s':>9}")
     for name, keys in zip(medians, (KEYS, GROWTH * KEYS), strict=True):
         spread = f"{min(times[name]):.0f} – {max(times[name]):.0f}"
-        print(f"{name:<8}{keys:>12,}{medians[name]:>14.0f}{spread:>18}{lost[name]:>19.0f} ms")
+        print(f"{name:<8}{keys:>12,}{medians[name]:>14.0f}{spread:>18}{lost[name]:>19.0f} ms{starts[name]:>9.2f}")
     print(f"\n{large}/{small} batch time = {ratio:.2f} (warm), {lost[large] / lost[small]:.2f} (after a lost worker)")
+    print(f"peak memory of both queries together: {peak_mb:,.0f} MB")
+    ratios = {f"{large}/{small}": ratio, f"{large}/{small} after a lost worker": lost[large] / lost[small]}
+    rungs = held_against("state-growth", [], ratios)
+    print(ladder_table(rungs))
     content = {
         "workload": "state-growth",
         "input": {"keys": KEYS, "growth": GROWTH, "touched": TOUCHED, "tuples": BATCH_ROWS, "batches": MEASURED},
         "machine": describe(),
+        "memory": MEASURE,
+        "peak_rss_mb": round(peak_mb),
         "rows": [
             {
-                "engine": "tidegate-spark",
+                "engine": "tidegate-spark-df",
                 "batch": name,
                 "p50_ms": medians[name],
                 "spread": [min(times[name]), max(times[name])],
                 "after_lost_worker_ms": lost[name],
+                "start_s": round(starts[name], 2),
             }
             for name in medians
         ],
-        "ratios": {f"{large}/{small}": ratio, f"{large}/{small} after a lost worker": lost[large] / lost[small]},
+        "ratios": ratios,
+        "ladder": [rung.as_json() for rung in rungs],
     }
     write_json(options.out / "state-growth.json", content)
     print(f"written to {options.out / 'state-growth.json'}")

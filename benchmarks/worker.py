@@ -1,8 +1,8 @@
 """The process of one engine: reads commands from standard input, answers on standard output, a line of JSON each.
 
-Started as `python -m benchmarks.worker ENGINE WORKLOAD`. Commands: `run` and `collect`, as in `Engine`, and `first_result`,
-as in `StreamingEngine`; the end of the input ends the process. Whatever else is written to standard output goes to
-standard error and cannot garble an answer.
+Started as `python -m benchmarks.worker ENGINE WORKLOAD`. Commands: `run` and `collect`, as in `Engine`, `first_result`, as
+in `StreamingEngine`, and `call`, for whatever else an adapter has; the end of the input ends the process. Whatever else is
+written to standard output goes to standard error and cannot garble an answer.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
-from benchmarks.engines import ENGINES, Engine, StreamingEngine
+from benchmarks.engines import StreamingEngine, load
 from benchmarks.inputs import Input
-from benchmarks.workloads import WINDOWED
 
 
 def main(engine_name: str, workload_name: str) -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
-        engine = ENGINES[engine_name].load(WINDOWED[workload_name])
+        engine = load(engine_name, workload_name)
     except Exception as error:
         _fail(answers, error)
         return 1
@@ -33,7 +32,7 @@ def main(engine_name: str, workload_name: str) -> int:
         try:
             command = json.loads(line)
             if command["do"] == "first_result":
-                _until_first_result(cast(StreamingEngine, engine), command, answers)
+                _until_first_result(engine, command, answers)
                 return 0
             _answer(answers, _obey(engine, command))
         except Exception as error:
@@ -57,7 +56,7 @@ def _until_first_result(engine: StreamingEngine, command: dict[str, Any], answer
         raise RuntimeError("the run ended without a result")
 
 
-def _obey(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
+def _obey(engine: Any, command: dict[str, Any]) -> dict[str, Any]:
     match command:
         case {"do": "run", "files": files, "tuples": tuples, "scratch": scratch}:
             paths = tuple(Path(file) for file in files)
@@ -66,8 +65,10 @@ def _obey(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
         case {"do": "collect", "target": target}:
             engine.collect(Path(target))
             return {"target": target}
+        case {"do": "call", "method": method, "arguments": arguments}:
+            return {"value": getattr(engine, method)(**arguments)}
         case _:
-            raise ValueError(f"unknown command {command!r}; valid are run, collect and first_result")
+            raise ValueError(f"unknown command {command!r}; valid are run, collect, first_result and call")
 
 
 def _fail(answers: TextIO, error: Exception) -> None:

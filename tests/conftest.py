@@ -12,6 +12,8 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+from tests.kit.s3 import s3_server
+
 # Generated cases are the same at every run, and no slow moment of a machine, such as compiling a loop, fails them.
 settings.register_profile("tidegate", derandomize=True, deadline=None)
 settings.load_profile("tidegate")
@@ -43,6 +45,13 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("tidegate")]
     assert not left, f"threads left running: {left}"
+
+
+@pytest.fixture(scope="session")
+def s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of an S3 server with the bucket 'bucket'."""
+    with s3_server(tmp_path_factory.mktemp("moto") / "log") as port:
+        yield port
 
 
 @pytest.fixture(scope="session")

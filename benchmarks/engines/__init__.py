@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from benchmarks import peers
 from benchmarks.inputs import Input
-from benchmarks.workloads import Workload
+from benchmarks.workloads import WINDOWED, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,10 @@ def _peer(name: str, factory: str, most_tuples: Mapping[str, int], jvm: bool = F
     return EngineSpec(name, f"{name}_engine", factory, (name,), False, peer=True, most_tuples=most_tuples, jvm=jvm)
 
 
+def _tidegate_on_spark(name: str, factory: str) -> EngineSpec:
+    return EngineSpec(name, "tidegate_spark", factory, ("pyspark", "tidegate"), True, jvm=True, heap_gb=1)
+
+
 ENGINES: Mapping[str, EngineSpec] = {
     spec.name: spec
     for spec in (
@@ -117,14 +121,30 @@ ENGINES: Mapping[str, EngineSpec] = {
         _peer("pathway", "PathwayEngine", PATHWAY_TUPLES),
         EngineSpec("tidegate-local", "tidegate_local", "two_instances", ("tidegate",), on_spark=False),
         EngineSpec("tidegate-local-1", "tidegate_local", "one_instance", ("tidegate",), on_spark=False),
-        EngineSpec(
-            "tidegate-spark", "tidegate_spark", "tidegate_on_spark", ("pyspark", "tidegate"), True, jvm=True, heap_gb=1
-        ),
+        _tidegate_on_spark("tidegate-spark", "over_files"),
+        _tidegate_on_spark("tidegate-spark-df", "over_rows"),
+        _tidegate_on_spark("tidegate-spark-2", "in_two_cells"),
     )
+}
+
+# Workloads that are no windows over one input: their adapters are made from the names of engine and workload, have methods
+# of their own, which `EngineProcess.call` calls, and `close`.
+OTHER_ADAPTERS: Mapping[str, tuple[str, str]] = {
+    "equijoin": ("spark_joins", "JoinEngine"),
+    "scalejoin-spark": ("spark_joins", "JoinEngine"),
+    "latency-spark": ("spark_latency", "LatencyEngine"),
 }
 
 SPARK_VARIANTS = ("spark-hdfs", "spark-rocksdb")  # the better of these is reported as `spark`
 JUDGES = ("duckdb", "polars")  # engines that emit every window; the first installed one judges the others' results
+
+
+def load(engine: str, workload: str) -> Any:
+    """The adapter of an engine for a workload, both by name."""
+    if workload in WINDOWED:
+        return ENGINES[engine].load(WINDOWED[workload])
+    module, factory = OTHER_ADAPTERS[workload]
+    return getattr(import_module(f"benchmarks.engines.{module}"), factory)(engine, workload)
 
 
 def expand_names(names: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import os
+from collections.abc import Mapping
+from pathlib import Path
 
-from benchmarks.engines.spark_streaming import HDFS_STATE, ROCKSDB_STATE, SparkEngine
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from benchmarks.engines.spark_streaming import SparkEngine, read_rows
 from benchmarks.workloads import Workload
 
 WATERMARK_DELAY = "1 millisecond"  # with none, Spark drops ties at the boundary of two micro-batches as late
+PARTITIONS = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 1)}
+HDFS_STATE = PARTITIONS  # Spark's default: a hash map per partition, deltas written to the checkpoint
+ROCKSDB_STATE: Mapping[str, str] = {
+    **PARTITIONS,
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+}
+NATIVE: Mapping[str, Mapping[str, str]] = {"spark-hdfs": HDFS_STATE, "spark-rocksdb": ROCKSDB_STATE}
+"""The engines of native Spark and their settings."""
 
 
 def native_on_hdfs_state(workload: Workload) -> SparkEngine:
-    return SparkEngine(workload, build, HDFS_STATE)
+    return SparkEngine(workload, _over_folder, HDFS_STATE, rows_counted)
 
 
 def native_on_rocksdb_state(workload: Workload) -> SparkEngine:
-    return SparkEngine(workload, build, ROCKSDB_STATE)
+    return SparkEngine(workload, _over_folder, ROCKSDB_STATE, rows_counted)
+
+
+def rows_counted(progress: StreamingQueryProgress) -> int:
+    """The tuples of a micro-batch, as Spark counts them."""
+    return int(progress.numInputRows)
+
+
+def _over_folder(spark: SparkSession, folder: Path, checkpoint: Path, workload: Workload) -> DataFrame:
+    return build(read_rows(spark, folder), workload)
 
 
 def build(stream: DataFrame, workload: Workload) -> DataFrame:

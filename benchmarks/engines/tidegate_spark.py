@@ -1,34 +1,91 @@
-"""tidegate on Spark: the same workloads, the query between source and sink written with tidegate."""
+"""tidegate on Spark: over files that its workers read, or over rows of a DataFrame, in one cell or two."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import tidegate as tg
-from benchmarks.engines.spark_streaming import ROCKSDB_STATE, SparkEngine
+from benchmarks.engines.spark_streaming import SparkEngine, read_rows
 from benchmarks.engines.tidegate_query import query_of
 from benchmarks.workloads import Workload
+from tidegate.compile.compiler import compile_query
+from tidegate.query.nodes import Source, sources
+from tidegate.runtime.spark.codec import reported
+from tidegate.runtime.spark.dataframe import StatePlace, build_dataframe
+from tidegate.runtime.spark.job import RESULTS
+from tidegate.runtime.spark.session import STREAMING, default_cells
+from tidegate.runtime.spark.sources import StagedSource
+from tidegate.stream import cores
 
-# State is outside the Java heap and tuples are combined in Python workers, so a small heap does. Spark measures an Arrow
-# batch after every row if its bytes are limited, which takes longer than making it.
-SETTINGS = {
-    **ROCKSDB_STATE,
-    "spark.driver.memory": "1g",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+# Tuples and state are in Python workers, so a small heap does.
+SETTINGS: Mapping[str, str] = {**STREAMING, "spark.driver.memory": "1g"}
+
+Query = Callable[..., tg.Stream]
+"""A query of as many streams as it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class TidegateOnSpark:
+    """How tidegate gets its tuples, by itself from files or as rows of a DataFrame, its cells, and the instances of each.
+
+    None are as by default. A query has as many folders as streams; a file of each is a micro-batch.
+    """
+
+    reads_files: bool
+    cells: int | None = None
+    instances: int | None = None
+
+    def results(self, spark: SparkSession, query: Query, folders: Sequence[Path], checkpoint: Path) -> DataFrame:
+        """The results of a query as a streaming DataFrame; `checkpoint` is that of the query to be."""
+        if self.reads_files:
+            streams = [tg.stream(str(folder / "*.parquet"), time="ts", name=folder.name) for folder in folders]
+            return self._over_files(spark, query(*streams), checkpoint)
+        streams = [tg.stream(read_rows(spark, folder), time="ts", name=folder.name) for folder in folders]
+        results: DataFrame = query(*streams).to_spark(checkpoint=checkpoint, cells=self.cells, instances=self.instances)
+        return results
+
+    def _over_files(self, spark: SparkSession, query: tg.Stream, checkpoint: Path) -> DataFrame:
+        """What `tg.run` makes of a query over files, for a trigger of our own: it ends as native Spark's queries do."""
+        staged = {
+            source.name: StagedSource.of(source, checkpoint.parent / "staged" / str(number), files_per_batch=1)
+            for number, source in enumerate(sources(query.node))
+        }
+
+        def streamed(source: Source) -> Source:
+            return staged[source.name].streamed(spark, source)
+
+        plan = compile_query(query.node, "spark", cells=self.cells or default_cells(spark)).reading(streamed)
+        results = build_dataframe(plan, StatePlace(checkpoint=str(checkpoint)), self.instances or cores(), None)
+        return results.observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+
+
+ON_SPARK: Mapping[str, TidegateOnSpark] = {
+    "tidegate-spark": TidegateOnSpark(reads_files=True),
+    "tidegate-spark-df": TidegateOnSpark(reads_files=False),
+    "tidegate-spark-2": TidegateOnSpark(reads_files=True, cells=2),
 }
-# Every Python task has its price. Pairs make a million keys of a batch and are worth a task for each core. For words and
-# single keys one cell is enough, and a file of 50,000 tuples is not split.
-ONE_CELL = {"spark.sql.shuffle.partitions": "1"}
-WHOLE_FILE_BYTES = 4 * 1024**2
+"""The engines of tidegate on Spark. No workload gives them settings of its own."""
 
 
-def tidegate_on_spark(workload: Workload) -> SparkEngine:
-    if workload.pair_distance:
-        return SparkEngine(workload, build, SETTINGS)
-    return SparkEngine(workload, build, SETTINGS | ONE_CELL, WHOLE_FILE_BYTES)
+def _windowed(name: str) -> Callable[[Workload], SparkEngine]:
+    def build(spark: SparkSession, folder: Path, checkpoint: Path, workload: Workload) -> DataFrame:
+        return ON_SPARK[name].results(spark, partial(query_of, workload=workload), (folder,), checkpoint)
+
+    return lambda workload: SparkEngine(workload, build, SETTINGS, rows_reported)
 
 
-def build(stream: DataFrame, workload: Workload) -> DataFrame:
-    """The results of `workload` over `stream`, as the streaming DataFrame that tidegate makes of it."""
-    results: DataFrame = query_of(tg.stream(stream, time="ts"), workload).to_spark()
-    return results
+over_files = _windowed("tidegate-spark")
+over_rows = _windowed("tidegate-spark-df")
+in_two_cells = _windowed("tidegate-spark-2")
+
+
+def rows_reported(progress: StreamingQueryProgress) -> int:
+    """The tuples of a micro-batch, as workers report them: Spark counts files where workers read them."""
+    return sum(each["rows"] for each in reported(progress.observedMetrics) if "source" in each)

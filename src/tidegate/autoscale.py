@@ -79,14 +79,14 @@ def prepare_autoscale(
     return Scaling(cells, cells, cells.rules(rule), POLL_SECONDS, elastic, cluster.name)
 
 
-def check_autoscale(session: object, elastic: Elastic, *, stateful: bool) -> None:
+def check_autoscale(session: object, elastic: Elastic, *, cells: int, stateful: bool) -> None:
     """Refuse, before a query is started, what `prepare_autoscale` would refuse of it.
 
     ``session`` is the Spark session it will run in, or a master URL where none is there yet.
     """
     from tidegate.runtime.spark.scaling import RECOMMENDED_HERE, Cluster
 
-    cluster = Cluster.planned(session, stateful)
+    cluster = Cluster.planned(session, cells, stateful)
     _refuse_useless(elastic.resolved(cluster.most_useful, RECOMMENDED_HERE), cluster)
 
 

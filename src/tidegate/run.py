@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from tidegate.query.nodes import is_stateful, sources, unique_names, walk
 from tidegate.results import RunResult, format_of, local_folder, require_empty, require_writable
 from tidegate.sources import BatchOrigin
 from tidegate.sources.in_memory import check_unread
-from tidegate.stream import Stream
+from tidegate.stream import Stream, cores
 
 if TYPE_CHECKING:
     from tidegate.control.controller import Controller
@@ -64,6 +63,7 @@ def run(
     instances: int | tuple[int, int] | None = None,
     elastic: ElasticOption = None,
     late_to: str | Path | None = None,
+    cells: int | None = None,
     show: int = 20,
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
@@ -71,8 +71,10 @@ def run(
     ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
     Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
     `start`) or 'reference', the slow and obvious interpreter. On 'local' ``to`` may also be a function that is called
-    with each table. On Spark ``instances`` is how many threads each cell runs to begin with (default: 1);
-    `set_instances` on the ``control`` folder in the checkpoint changes it while the query runs.
+    with each table. On Spark each stateful step has ``cells``, tasks that share its keys (default: one where Spark runs
+    in one process, else one for each core, up to 8), and ``instances`` is how many threads each cell runs to begin with
+    (default: the cores there are); `set_instances` on the ``control`` folder in the checkpoint changes it while the query
+    runs.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
@@ -112,6 +114,7 @@ def run(
         "spark": spark,
         "files_per_batch": files_per_batch,
         "bounded": bounded,
+        "cells": cells,
     }.items():
         if on != "spark" and value is not None:
             raise QueryError(f"{name}={value!r} is for on='spark'; on='{on}' {_ELSEWHERE[name]}, so leave it out")
@@ -128,7 +131,7 @@ def run(
             )
         return run_on_reference(query, folder, kind, show)
     asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, late_to)
-    return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded)
+    return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells)
 
 
 @advised
@@ -267,15 +270,12 @@ class _Asked:
         spark: SparkSession | str | None,
         files_per_batch: int | None,
         bounded: bool | None,
+        cells: int | None,
     ) -> RunResult:
-        from tidegate.operators.cells import checked_number
+        from tidegate.operators.cells import checked_cells, checked_number
 
-        if self.late_to is not None:
-            raise UnsupportedError(
-                f"late_to={self.late_to!r}: on Spark late tuples are counted, not written yet; run with on='local', or "
-                "leave it out"
-            )
-        number = checked_number(self.instances if self.instances is not None else DEFAULT_INSTANCES)
+        number = checked_number(self.instances if self.instances is not None else cores())
+        late = None if self.late_to is None else _late_folder(self.late_to, self.folder, resumable=True).path
         try:
             from tidegate.runtime.spark.job import SparkJob
             from tidegate.runtime.spark.sinks import SparkFolder, SparkScreen, SparkSink
@@ -295,7 +295,19 @@ class _Asked:
             sink = SparkFolder(folder, self.format)
         where = local_folder(checkpoint, "checkpoint") if checkpoint is not None else folder and folder / "_checkpoint"
         with self._reporting() as (report, say):
-            job = SparkJob(unique_names(node), sink, where, spark, files_per_batch, bounded, number, report, say)
+            job = SparkJob(
+                query=unique_names(node),
+                sink=sink,
+                checkpoint=where,
+                spark=spark,
+                files_per_batch=files_per_batch,
+                bounded=bounded,
+                instances=number,
+                cells=None if cells is None else checked_cells(cells),
+                late_to=late,
+                report=report,
+                say=say,
+            )
             elastic = Elastic.of(self.elastic)
             if elastic is not None:
                 stateful = any(map(is_stateful, walk(node)))
@@ -304,7 +316,7 @@ class _Asked:
                     beside=lambda running, control: prepare_autoscale(
                         running, elastic, control=control if stateful else None
                     ).start(),
-                    admit=lambda session: check_autoscale(session, elastic, stateful=stateful),
+                    admit=lambda session, cells: check_autoscale(session, elastic, cells=cells, stateful=stateful),
                 )
             return job.run()
 
@@ -357,11 +369,6 @@ class _Asked:
             line.close()
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _check_query(query: object, what: str) -> None:
     if not isinstance(query, Stream):
         raise QueryError(
@@ -370,8 +377,8 @@ def _check_query(query: object, what: str) -> None:
         )
 
 
-def _late_folder(late_to: str | Path, to: object) -> LateFolder:
-    """An empty folder for late tuples, apart from the one for results."""
+def _late_folder(late_to: str | Path, to: object, *, resumable: bool = False) -> LateFolder:
+    """A folder for late tuples, apart from the one for results; empty unless the run may go on from an earlier one."""
     if not isinstance(late_to, str | Path):
         raise QueryError(f"late_to is a folder; got {late_to!r}")
     folder = local_folder(late_to, "late_to")
@@ -382,7 +389,9 @@ def _late_folder(late_to: str | Path, to: object) -> LateFolder:
                 f"late_to={str(late_to)!r} and to={str(to)!r}: readers of the outer folder would take late tuples for "
                 "results, or results for late tuples; choose a folder beside the results"
             )
-    return LateFolder(require_writable(require_empty(folder, "late tuples"), "late tuples"))
+    if not resumable:
+        require_empty(folder, "late tuples")
+    return LateFolder(require_writable(folder, "late tuples"))
 
 
 def _numbers(instances: int | tuple[int, int]) -> tuple[int, int]:

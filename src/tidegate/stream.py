@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import singledispatch
@@ -29,38 +30,64 @@ class Stream(Builder):
     """A stream of tuples with event time: a query, as a value. See `stream`."""
 
     def to_spark(
-        self, *, control: str | None = None, instances: int = 1, checkpoint: str | Path | None = None
+        self,
+        *,
+        checkpoint: str | Path | None = None,
+        state: str | Path | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        cells: int | None = None,
+        instances: int | None = None,
+        control: str | Path | None = None,
+        late_to: str | Path | None = None,
     ) -> DataFrame:
-        """The query as a streaming DataFrame, for any sink and trigger.
+        """The query as a streaming DataFrame, for any sink and trigger; to Spark it is stateless.
 
-        ``control`` is a folder for the control stream through which a run can be ended (see `tidegate.end_input`) and its
-        instances changed (see `tidegate.set_instances`); it belongs to a checkpoint from its first batch on.
-        ``instances`` is how many threads each cell runs to begin with. ``checkpoint`` is where the query, once started, has
-        its checkpoint: one that was written by another query is refused here, and not by a worker in its first batch.
+        ``checkpoint`` is the folder that the query, once started, has as its checkpoint: one that was written by another
+        query is refused here. State lies in ``tidegate`` below it, or in ``state``, a folder that all workers reach, on this
+        machine, on a shared file system or in an object store (opened with ``storage_options``). Without both it lies
+        below the session's ``spark.sql.streaming.checkpointLocation``.
+
+        ``cells`` and ``instances`` are as in `run`, and ``late_to`` is a folder for late tuples. ``control`` is the folder
+        of the control stream by which a run can be ended (`tidegate.end_input`) and its instances changed
+        (`tidegate.set_instances`): ``control`` beside the state unless one is given.
         """
         from tidegate.compile.compiler import compile_query
-        from tidegate.operators.cells import checked_number
-        from tidegate.runtime.spark.dataframe import to_dataframe
+        from tidegate.operators.cells import checked_cells, checked_number
+        from tidegate.runtime.spark.dataframe import StatePlace, build_dataframe
+        from tidegate.runtime.spark.session import default_cells, session_of_frames
 
-        place = None if checkpoint is None else str(checkpoint)
-        plan = compile_query(self.node, "spark")
-        return to_dataframe(plan, control=control, instances=checked_number(instances), checkpoint=place)
+        session = session_of_frames(self.node)
+        number = checked_cells(cells if cells is not None else 1 if session is None else default_cells(session))
+        plan = compile_query(self.node, "spark", all_columns=late_to is not None, cells=number)
+        place = StatePlace(
+            None if checkpoint is None else str(checkpoint),
+            None if state is None else str(state),
+            None if control is None else str(control),
+            dict(storage_options or {}),
+        )
+        threads = checked_number(instances if instances is not None else cores())
+        return build_dataframe(plan, place, threads, None if late_to is None else str(Path(late_to).absolute()))
 
     @advised
     def explain(self, runtime: str = "spark", **options: Any) -> str:
         """What the query is, how it is cut, where each part runs on a ``runtime`` and why, and what it costs.
 
-        ``options`` are ``instances`` and the ``rate`` of tuples per second that costs are estimated for.
+        ``options`` are ``cells``, and the ``instances`` and ``rate`` of tuples per second that costs are estimated for.
         """
         from tidegate.compile.explain import explain
 
         if not isinstance(runtime, str):
             raise QueryError(f"explain: runtime is 'spark', 'local' or 'reference'; got {runtime!r}")
-        for name in ("instances", "rate", "alpha", "beta"):
+        for name in ("instances", "rate", "alpha", "beta", "cells"):
             value = options.get(name, 1)
             if not isinstance(value, int | float):
                 raise QueryError(f"explain: {name} is a number; got {value!r}")
         return explain(self.node, runtime, **options)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @advised

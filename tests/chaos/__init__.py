@@ -3,8 +3,8 @@
     python -m tests.chaos --minutes 10
 
 runs the demo's query on Spark, and a join and an `apply` in process. On Spark, drivers, Java processes, Python workers and
-executors are killed at random and at chosen moments, caches are deleted and altered, and the disk is filled; after every
-death the same call is made again. In process, instances change without pause while jobs are ended in every way there is.
+executors are killed at random and at chosen moments, the state folder is littered, and the disk is filled; after every death
+the same call is made again. In process, instances change without pause while jobs are ended in every way there is.
 Every row is compared with the reference interpreter's. The same seed chooses the same faults; when they strike depends on
 the machine too.
 """

@@ -5,9 +5,8 @@ A fault says what it did, and nothing if there was nothing to do it to.
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,20 +59,15 @@ def in_the_middle_of_a_batch(target: Target) -> Moment:
 
 
 def between_state_and_commit(target: Target) -> Moment:
-    """When a cell has written the state of a batch, and the batch is not complete."""
-    state, wanted = target.checkpoint / "state", target.random.randrange(1, 5)
-
-    def written() -> int:
-        return max((_number(path) for path in state.glob("*/*/*.changelog")), default=0)
-
+    """When a cell has written its directory of a batch, and the batch is not complete."""
     # What an earlier attempt left there is no sign of this one.
-    before = written()
+    before, wanted = set(_directories(target)), target.random.randrange(1, 5)
 
     def has_come() -> bool:
-        # The state after batch N is version N + 1.
-        return written() >= before + wanted and written() - 1 > _committed(target.checkpoint, "commits")
+        new = {_number(path) for path in _directories(target) if path not in before}
+        return len(new) >= wanted and max(new) > _committed(target.checkpoint, "commits")
 
-    return Moment("between the commits of state and batch", has_come)
+    return Moment("between the state and the commit of a batch", has_come)
 
 
 def between_sink_and_commit(target: Target) -> Moment:
@@ -120,33 +114,14 @@ def kill_executor(target: Target) -> str:
     return _kill(target.random.sample(executors, 1) if executors else [], "an executor")
 
 
-def delete_caches(target: Target) -> str:
-    found = list(_cached(target.temporary))
-    for path in found:
-        path.unlink(missing_ok=True)
-    return f"deleted {len(found)} cached files" if found else ""
-
-
-def alter_caches(target: Target) -> str:
-    """Bits flipped, ends cut off, and the content of one file in another's place."""
-    found = list(_cached(target.temporary))
-    altered = 0
-    for path in found:
-        with suppress(OSError):
-            data = bytearray(path.read_bytes())
-            match target.random.randrange(3):
-                case 0 if data:
-                    data[target.random.randrange(len(data))] ^= 0xFF
-                case 1:
-                    del data[len(data) // 2 :]
-                case _:
-                    data = bytearray(target.random.choice(found).read_bytes())
-            draft = path.with_name(f".altered-{path.name}")
-            draft.write_bytes(data)
-            shutil.copymode(path, draft)
-            draft.rename(path)
-            altered += 1
-    return f"altered {altered} cached files" if altered else ""
+def litter_state(target: Target) -> str:
+    """Leave in the state folder what attempts leave that die: drafts, and chunks that no directory lists."""
+    folders = {path.parent for path in _directories(target)}
+    for folder in folders:
+        for place in (folder, folder.parent / "chunks"):
+            (place / f".draft-1-{target.random.randrange(10**9)}").write_bytes(b"half a fi")
+        (folder.parent / "chunks" / f"{target.random.randrange(9):010}-{'f' * 32}-0.0.-1").write_bytes(b"never listed")
+    return f"littered {len(folders)} cells" if folders else ""
 
 
 def fill_disk(target: Target) -> str:
@@ -169,8 +144,7 @@ FAULTS = (
     kill_java,
     kill_worker,
     kill_all_workers,
-    delete_caches,
-    alter_caches,
+    litter_state,
     fill_disk,
 )
 
@@ -192,12 +166,9 @@ def _kill(processes: list[psutil.Process], what: str) -> str:
     return f"killed {what}" if processes else ""
 
 
-def _cached(folder: Path) -> Iterator[Path]:
-    """The files of chunk caches; they come and go while we look."""
-    with suppress(FileNotFoundError):
-        for path in folder.glob("tidegate-*/chunks-*/*"):
-            if path.is_file() and path.name[0] != ".":
-                yield path
+def _directories(target: Target) -> list[Path]:
+    """The directories that cells have written."""
+    return list((target.checkpoint.parent / "state").glob("*/step-*/cell-*/[0-9]*"))
 
 
 def _committed(checkpoint: Path, log: str) -> int:
@@ -205,5 +176,5 @@ def _committed(checkpoint: Path, log: str) -> int:
 
 
 def _number(path: Path) -> int:
-    stem = path.name.split(".")[0].split("_")[0]
+    stem = path.name.partition(".")[0].partition("-")[0]
     return int(stem) if stem.isdigit() else -1

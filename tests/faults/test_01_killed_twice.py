@@ -1,4 +1,4 @@
-"""Runs on Spark that are killed between the commit of state and the commit of the batch, more than once."""
+"""Runs on Spark that are killed between the state of a batch and its commit, more than once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,15 @@ import pytest
 
 import tidegate as tg
 from examples.inputs.usage import usage
-from tests.kit.killed_run import QUERIES, committed, versions
+from tests.kit.killed_run import QUERIES, committed, directories
 from tests.kit.spark_driver import Batch, Driver
 from tidegate.results import read_results
-from tidegate.runtime.spark import session
-from tidegate.runtime.spark.session import ATTEMPTS_APART, FILE_MANAGER, LOCAL_FILES
+from tidegate.state.chunks import Directory
 from tidegate.testing import answer, difference
 
 
 def run(name: str, files: str, out: Path, batches: int | str | None = None) -> subprocess.CompletedProcess[str]:
-    """A run in processes of its own, killed when so many more batches are committed and the state of the next is."""
+    """A run in processes of its own, killed when so many more batches are committed and the state of the next is written."""
     command = [sys.executable, "-m", "tests.kit.killed_run", name, files, str(out)]
     temporary = out.parent / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -41,11 +41,11 @@ def run(name: str, files: str, out: Path, batches: int | str | None = None) -> s
 def check(name: str, tmp_path: Path, kills: list[int]) -> None:
     """Every row of a run that is killed so often is that of an undisturbed one, and nothing is left in between."""
     files, out = usage(tmp_path / "in", rows=2_000, minutes=8, files=4 + sum(kills)), tmp_path / "out"
-    checkpoint = out / "_checkpoint" / "spark"
+    checkpoint = out / "_checkpoint"
     for batches in kills:
         killed = run(name, files, out, batches)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        assert committed(checkpoint) + 1 in versions(checkpoint), "the state of a batch that is not committed"
+        assert committed(checkpoint) in directories(checkpoint).values(), "the state of a batch that is not committed"
     last = run(name, files, out)
     assert last.returncode == 0, last.stderr
     check_undisturbed(name, files, out)
@@ -90,50 +90,15 @@ def test_a_file_of_a_checkpoint_that_is_written_again_replaces_the_first(spark: 
     managers = spark._jvm.org.apache.spark.sql.execution.streaming.checkpointing
     manager = getattr(managers, kind)(hadoop.Path(f"file://{tmp_path}"), spark._jsc.hadoopConfiguration())
     for attempt in ("first", "second"):
-        stream = manager.createAtomic(hadoop.Path(f"file://{tmp_path}/1.changelog"), True)
+        stream = manager.createAtomic(hadoop.Path(f"file://{tmp_path}/1"), True)
         stream.writeBytes(attempt)
         stream.close()
-    assert (tmp_path / "1.changelog").read_text() == "second"
+    assert (tmp_path / "1").read_text() == "second"
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-@pytest.mark.spark
-def test_a_session_that_mixes_attempts_is_refused(spark: Any, tmp_path: Path) -> None:
-    own = spark.newSession()
-    own.conf.set(ATTEMPTS_APART, "1")
-    own.conf.set(LOCAL_FILES, "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem")
-    df = own.readStream.schema("ts timestamp, k string").parquet(str(tmp_path))
-    query = tg.stream(df, time="ts").key_by("k").window("1 minute").aggregate(n=tg.count())
-    with pytest.raises(tg.EnvironmentFault, match=r"the next crash destroys the checkpoint; .*\n.*\"2\"\)"):
-        query.to_spark()
-    own.conf.unset(FILE_MANAGER)
-    assert query.to_spark().isStreaming, "Spark's own way to write checkpoints replaces files"
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_a_checkpoint_that_keeps_attempts_together_goes_on(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The format of state is settled when a checkpoint begins; those of before must still serve."""
-    files, out = usage(tmp_path / "in", rows=500, minutes=5, files=4), tmp_path / "out"
-    query = QUERIES["counted"](files)
-
-    def stop_soon(progress: tg.Progress) -> None:
-        if progress.batch == 1:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as before:
-        before.setattr(session, "STREAMING", {**session.STREAMING, ATTEMPTS_APART: "1"})
-        with pytest.raises(KeyboardInterrupt):
-            tg.run(query, to=out, spark=spark, files_per_batch=1, progress=stop_soon)
-    assert list((out / "_checkpoint" / "spark" / "state" / "0" / "0").glob("1.changelog"))
-    result = tg.run(query, to=out, spark=spark, files_per_batch=1, progress=False)
-    assert difference(result.read(), answer(query).rows) is None
-
-
-def test_attempts_of_a_batch_write_the_same_state() -> None:
-    """Rows cross an exchange in any order; attempts that do the same thing leave the same bytes behind."""
+def test_attempts_of_a_batch_write_the_same_state(tmp_path: Path) -> None:
+    """Rows cross an exchange in any order; attempts that do the same thing leave the same files behind."""
     moment = pa.timestamp("us", tz="UTC")
 
     def part(seed: int) -> pa.Table:
@@ -147,13 +112,25 @@ def test_attempts_of_a_batch_write_the_same_state() -> None:
         .window("1 minute", every="30 seconds")
         .aggregate(n=tg.count(), x=tg.sum("x"), all=tg.collect("x"))
     )
-    left: list[list[Any]] = []
-    for order in (parts, parts[::-1]):
-        driver = Driver(query.node, 2)
-        left.append([])
+    left = []
+    for seed in (1, 2):  # each has orders of its own
+        driver = Driver(query.node, 2, tmp_path / str(seed), seed=seed)
         for _ in range(12):  # so many that small chunks are merged
-            driver._batch(Batch({"s": list(order)}))
-            left[-1] += [(key, store.directory, store.chunks) for key, store in driver.steps[0].cells.items()]
+            driver.batch(Batch({"s": parts}, attempts=2))
+        left.append(files_of(tmp_path / str(seed) / "query"))
     assert left[0] == left[1]
-    assert len(left[0]) == 24
-    assert all(chunks for _, _, chunks in left[0])
+    assert len([name for name in left[0] if "cell-" in name]) == 2 * 12, "a directory for each cell and batch"
+    assert len([name for name in left[0] if "chunks" in name]) == 2 * 12
+
+
+def files_of(folder: Path) -> dict[str, Any]:
+    """What each file of a state folder holds, without the name of the run that wrote it."""
+    found: dict[str, Any] = {}
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        place = f"{path.parent.relative_to(folder)}/{path.name}"
+        if path.parent.name.startswith("cell-"):
+            directory = Directory.decode(path.read_bytes(), place)
+            found[place.partition("-build")[0]] = replace(directory, run="", began_ns=0)
+        else:
+            found[place] = path.read_bytes()
+    return found

@@ -39,7 +39,7 @@ def mode(path: Path) -> int:
 
 
 def test_folders_and_files_are_private(elsewhere: Path) -> None:
-    ChunkCache(Path("run-1")).put(5, b"bytes")
+    ChunkCache(Path("run-1")).put("5", b"bytes")
     java = JavaFolder(elsewhere / "spark-1", hold(elsewhere / "spark-1"))
     java.open_log().close()
     assert (mode(elsewhere), mode(elsewhere / "run-1"), mode(elsewhere / "run-1" / "5")) == (0o700, 0o700, 0o600)
@@ -98,27 +98,27 @@ def test_links_in_the_place_of_files_are_not_followed(elsewhere: Path, tmp_path:
         java.open_log()
     java.empty_log()
     cache = ChunkCache(Path("run-1"))
-    cache.put(1, b"1")
+    cache.put("1", b"1")
     (elsewhere / "run-1" / "2").symlink_to(precious)
     (elsewhere / "run-1" / f".2.{os.getpid()}").symlink_to(precious)
-    assert cache.get(2) is None
-    cache.put(2, b"two")
+    assert cache.get("2") is None
+    cache.put("2", b"two")
     assert precious.read_text() == "do not lose me"
 
 
 def test_a_cache_is_swept_although_every_task_makes_its_own(elsewhere: Path) -> None:
     shipped = pickle.dumps(ChunkCache(Path("run-1"), limit_bytes=1_000))
     for number in range(100):
-        pickle.loads(shipped).put(number, b"x" * 100)
+        pickle.loads(shipped).put(str(number), b"x" * 100)
     files = list((elsewhere / "run-1").iterdir())
     assert 5 <= len(files) <= 11
-    assert (elsewhere / "run-1" / f"{99:x}").exists(), "the oldest go first"
+    assert (elsewhere / "run-1" / "99").exists(), "the oldest go first"
 
 
 def test_a_worker_that_begins_sweeps_what_others_left(elsewhere: Path) -> None:
-    ChunkCache(Path("run-1"), limit_bytes=10**9).put(1, b"x" * 5_000)
+    ChunkCache(Path("run-1"), limit_bytes=10**9).put("1", b"x" * 5_000)
     cache_module._HELD.clear()  # as in another process
-    ChunkCache(Path("run-1"), limit_bytes=1_000).put(2, b"x")
+    ChunkCache(Path("run-1"), limit_bytes=1_000).put("2", b"x")
     assert [path.name for path in (elsewhere / "run-1").iterdir()] == ["2"]
 
 
@@ -127,7 +127,7 @@ def test_a_process_that_was_killed_leaves_nothing_for_long(elsewhere: Path) -> N
         "import os, sys, time\n"
         "from pathlib import Path\n"
         "from tidegate.state.cache import ChunkCache\n"
-        "ChunkCache(Path(sys.argv[1])).put(1, b'x')\n"
+        "ChunkCache(Path(sys.argv[1])).put('1', b'x')\n"
         "print('there', flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -152,11 +152,11 @@ def test_a_process_that_was_killed_leaves_nothing_for_long(elsewhere: Path) -> N
 
 def test_a_run_that_ended_takes_its_caches_along_and_no_others(elsewhere: Path) -> None:
     for run, step in (("mine", 1), ("mine", 2), ("other", 1)):
-        cache_of(run, step).put(1, b"x")
+        cache_of(run, step).put("1", b"x")
     remove_caches("mine")
     assert [path.name for path in elsewhere.iterdir()] == ["chunks-other-1"]
-    cache_of("mine", 1).put(2, b"x")
-    assert cache_of("mine", 1).get(2) == b"x", "a folder that went is made again"
+    cache_of("mine", 1).put("2", b"x")
+    assert cache_of("mine", 1).get("2") == b"x", "a folder that went is made again"
 
 
 def test_files_of_an_earlier_version_are_swept(elsewhere: Path) -> None:
@@ -178,12 +178,12 @@ def test_a_ledger_is_private_and_so_is_what_sqlite_puts_beside_it(tmp_path: Path
 
 def test_a_full_disk_leaves_no_draft(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = ChunkCache(Path("run-1"))
-    cache.put(1, b"x")
+    cache.put("1", b"x")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "rename", full)
-    cache.put(2, b"y")
+    cache.put("2", b"y")
     assert [path.name for path in (elsewhere / "run-1").iterdir()] == ["1"]
     shutil.rmtree(elsewhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,6 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError
-from tidegate.runtime.spark.sources import link
 from tidegate.testing import answer
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -57,16 +57,19 @@ def test_a_missing_column_is_refused(runtime: str, tmp_path: Path) -> None:
         tg.run(counts, on=runtime, to=tmp_path / "out", progress=False)
 
 
-def test_a_file_that_appears_later_is_refused_on_spark(tmp_path: Path) -> None:
-    query(tmp_path / "in", FIRST)
-    stream = tg.stream(str(tmp_path / "in"), time="ts")
-    (tmp_path / "links").mkdir()
-    link(stream.node.origin, tmp_path / "links")  # type: ignore[union-attr]
-    pq.write_table(second("k", pa.string()), tmp_path / "in" / "3.parquet")
-    later = tg.stream(str(tmp_path / "in"), time="ts")
-    with pytest.raises(DataError, match=r"3\.parquet: the column 'k' is string"):
-        link(later.node.origin, tmp_path / "links")  # type: ignore[union-attr]
-    assert len(list((tmp_path / "links").iterdir())) == 2
+@pytest.mark.spark
+def test_a_file_that_appears_later_is_refused_on_spark(spark: Any, tmp_path: Path) -> None:
+    counts = query(tmp_path / "in", FIRST)
+
+    def add(progress: tg.Progress) -> None:
+        if progress.batch == 0:
+            pq.write_table(second("k", pa.string()), tmp_path / "draft")
+            (tmp_path / "draft").rename(tmp_path / "in" / "3.parquet")
+
+    with pytest.raises(
+        DataError, match=rf"^{tmp_path}/in/3\.parquet: the column 'k' is string, and int64 in .*1\.parquet"
+    ):
+        tg.run(counts, to=tmp_path / "out", spark=spark, bounded=False, progress=add)
 
 
 def test_what_declares_its_types_is_held_to_them(tmp_path: Path) -> None:

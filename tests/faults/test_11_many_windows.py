@@ -32,8 +32,9 @@ from tidegate.operators.window_cell import WindowCellLogic
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunks import ChunkStore, Directory
+from tidegate.state.step_folder import StepFolder
+from tidegate.state.storage import open_storage
 from tidegate.testing.bags import difference
-from tidegate.watermark import START
 
 TIME = pa.timestamp("us", tz="UTC")
 HOUR_US = 3_600_000_000
@@ -144,7 +145,7 @@ def test_pairs_that_share_endless_windows_leave_before_all_are_made() -> None:
     assert int(peak_mb) < 1_000
 
 
-def test_a_cell_emits_endless_windows_piece_by_piece() -> None:
+def test_a_cell_emits_endless_windows_piece_by_piece(tmp_path: Path) -> None:
     with pytest.warns(SlowWarning):
         node = stream().key_by("k").window("1 hour", every="1 millisecond").aggregate(n=tg.count(), v=tg.max("v")).node
     assert isinstance(node, WindowAggregate)
@@ -152,28 +153,12 @@ def test_a_cell_emits_endless_windows_piece_by_piece() -> None:
     lifted, _ = panes.lift(tuples(list(range(50)), list(range(50))))
     for number in (1, 2):
         with Instances(number) as instances:
-            cell = WindowCellLogic(node).open(0, ChunkStore(Directory("x"), Blobs(), None), instances)
-            list(cell.receive([Delta(piece) for piece in panes.pieces(lifted)], START))
-            made = list(islice(cell.advance(2 * HOUR_US), 3))
+            folder = StepFolder(open_storage(str(tmp_path)), "query/step-0", "w", "run", 100)
+            cell = WindowCellLogic(node).open(0, ChunkStore(Directory("x"), folder, 0), instances)
+            made = list(islice(cell.receive([Delta(lifted)], 2 * HOUR_US), 3))
             assert sum(table.num_rows for table in made) > 3
             assert max(table.num_rows for table in made) <= windowed_aggregate.AT_ONCE
             assert [table.column("window_start")[0].value for table in made[:1]] == [1_000 - HOUR_US]
-
-
-class Blobs:
-    """A state store in memory."""
-
-    def __init__(self) -> None:
-        self.held: dict[int, bytes] = {}
-
-    def get(self, blob_id: int) -> bytes | None:
-        return self.held.get(blob_id)
-
-    def put(self, blob_id: int, data: bytes) -> None:
-        self.held[blob_id] = data
-
-    def remove(self, blob_id: int) -> None:
-        del self.held[blob_id]
 
 
 DISTINCT = """

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tidegate.compile.choose_exchange import choose_exchange
 from tidegate.compile.compiler import PASSES, REWRITES
 from tidegate.compile.explain import show_plan
 from tidegate.compile.plan import Plan
@@ -81,7 +82,7 @@ def history(query: tg.Stream, runtime: str) -> str:
         if show_query(node) != show_query(before):
             parts.append(f"after {rewrite.__name__}\n\n{show_query(node)}")
     plan = Plan(node, runtime)
-    for build in PASSES:
+    for build in (*PASSES, choose_exchange):
         plan, before_it = build(plan), plan
         if show_query(plan.query) != show_query(before_it.query):
             parts.append(f"after {build.__name__}\n\n{show_query(plan.query)}")

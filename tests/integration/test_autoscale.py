@@ -21,7 +21,6 @@ from tidegate.errors import QueryError, UnsupportedError, UserError
 from tidegate.runtime.spark.executors import Executor
 from tidegate.runtime.spark.observe import SparkObserver
 from tidegate.runtime.spark.scaling import CellScaling, cluster_sizes
-from tidegate.runtime.spark.session import PROVIDER, ROCKSDB
 from tidegate.runtime.spark.sinks import SparkFolder
 from tidegate.testing import answer, difference
 
@@ -103,7 +102,7 @@ def test_an_elastic_run_gives_the_same_answer_with_and_without_a_time_zone(
     spark: Any, tmp_path: Path, kind: pa.DataType
 ) -> None:
     elastic = tg.Elastic(dry_run=True, period_seconds=0.5)
-    # Two steps, the second with lists in its results, which travel packed.
+    # Two steps, the second with lists in its results.
     query = counts(kind).key_by("k").window("20us").aggregate(each=tg.collect("n"))
     result = tg.run(query, to=tmp_path / "out", spark=spark, elastic=elastic, progress=False)
     assert difference(result.read(), answer(query).rows) is None
@@ -130,14 +129,13 @@ def test_times_without_a_zone_are_refused_where_spark_would_read_them_in_another
     spark: Any, tmp_path: Path
 ) -> None:
     elsewhere = spark.newSession()
-    elsewhere.conf.set(PROVIDER, ROCKSDB)
     elsewhere.conf.set("spark.sql.session.timeZone", "Europe/Stockholm")
     rows = elsewhere.readStream.schema("ts timestamp_ntz, k int").json(str(tmp_path))
     query = tg.stream(rows, time="ts").key_by("k").window("10us").aggregate(n=tg.count())
     with pytest.raises(
         QueryError, match=r"have no zone, and this session would read them as times in Europe/Stockholm"
     ):
-        query.to_spark()
+        query.to_spark(state=tmp_path / "state")
 
 
 class FourCores:
@@ -155,8 +153,9 @@ def test_instances_in_cells_are_changed_and_seen_while_a_query_runs(spark: Any, 
     control.mkdir()
     rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
     stream = tg.stream(rows, time="timestamp").with_columns(k=nw.col("value") % 7)
-    counts = stream.key_by("k").window("1 second").aggregate(n=tg.count()).to_spark(control=str(control))
-    writer = counts.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    counts = stream.key_by("k").window("1 second").aggregate(n=tg.count())
+    df = counts.to_spark(checkpoint=tmp_path / "checkpoint", control=control, cells=2, instances=1)
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query, executors = writer.start(), FourCores()
     observer = SparkObserver(query, executors, "q", 0.1)  # type: ignore[arg-type]
     scaling = CellScaling(observer, executors, control, 2, 4, cluster_sizes(2, 4, 1, 1))  # type: ignore[arg-type]

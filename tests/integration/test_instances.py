@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 import tidegate as tg
 from examples.inputs.usage import usage
-from tidegate.runtime.spark.codec import OBSERVED
+from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.testing import answer, difference
 
@@ -41,7 +41,7 @@ def test_instances_are_changed_in_the_middle_of_a_run(spark: Any, tmp_path: Path
         if progress.batch == 0:
             tg.set_instances(out / "_checkpoint" / "control", 3)
 
-    result = tg.run(query, to=out, spark=spark, files_per_batch=1, instances=2, progress=change)
+    result = tg.run(query, to=out, spark=spark, files_per_batch=1, instances=2, cells=2, progress=change)
     assert set(seen[0].instances) == {2}
     assert seen[-1].instances == (3, 3, 3, 3), "every cell of every step is told, with input or without"
     assert difference(result.read(), answer(query).rows) is None
@@ -72,14 +72,14 @@ def test_a_batch_that_is_killed_takes_its_control_row_again(spark: Any, tmp_path
         df = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(place))
         stream = tg.stream(df, time="time").map_batches(kill_if(marker))
         windows = stream.key_by("appId").window("1 minute").aggregate(flows=tg.count())
-        return windows.to_spark(control=str(steering), instances=2)
+        return windows.to_spark(checkpoint=tmp_path / "cp", control=steering, instances=2)
 
     def ran(df: Any) -> list[set[int]]:
         writer = df.writeStream.format("parquet").option("path", str(tmp_path / "out"))
         query = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
         query.awaitTermination()
-        told = [item for progress in query.recentProgress for item in progress.observedMetrics.items()]
-        return [{cell["instances"] for cell in row["by_cell"]} for name, row in told if name.startswith(OBSERVED)]
+        told = [reported(progress.observedMetrics) for progress in query.recentProgress]
+        return [{each["instances"] for each in cells if "step" in each} for cells in told]
 
     files[0].rename(place / "0.parquet")
     assert set().union(*ran(frame())) == {2}

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.kit.spark_driver import Batch
+from tests.kit.spark_driver import Batch, faults
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -128,7 +128,6 @@ class Case:
     batches: list[Batch]
     no_data_after: list[bool]
     cells: int
-    cached: bool
     instances: int
     features: Features
 
@@ -196,14 +195,13 @@ def cases(draw: st.DrawFn, features: Features) -> Case:
             parts[stream.node.name] = [table.slice(0, cut), table.slice(cut)]
         base += draw(st.sampled_from([0, 1_000, 6_000]))
         asked = draw(st.sampled_from([(), (), (1,), (2,), (3,), (7,), (4, 2)]))
-        batches.append(Batch(parts, draw(st.sampled_from([1, 1, 1, 2, 3])), asked))
+        batches.append(Batch(parts, draw(st.sampled_from([1, 1, 1, 2, 3])), asked, **draw(faults())))
     return Case(
         SUFFIXES[suffix](query),
         keys,
         batches,
         draw(st.lists(st.booleans(), min_size=len(batches), max_size=len(batches))),
         draw(st.integers(1, 3)),
-        draw(st.booleans()),
         draw(st.integers(1, 3)),
         features,
     )

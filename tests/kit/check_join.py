@@ -17,7 +17,6 @@ from tidegate.errors import DataError
 from tidegate.operators.joins.join_cell import IN_THIS_PROCESS, LIMIT_BYTES
 from tidegate.reference import interpret
 from tidegate.runtime.local.settings import Settings
-from tidegate.state.cache import ChunkCache
 from tidegate.testing import difference
 
 
@@ -35,7 +34,7 @@ def check_join(case: JoinCase, settings: Settings, reconfigure: Reconfigurer) ->
     assert told is None, f"{case.features}: results differ (left: the run, right: the law)\n{told}"
     assert run.job.late == law.late, f"{run.job.late} late tuples, and {law.late} by the law"
     if settings.late_to is not None:
-        check_late_files(run.job, settings.late_to.path, law)
+        check_late_files(run.job.late, run.job.running.plan, settings.late_to.path, law)
     assert run.job.state_rows == 0, "state is left after the end of input"
     times = made.column(case.query.time).cast(pa.int64()).to_pylist()
     assert times == sorted(times), "results left out of order"
@@ -44,7 +43,7 @@ def check_join(case: JoinCase, settings: Settings, reconfigure: Reconfigurer) ->
 def check_join_on_cells(case: SparkJoinCase, folder: Path) -> None:
     """The driver's results are the reference's, for the watermarks that the run saw, and nothing is left of the state."""
     IN_THIS_PROCESS.limit_bytes = LIMIT_BYTES if case.remembers else 0
-    driver = Driver(case.query.node, case.cells, ChunkCache(folder) if case.cached else None, case.instances)
+    driver = Driver(case.query.node, case.cells, instances=case.instances)
     try:
         outcome = driver.run(case.batches, case.no_data_after)
     except DataError:
@@ -58,5 +57,4 @@ def check_join_on_cells(case: SparkJoinCase, folder: Path) -> None:
     assert told is None, f"{case.features}: results differ (left: the run, right: the law)\n{told}"
     assert outcome.late == law.late, f"{outcome.late} late tuples, and {law.late} by the law"
     check_instances(case, outcome.instances)
-    held = [store.chunks for step in driver.steps for store in step.cells.values()]
-    assert not any(held), "state is left after the end of input"
+    assert not driver.held(), "state is left after the end of input"

@@ -22,7 +22,7 @@ def check_keyed_apply(case: KeyedApplyCase, how: Settings, reconfigure: Reconfig
     assert told is None, f"{case.told}: results differ (left: the run, right: the law)\n{told}"
     assert run.job.late == law.late, f"{case.told}: {run.job.late} late tuples, and {law.late} by the law"
     if how.late_to is not None:
-        check_late_files(run.job, how.late_to.path, law)
+        check_late_files(run.job.late, run.job.running.plan, how.late_to.path, law)
     assert (run.job.state_rows, run.job.state_bytes) == (0, 0), f"{case.told}: state is left after the end of input"
     times = made.column(case.query.time).cast(pa.int64()).to_pylist()
     assert times == sorted(times), f"{case.told}: results left out of order"

@@ -8,10 +8,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.kit.keyed_apply_cases import KeyedApplyCase
-from tests.kit.spark_driver import Batch, Driver
+from tests.kit.spark_driver import Batch, Driver, faults
 from tidegate.query.nodes import sources
 from tidegate.reference import interpret
-from tidegate.state.cache import ChunkCache
 from tidegate.testing import difference
 
 
@@ -20,17 +19,17 @@ def any_driver(draw: st.DrawFn, case: KeyedApplyCase, folder: Path) -> tuple[Dri
     """A way to run a case: how many cells and instances, which attempts fail, and where batches without data come."""
     cells = draw(st.integers(1, 3))
     instances = draw(st.sampled_from([1, 1, 2, 3]))
-    cache = ChunkCache(folder) if draw(st.booleans()) else None
     read = [source.name for source in sources(case.query.node)]
     batches = [
         Batch(
             {name: parts[name] for name in read},
             draw(st.sampled_from([1, 1, 2])),
             draw(st.sampled_from([(), (), (2,), (3, 1)])),
+            **draw(faults()),
         )
         for parts in case.batches
     ]
-    return Driver(case.query.node, cells, cache, instances), batches, [draw(st.booleans()) for _ in batches]
+    return Driver(case.query.node, cells, instances=instances), batches, [draw(st.booleans()) for _ in batches]
 
 
 def check_on_driver(case: KeyedApplyCase, driver: Driver, batches: list[Batch], no_data_after: list[bool]) -> None:
@@ -41,5 +40,4 @@ def check_on_driver(case: KeyedApplyCase, driver: Driver, batches: list[Batch], 
     told = difference(made, law.rows)
     assert told is None, f"{case.told}: results differ (left: the run, right: the law)\n{told}"
     assert outcome.late == law.late, f"{case.told}: {outcome.late} late tuples, and {law.late} by the law"
-    held = [store.chunks for step in driver.steps for store in step.cells.values()]
-    assert not any(held), f"{case.told}: state is left after the end of input"
+    assert not driver.held(), f"{case.told}: state is left after the end of input"

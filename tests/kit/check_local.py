@@ -131,7 +131,7 @@ def check_locally(case: Case, settings: Settings, reconfigure: Reconfigurer) -> 
     assert told is None, f"results differ (left: the run, right: the law)\n{told}"
     assert run.job.late == law.late, f"{run.job.late} late tuples, and {law.late} by the law"
     if settings.late_to is not None:
-        check_late_files(run.job, settings.late_to.path, law)
+        check_late_files(run.job.late, run.job.running.plan, settings.late_to.path, law)
     assert run.job.ahead == future.added, f"{run.job.ahead} set aside of {future.added} tuples from the future"
     assert run.job.state_rows == 0, "state is left after the end of input"
     if case.features.lateness == "none":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.kit.cases import SCHEMA, tables
-from tests.kit.spark_driver import Batch
+from tests.kit.spark_driver import Batch, faults
 from tidegate.errors import SlowWarning
 
 # Each compiles, so there are few; between them they have every kind of column, branch and comparison.
@@ -63,7 +63,6 @@ class SparkJoinCase:
     batches: list[Batch]
     no_data_after: list[bool]
     cells: int
-    cached: bool
     instances: int
     remembers: bool
     features: tuple[str, ...]
@@ -118,6 +117,7 @@ def spark_join_cases(draw: st.DrawFn) -> SparkJoinCase:
             {name: [part for table in given for part in cut(draw, table)] for name, given in batch.items()},
             draw(st.sampled_from([1, 1, 1, 2, 3])),
             tuple(draw(st.lists(st.integers(1, 4), max_size=2))) if draw(st.booleans()) else (),
+            **draw(faults()),
         )
         for batch in case.batches
     ]
@@ -126,7 +126,6 @@ def spark_join_cases(draw: st.DrawFn) -> SparkJoinCase:
         batches,
         [draw(st.booleans()) for _ in batches],
         draw(st.sampled_from([1, 2, 3, 4, 6])),
-        draw(st.booleans()),
         draw(st.integers(1, 3)),
         draw(st.booleans()),
         case.features,

@@ -1,15 +1,14 @@
-"""A run on Spark that dies between the commit of a cell's state and the commit of its batch.
+"""A run on Spark that dies between the directory of a batch, which completes its state, and the commit of the batch.
 
 ``python -m tests.kit.killed_run QUERY FILES OUT BATCHES``: once BATCHES more batches are committed, all processes of the
-run are killed as soon as the state of a batch is in its place and the batch is not committed. Without BATCHES it runs to
-its end. With ``java`` in the place of BATCHES the Java process alone is killed after the second batch, and the query is run
-again by the same Python process.
+run are killed as soon as it has written the directory of a batch that is not committed. Without BATCHES it runs to its end.
+With ``java`` in the place of BATCHES the Java process alone is killed after the second batch, and the query is run again by
+the same Python process.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -21,8 +20,6 @@ from typing import Any
 import pyarrow as pa
 
 import tidegate as tg
-
-_VERSION = re.compile(r"(\d+)(_.*)?\.changelog")
 
 
 def counted(files: str) -> tg.Stream:
@@ -61,22 +58,23 @@ QUERIES: dict[str, Callable[[str], tg.Stream]] = {"counted": counted, "joined": 
 
 def committed(checkpoint: Path) -> int:
     """How many batches are committed."""
-    names = [entry.name for entry in (checkpoint / "commits").glob("*")]
+    names = [entry.name for entry in (checkpoint / "spark" / "commits").glob("*")]
     return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
 
-def versions(checkpoint: Path) -> set[int]:
-    """The versions of state that some cell has written, in any of its stores."""
-    found = (_VERSION.fullmatch(path.name) for path in (checkpoint / "state").rglob("*.changelog"))
-    return {int(match[1]) for match in found if match}
+def directories(checkpoint: Path) -> dict[Path, int]:
+    """The directories that cells have written, in any run, each with its batch."""
+    found = (checkpoint / "state").glob("*/step-*/cell-*/[0-9]*")
+    return {path: int(path.name.partition("-")[0]) for path in found}
 
 
 def die_between_commits(checkpoint: Path, batches: int) -> None:
-    """Kill the group of this process between two commits; version N+1 is what batch N made of the state."""
-    least = committed(checkpoint) + batches
+    """Kill the group of this process when it has written a directory of the batch that is committed next."""
+    least, before = committed(checkpoint) + batches, set(directories(checkpoint))
     while True:
         done = committed(checkpoint)
-        if done >= least and done + 1 in versions(checkpoint) and committed(checkpoint) == done:
+        written = {batch for path, batch in directories(checkpoint).items() if path not in before}
+        if done >= least and done in written and committed(checkpoint) == done:
             os.killpg(0, signal.SIGKILL)
         time.sleep(0.0005)
 
@@ -103,6 +101,6 @@ if __name__ == "__main__":
         outlive_java(QUERIES[name](files), out)
         sys.exit()
     if batches:
-        place = Path(out) / "_checkpoint" / "spark"
+        place = Path(out) / "_checkpoint"
         threading.Thread(target=die_between_commits, args=(place, int(batches[0])), daemon=True).start()
     tg.run(QUERIES[name](files), to=out, spark="local[2]", files_per_batch=1, progress=False)

@@ -1,4 +1,4 @@
-"""The files of late tuples that a run in this process leaves, beside what the law says is late."""
+"""The files of late tuples that a run leaves, beside what the law says is late."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.compile.plan import Plan
 from tidegate.late_tuples import MISSED, late_schema
 from tidegate.reference import Answer
 from tidegate.reference.rows import table_of
-from tidegate.runtime.local.job import LocalJob
 from tidegate.testing import difference
 
 
@@ -36,11 +36,11 @@ def late_rows(folder: Path, step: str, position: int = 0, *columns: str) -> list
     return sorted(tuple(row.values()) for row in table.select(list(columns) or table.column_names).to_pylist())
 
 
-def check_late_files(job: LocalJob, folder: Path, law: Answer) -> None:
+def check_late_files(late: int, plan: Plan, folder: Path, law: Answer) -> None:
     """Every late tuple is written once, with all columns and the watermark that it missed, where it was late by the law."""
     written = sum(pq.read_metadata(file).num_rows for files in late_files(folder).values() for file in files)
-    assert written == job.late, f"{written} late tuples were written, and {job.late} counted"
-    for subquery in job.running.plan.subqueries:
+    assert written == late, f"{written} late tuples were written, and {late} counted"
+    for subquery in plan.subqueries:
         for side in sorted({feed.side for feed in subquery.feeds}):
             feeds = [feed for feed in subquery.feeds if feed.side == side]
             schema = late_schema(feeds[0].schema, feeds[0].time)

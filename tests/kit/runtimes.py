@@ -16,13 +16,11 @@ import pyarrow.parquet as pq
 import tidegate as tg
 from tests.kit.local_runs import run_in_step
 from tests.kit.spark_driver import Batch, Driver
-from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Node, Source, rewrite, sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.spark import control
-from tidegate.runtime.spark.codec import OBSERVED
-from tidegate.runtime.spark.dataframe import to_dataframe
+from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.watermark import END, START
 
@@ -94,13 +92,16 @@ class OnSpark:
     spark: Any
     folder: Path
     instances: int = 1
+    cells: int = 1
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         shutil.rmtree(self.folder, ignore_errors=True)
         steering = self.folder / "control"
         steering.mkdir(parents=True)
         bound = rewrite(query.node, lambda node: self._bound(node, batches) if isinstance(node, Source) else node)
-        df = to_dataframe(compile_query(bound, "spark"), control=str(steering), instances=self.instances)
+        df = tg.Stream(bound).to_spark(
+            state=self.folder / "state", control=steering, cells=self.cells, instances=self.instances
+        )
         late = self._run(df)
         control.send(steering, control.END)
         late += self._run(df)
@@ -111,11 +112,11 @@ class OnSpark:
         writer = df.writeStream.format("parquet").option("path", str(self.folder / "out"))
         query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
-        told = [item for progress in query.recentProgress for item in progress.observedMetrics.items()]
-        rows = [row for name, row in told if name.startswith(OBSERVED)]
-        ran = {cell["instances"] for row in rows for cell in row["by_cell"]}
+        told = [each for progress in query.recentProgress for each in reported(progress.observedMetrics)]
+        cells = [each for each in told if "step" in each]
+        ran = {each["instances"] for each in cells}
         assert ran <= {self.instances}, f"asked for {self.instances} instances a cell, cells ran {ran}"
-        return sum(row["late"] or 0 for row in rows)
+        return sum(each["late"] for each in cells)
 
     def _bound(self, source: Source, batches: Batches) -> Node:
         place = self.folder / "in" / source.name

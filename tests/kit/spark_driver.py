@@ -1,255 +1,293 @@
-"""Runs a compiled query as Spark runs it, without Spark: micro-batches, watermarks, timers, retries, no-data batches.
+"""Runs a compiled query as Spark runs it, without Spark: batches, retries, duplicates, restarts, zombies, lost workers.
 
 What Spark does (and `tests/integration/test_driver.py` holds this against the real one):
-- batch N sees the watermark made of the batches before it: per feed the latest event time in whole milliseconds less
-  the delay asked for, the least over feeds, never going back, 0 at first;
-- a cell gets its rows of the batch first, then every timer at or before the watermark fires;
-- a failed attempt leaves no trace in the state, and the batch runs again with the same rows and watermark.
+- batch N gives every stage its rows, in any order and any cut; the control stream is there in each;
+- an attempt may fail at any moment, or run to its end without counting; another one gets the same rows and timestamp;
+- after a restart the batches that were not committed are run again under the name of another run;
+- a worker may have had the cell before, or not.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import random
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from tidegate.compile.compiler import compile_query
-from tidegate.compile.plan import Feed, Subquery
-from tidegate.query.nodes import Node, Source, apply_stateless
+from tidegate.operators.joins import join_cell
+from tidegate.query.nodes import Node, apply_stateless
+from tidegate.query.schema import TIME
 from tidegate.reference import Advance, Event, Rows
-from tidegate.runtime.spark.codec import COLUMNS, METRICS, ResultCodec, cell_keys, unpack
-from tidegate.runtime.spark.control import CONTROL, SetInstances
-from tidegate.runtime.spark.dataframe import delay_ms, native_steps, processor, stage_of
-from tidegate.runtime.spark.processor import CellProcessor
-from tidegate.state.cache import ChunkCache
-from tidegate.watermark import END
+from tidegate.runtime.spark import codec, control
+from tidegate.runtime.spark.codec import CLOCK, METRICS
+from tidegate.runtime.spark.inputs import CONTROL, INPUT, TEXT, column_name
+from tidegate.runtime.spark.operator import StateRoot, TaskBatch
+from tidegate.runtime.spark.stages import (
+    ExchangedStage,
+    FeedBranch,
+    InputBranch,
+    OneStage,
+    PulseBranch,
+    RunOptions,
+    stages_of,
+)
+from tidegate.state import chunks
+from tidegate.state.chunks import Chunk, Directory
+from tidegate.watermark import END, START
 
-FAR_MS = 253_370_764_800_000
+FIRST_CLOCK_US = 1_800_000_000_000_000
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of each source, by partition; ``attempts`` > 1 means that some attempts fail after doing their work.
+    """Rows of each source, by partition; of several ``attempts`` the last counts.
 
-    ``instances`` are control rows in the batch, each with a number of instances, in the order they were sent.
+    ``instances`` are control rows in the batch, each with a number of instances, in the order they were sent. Before a
+    batch with ``restart`` the query was started anew; with ``cold`` its workers are new; with ``zombie`` an attempt of the
+    batch before is run once more, behind this one.
     """
 
     parts: dict[str, list[pa.Table]]
     attempts: int = 1
     instances: tuple[int, ...] = ()
+    restart: bool = False
+    cold: bool = False
+    zombie: bool = False
+    ends: bool = False
 
 
 @dataclass
 class Outcome:
     """What the run gave, and what happened: the events to replay through the reference.
 
-    ``instances`` are, for each batch, the numbers of instances that cells with something to do ran.
+    ``instances`` are, for each batch, the numbers of instances that cells ran.
     """
 
     tables: list[pa.Table] = field(default_factory=list)
     late: int = 0
     events: list[Event] = field(default_factory=list)
     instances: list[set[int]] = field(default_factory=list)
-
-
-@dataclass
-class _CellStore:
-    """The state of one group in the state store."""
-
-    directory: tuple[bytes] | None = None
-    chunks: dict[Any, Any] = field(default_factory=dict)
-    timers: set[int] = field(default_factory=set)
-
-    def copy(self) -> _CellStore:
-        return _CellStore(self.directory, dict(self.chunks), set(self.timers))
-
-
-class _Handle:
-    """What a processor sees of the state store, for the group at hand."""
-
-    def __init__(self) -> None:
-        self.store = _CellStore()
-
-    def getValueState(self, name: str, schema: Any) -> Any:
-        return _Value(self)
-
-    def getMapState(self, name: str, key: Any, value: Any) -> Any:
-        return _Map(self)
-
-    def registerTimer(self, at: int) -> None:
-        assert at > 0
-        self.store.timers.add(at)
-
-    def deleteTimer(self, at: int) -> None:
-        self.store.timers.remove(at)
-
-
-@dataclass
-class _Value:
-    handle: _Handle
-
-    def get(self) -> Any:
-        return self.handle.store.directory
-
-    def update(self, value: Any) -> None:
-        self.handle.store.directory = value
-
-
-@dataclass
-class _Map:
-    handle: _Handle
-
-    def getValue(self, key: Any) -> Any:
-        return self.handle.store.chunks.get(key)
-
-    def updateValue(self, key: Any, value: Any) -> None:
-        self.handle.store.chunks[key] = value
-
-    def removeKey(self, key: Any) -> None:
-        del self.handle.store.chunks[key]
+    reports: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class _Timer:
-    watermark_ms: int
+class _Task:
+    """Says to a shipped stage which batch it works on."""
 
-    def getCurrentWatermarkInMs(self) -> int:
-        return self.watermark_ms
+    batch: TaskBatch
 
-
-class _Step:
-    """One stateful step: what runs before its exchange, and the cells behind it."""
-
-    def __init__(self, subquery: Subquery, cells: int, cache: ChunkCache | None, instances: int) -> None:
-        assert subquery.operator is not None
-        self.number, self.node = subquery.number, subquery.operator
-        self.feeds = [(feed, stage_of(subquery, feed, cells)) for feed in subquery.feeds]
-        self.shipped = cloudpickle.dumps(processor(self.node, cells, cache, instances, "this run"))
-        self.keys = cell_keys(cells)
-        self.cells: dict[int, _CellStore] = {}
-
-    def told(self, instances: tuple[int, ...]) -> list[pd.DataFrame]:
-        """What the control stream says to every cell; the row sent last may come first."""
-        messages = [str(SetInstances(sent, number)) for sent, number in enumerate(instances)][::-1]
-        return [
-            pd.DataFrame({"cell": [key], **dict.fromkeys(COLUMNS), "control": [message]}).astype(object)
-            for message in messages
-            for key in self.keys
-        ]
-
-    def run(
-        self, rows: pd.DataFrame, stores: dict[int, _CellStore], watermark_ms: int
-    ) -> tuple[pa.Table, list[dict[str, int]]]:
-        """One attempt at a batch: the results, and what cells tell of it."""
-        worker: CellProcessor = pickle.loads(self.shipped)
-        handle: Any = _Handle()
-        worker.init(handle)
-        frames: list[pd.DataFrame] = []
-        timer: Any = _Timer(watermark_ms)
-        if len(rows):
-            for key, group in rows.groupby("cell"):
-                handle.store = stores.setdefault(int(str(key)), _CellStore())
-                frames += worker.handleInputRows((key,), iter([group.drop(columns="cell")]), timer)
-        for key, store in stores.items():
-            for due in sorted(due for due in store.timers if due <= watermark_ms):
-                handle.store = store
-                store.timers.discard(due)
-                frames += worker.handleExpiredTimer((key,), timer, None)  # type: ignore[arg-type]
-        return self._split(frames)
-
-    def _split(self, frames: list[pd.DataFrame]) -> tuple[pa.Table, list[dict[str, int]]]:
-        codec = ResultCodec(self.node.schema, self.node.time)
-        tables = [self.node.schema.empty_table()]
-        told: list[dict[str, int]] = []
-        for frame in frames:
-            table = pa.Table.from_pandas(frame, schema=codec.columns, preserve_index=False)
-            told += [json.loads(metrics) for metrics in table.column(METRICS).to_pylist() if metrics is not None]
-            results = table.filter(pc.is_null(table.column(METRICS))).drop_columns([METRICS])
-            if codec.packs:
-                results = pa.Table.from_batches(unpack(iter(results.to_batches())), schema=self.node.schema)
-            tables.append(results)
-        return pa.concat_tables(tables), told
+    def __call__(self) -> TaskBatch:
+        return self.batch
 
 
 class Driver:
-    """One run of a query."""
+    """One query, its state in a folder."""
 
-    def __init__(self, query: Node, cells: int, cache: ChunkCache | None = None, instances: int = 1) -> None:
-        self.plan = compile_query(query, "spark")
-        self.steps = [_Step(sub, cells, cache, instances) for sub in self.plan.subqueries if sub.operator is not None]
-        marked = [feed for step in self.steps for feed, _ in step.feeds]
-        self.latest = {_place(feed): 0 for feed in marked if isinstance(feed.origin, Source)}
-        self.watermark_ms = 0
+    def __init__(
+        self,
+        query: Node,
+        cells: int,
+        folder: Path | str | None = None,
+        instances: int = 1,
+        seed: int = 0,
+        retain: int = 100,
+        late_to: str | None = None,
+        storage_options: dict[str, str] | None = None,
+    ) -> None:
+        self.plan = plan = compile_query(query, "spark", all_columns=late_to is not None, cells=cells)
+        self._temporary = tempfile.TemporaryDirectory(prefix="tidegate-driver-", ignore_cleanup_errors=True)
+        self._finalizer = weakref.finalize(self, self._temporary.cleanup)
+        options = tuple((storage_options or {}).items())
+        self.root = StateRoot(str(folder or self._temporary.name), options, f"build{seed}", retain)
+        self.root.storage.put(self.root.probe, b"")
+        self.stages = stages_of(plan, RunOptions(self.root, "", instances, late_to))
+        self.schema = query.schema
+        self.newest = dict.fromkeys((source.name for source in plan.sources), START)
+        self.number = self._now = 0
+        self.run_number = 0
+        self.random = random.Random(seed)
         self.outcome = Outcome()
+        self._last: tuple[Batch, TaskBatch] | None = None
 
     def run(self, batches: Sequence[Batch], no_data_after: Sequence[bool] = ()) -> Outcome:
         """All batches, then the end of input."""
         for number, batch in enumerate(batches):
-            self._batch(batch)
+            self.batch(batch)
             if number < len(no_data_after) and no_data_after[number]:
-                self._batch(Batch({}))
-        self._batch(Batch({}))
-        self.watermark_ms = FAR_MS
-        self._batch(Batch({}))
+                self.batch(Batch({}))
+        self.batch(Batch({}, ends=True))
         return self.outcome
 
-    def _batch(self, batch: Batch) -> None:
-        if self.watermark_ms > 0:
-            ended = self.watermark_ms == FAR_MS
-            self.outcome.events.append(Advance(END if ended else (self.watermark_ms + 1) * 1000))
-        self.outcome.events += [Rows(name, part) for name, parts in batch.parts.items() for part in parts]
-        for attempt in range(batch.attempts):
-            seen = dict(self.latest)
-            made: dict[int, pa.Table] = {}
-            told: list[dict[str, int]] = []
-            stores = []
-            for step in self.steps:
-                rows = self._before_exchange(step, batch, made, seen)
-                stores.append({key: store.copy() for key, store in step.cells.items()})
-                made[step.number], tidings = step.run(rows, stores[-1], self.watermark_ms)
-                told += tidings
-            if attempt == batch.attempts - 1:
-                for step, kept in zip(self.steps, stores, strict=True):
-                    step.cells = kept
-                self.latest = seen
-                self.outcome.tables += [table for feed in self.plan.outputs for table in self._after(feed, made)]
-                self.outcome.late += sum(metrics["late"] for metrics in told)
-                self.outcome.instances.append({metrics["instances"] for metrics in told})
-        self.watermark_ms = max(self.watermark_ms, min(self.latest.values()))
+    def events_of(self, batches: Sequence[Batch], no_data_after: Sequence[bool] = ()) -> list[Event]:
+        """What a run would see, without running it."""
+        for number, batch in enumerate(batches):
+            for _ in range(2 if number < len(no_data_after) and no_data_after[number] else 1):
+                for stage in self.stages:
+                    for branch in _inputs(stage):
+                        list(self._input(branch, batch))
+                self._note(batch, [], [])
+                batch = Batch({})
+        self._note(Batch({}, ends=True), [], [])
+        return self.outcome.events
 
-    def _before_exchange(
-        self, step: _Step, batch: Batch, made: dict[int, pa.Table], seen: dict[tuple[int, int], int]
-    ) -> pd.DataFrame:
-        """The rows that cross a step's exchange; notes the latest time of each feed that sets the watermark."""
-        frames = step.told(batch.instances)
-        for feed, stage in step.feeds:
-            source = feed.origin
-            for part in batch.parts.get(source.name, ()) if isinstance(source, Source) else [made[source]]:
-                native = part
-                for native_step in native_steps(feed):
-                    native = apply_stateless(native_step, native)
-                native = native.select(stage.fused.columns.names)
-                if isinstance(source, Source):
-                    if native.num_rows:
-                        newest = pc.max(native.column(source.time).cast(pa.int64())).as_py() // 1000
-                        seen[_place(feed)] = max(seen[_place(feed)], newest - delay_ms(source))
-                    native = native.append_column(CONTROL, pa.nulls(native.num_rows, pa.string()))
-                shipped = pickle.loads(cloudpickle.dumps(stage))
-                frames += [frame.to_pandas() for frame in shipped(iter(native.to_batches(max_chunksize=7)))]
-        return pd.concat(frames) if frames else pd.DataFrame()
+    def held(self) -> list[Chunk]:
+        """The chunks that the cells of all steps list after the last batch."""
+        storage, found = self.root.storage, []
+        for step in storage.folders("query"):
+            for cell in (name for name in storage.folders(f"query/{step}") if name.startswith("cell-")):
+                newest = storage.names(f"query/{step}/{cell}")[-1]
+                data = storage.get(f"query/{step}/{cell}/{newest}")
+                assert data is not None
+                found += Directory.decode(bytes(data), newest).chunks
+        return found
 
-    def _after(self, feed: Feed, made: dict[int, pa.Table]) -> list[pa.Table]:
-        """The results of a feed from a stateful step, after the stateless steps behind it."""
-        assert isinstance(feed.origin, int), "tests drive queries whose results all come from stateful steps"
-        return [feed.apply(made[feed.origin])]
+    def batch(self, batch: Batch) -> None:
+        """One batch, with all that happens around it."""
+        if batch.restart:
+            self.run_number += 1
+        if batch.cold:
+            forget()
+        task = TaskBatch(self.number, "query", f"run{self.run_number}")
+        for _ in range(batch.attempts - 1):
+            self.attempt(batch, task)
+        results, told = self.attempt(batch, task)
+        if batch.zombie and self._last is not None:
+            self.attempt(*self._last)
+        self._last, self.number = (batch, task), self.number + 1
+        self._note(batch, results, told)
+
+    def attempt(self, batch: Batch, task: TaskBatch) -> tuple[list[pa.Table], list[dict[str, Any]]]:
+        """Runs all stages once: results, and what cells report."""
+        self._now = task.batch
+        results: list[pa.Table] = []
+        told: list[dict[str, Any]] = []
+        for stage in self.stages:
+            for part in self._stage(stage, batch, task):
+                for each in part:
+                    told += [one for text in each.column(METRICS).to_pylist() if text for one in json.loads(text)]
+                    kept = each.filter(each.column(METRICS).is_null()).drop_columns([METRICS])
+                    results.append(pa.Table.from_batches([kept]))
+        return results, told
+
+    def _note(self, batch: Batch, results: list[pa.Table], told: list[dict[str, Any]]) -> None:
+        outcome = self.outcome
+        outcome.tables += results
+        outcome.late += sum(one["late"] for one in told if "step" in one)
+        outcome.instances.append({one["instances"] for one in told if "step" in one})
+        outcome.reports.append(told)
+        outcome.events += [Rows(name, part) for name, parts in batch.parts.items() for part in parts]
+        for subquery in self.plan.subqueries:
+            if subquery.operator is not None:
+                before = self.plan.sources_before(subquery.number)
+                times = [(self.newest[source.name], source.disorder_us) for source in before]
+                reached = min(START if time == START else time - disorder for time, disorder in times)
+                if reached > START or batch.ends:
+                    outcome.events.append(Advance(END if batch.ends else reached, subquery.name))
+
+    def _stage(self, stage: OneStage | ExchangedStage, batch: Batch, task: TaskBatch) -> Iterator[list[pa.RecordBatch]]:
+        """What the tasks of a stage give."""
+        if isinstance(stage, OneStage):
+            rows = [each for branch in stage.inputs for part in self._input(branch, batch) for each in part]
+            if stage.function.steps:
+                rows += self._control(batch)
+            yield self._run(stage.function, rows, task)
+            return
+        exchanged: dict[int, list[pa.RecordBatch]] = {key: [] for key in codec.cell_keys(stage.cells)}
+        for branch in stage.before:
+            for part in self._before_exchange(branch, batch, task):
+                for each in part:
+                    clock = self._clock() if isinstance(branch, PulseBranch) else None
+                    exchanged[each.column("cell")[0].as_py()].append(_with_clock(each, clock))
+        for rows in exchanged.values():
+            self.random.shuffle(rows)
+            yield self._run(stage.function, rows, task)
+
+    def _before_exchange(self, branch: Any, batch: Batch, task: TaskBatch) -> Iterator[list[pa.RecordBatch]]:
+        match branch:
+            case ExchangedStage():
+                yield from self._stage(branch, batch, task)
+            case FeedBranch():
+                for part in self._input(branch.input, batch):
+                    yield self._run(branch.function, part, task)
+            case PulseBranch():
+                yield self._run(branch.function, self._control(batch), task)
+
+    def _run(self, function: Any, rows: list[pa.RecordBatch], task: TaskBatch) -> list[pa.RecordBatch]:
+        given = replace(function, task=_Task(task)) if hasattr(function, "task") else function
+        shipped: Callable[..., Iterator[pa.RecordBatch]] = pickle.loads(cloudpickle.dumps(given))
+        return list(shipped(iter(rows)))
+
+    def _input(self, branch: InputBranch, batch: Batch) -> Iterator[list[pa.RecordBatch]]:
+        """The partitions of an input, in small Arrow batches; none if its source is idle: Spark prunes it."""
+        parts = list(batch.parts.get(branch.source.name, ()))
+        self.random.shuffle(parts)
+        for part in parts:
+            for step in branch.native:
+                part = apply_stateless(step, part)
+            if part.num_rows:
+                self._saw(branch, part)
+            columns = {
+                INPUT: pa.array([branch.number] * part.num_rows, pa.int32()),
+                TEXT: pa.nulls(part.num_rows, pa.string()),
+                CLOCK: pa.array([self._clock()] * part.num_rows, TIME),
+            }
+            columns |= {column_name(branch.number, name): part.column(name) for name in branch.columns}
+            yield pa.table(columns).to_batches(max_chunksize=self.random.choice([7, 1000]))
+
+    def _saw(self, branch: InputBranch, tuples: pa.Table) -> None:
+        source = branch.source
+        latest = pc.max(tuples.column(source.time).cast(pa.int64())).as_py()
+        if latest is not None:
+            self.newest[source.name] = max(self.newest[source.name], latest)
+
+    def _control(self, batch: Batch) -> list[pa.RecordBatch]:
+        """The messages of a batch; the row sent last may come first."""
+        texts = [str(control.SetInstances(sent, number)) for sent, number in enumerate(batch.instances)][::-1]
+        texts += [control.END] if batch.ends else []
+        count = len(texts)
+        columns = {INPUT: [CONTROL] * count, TEXT: texts, CLOCK: pa.array([self._clock()] * count, TIME)}
+        schema = pa.schema([(INPUT, pa.int32()), (TEXT, pa.string()), (CLOCK, TIME)])
+        return pa.table(columns, schema=schema).to_batches() if count else []
+
+    def _clock(self) -> int:
+        return FIRST_CLOCK_US + self._now * 1_000_000
 
 
-def _place(feed: Feed) -> tuple[int, int]:
-    return feed.target, feed.input
+def _inputs(stage: Any) -> Iterator[InputBranch]:
+    """The inputs of a stage, and of those before it."""
+    match stage:
+        case OneStage():
+            yield from stage.inputs
+        case ExchangedStage():
+            for branch in stage.before:
+                yield from _inputs(branch)
+        case FeedBranch():
+            yield stage.input
+
+
+def faults() -> st.SearchStrategy[dict[str, bool]]:
+    """What may happen around a batch: a restart, new workers, a late attempt of the batch before."""
+    rare = st.sampled_from([False, False, True])
+    return st.fixed_dictionaries({"restart": rare, "cold": rare, "zombie": rare})
+
+
+def forget() -> None:
+    """What a new worker knows of earlier batches: nothing."""
+    chunks.IN_THIS_PROCESS.clear()
+    join_cell.IN_THIS_PROCESS.clear()
+
+
+def _with_clock(rows: pa.RecordBatch, clock: int | None) -> pa.RecordBatch:
+    moment = pa.array([clock] * rows.num_rows, TIME)
+    return pa.record_batch([*rows.columns, moment], names=[*rows.schema.names, CLOCK])

@@ -1,4 +1,4 @@
-"""Late tuples that runs in this process write, for generated queries, data and reconfigurations, against the law."""
+"""Late tuples that runs write, for generated queries, data, reconfigurations and faults, against the law."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from tests.kit.check_join import check_join
 from tests.kit.check_keyed_apply import check_keyed_apply
 from tests.kit.check_local import Reconfigurer, any_reconfigurer, any_settings, check_locally
 from tests.kit.effort import examples
-from tests.kit.join_cases import join_cases
+from tests.kit.join_cases import join_cases, spark_join_cases
 from tests.kit.keyed_apply_cases import keyed_apply_cases
+from tests.kit.late_files import check_late_files
+from tests.kit.spark_driver import Driver
+from tidegate.errors import DataError
 from tidegate.late_tuples import LateFolder
+from tidegate.reference import interpret
 from tidegate.runtime.local.settings import Settings
 
 Check = Callable[[Any, Settings, Reconfigurer], None]
@@ -41,3 +45,26 @@ def test_late_tuples_are_the_laws_however_instances_change(
     case, reconfigure = data.draw(drawn), data.draw(any_reconfigurer())
     with TemporaryDirectory() as folder:
         check(case, replace(data.draw(any_settings()), late_to=LateFolder(Path(folder))), reconfigure)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        pytest.param(any_features().flatmap(cases), id="windows"),
+        pytest.param(spark_join_cases(), id="joins"),
+    ],
+)
+@settings(max_examples=examples(20))
+@given(data=st.data())
+def test_late_tuples_are_the_laws_whatever_happens_to_batches(
+    drawn: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    case = data.draw(drawn)
+    with TemporaryDirectory() as folder:
+        driver = Driver(case.query.node, case.cells, instances=case.instances, late_to=folder)
+        try:
+            outcome = driver.run(case.batches, case.no_data_after)
+            law = interpret(case.query.node, outcome.events)
+        except DataError:
+            return  # a sum that does not fit, or a predicate that fails: other tests compare those
+        check_late_files(outcome.late, driver.plan, Path(folder), law)

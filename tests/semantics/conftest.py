@@ -15,7 +15,8 @@ RUNTIMES = [
     pytest.param("local, 1 instance"),
     pytest.param("local, 2 instances"),
     pytest.param("local, 7 instances"),
-    pytest.param("spark, 2 instances a cell", marks=pytest.mark.spark),
+    pytest.param("spark, 1 cell with 2 instances", marks=pytest.mark.spark),
+    pytest.param("spark, 2 cells with 2 instances", marks=pytest.mark.spark),
 ]
 
 
@@ -48,5 +49,7 @@ def _made(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
             return OnLocal(2)
         case "local, 7 instances":
             return OnLocal(7)
-        case _:
+        case "spark, 1 cell with 2 instances":
             return OnSpark(request.getfixturevalue("spark"), tmp_path, 2)
+        case _:
+            return OnSpark(request.getfixturevalue("spark"), tmp_path, 2, cells=2)

@@ -94,6 +94,56 @@ def test_two_windows_of_one_stream_side_by_side(runtime: Runtime) -> None:
     )
 
 
+def test_a_step_whose_results_two_others_read(runtime: Runtime) -> None:
+    """Sums per minute, summed again per two minutes and, beside that, their maximum per four."""
+    sums = calls().key_by("k").window("1 minute").aggregate(n=tg.sum("n"), name="sums")
+    twos = sums.key_by("k").window("2 minutes").aggregate(n=tg.sum("n"), name="twos")
+    query = twos.union(sums.key_by("k").window("4 minutes").aggregate(n=tg.max("n"), name="fours"))
+    result = runtime.run(
+        query,
+        [
+            {"s": rows(CALLS, ("09:00", "a", 1), ("09:00:30", "a", 2), ("09:00:40", "b", 5))},
+            {"s": rows(CALLS, ("09:01", "a", 4), ("09:03", "a", 8))},
+            {"s": rows(CALLS, ("09:04", "b", 16))},
+        ],
+    )
+    expect(
+        query,
+        result.rows,
+        ("09:01:59.999999", "a", "09:00", "09:02", 7),
+        ("09:01:59.999999", "b", "09:00", "09:02", 5),
+        ("09:03:59.999999", "a", "09:02", "09:04", 8),
+        ("09:05:59.999999", "b", "09:04", "09:06", 16),
+        ("09:03:59.999999", "a", "09:00", "09:04", 8),
+        ("09:03:59.999999", "b", "09:00", "09:04", 5),
+        ("09:07:59.999999", "b", "09:04", "09:08", 16),
+    )
+    assert result.late == 0
+
+
+def test_results_that_are_also_joined_with_what_comes_of_them(runtime: Runtime) -> None:
+    """Each minute's sum beside the sum of its two minutes: one step feeds a join on both sides, once directly."""
+    sums = calls().key_by("k").window("1 minute").aggregate(n=tg.sum("n"), name="sums").select("ts", "k", "n")
+    twos = sums.key_by("k").window("2 minutes").aggregate(total=tg.sum("n"), name="twos").select("ts", "k", "total")
+    query = sums.join(twos, on="k", within="1 minute", name="shares").select("ts", "k", "n", "total")
+    result = runtime.run(
+        query,
+        [
+            {"s": rows(CALLS, ("09:00", "a", 1), ("09:01:30", "a", 2))},
+            {"s": rows(CALLS, ("09:02", "a", 4), ("09:05", "a", 8))},
+        ],
+    )
+    expect(
+        query,
+        result.rows,
+        ("09:01:59.999999", "a", 1, 3),
+        ("09:01:59.999999", "a", 2, 3),
+        ("09:02:59.999999", "a", 4, 3),
+        ("09:03:59.999999", "a", 4, 4),
+        ("09:05:59.999999", "a", 8, 8),
+    )
+
+
 def sums_and_tuples() -> tg.Stream:
     """Sums per minute of one stream and the plain tuples of another, summed per five minutes."""
     sums = calls("s").key_by("k").window("1 minute").aggregate(n=tg.sum("n"), name="sums").select("ts", "k", "n")

@@ -134,7 +134,7 @@ def plan(
 
     from tidegate.control.instantiate import instances_for, instantiate
     from tidegate.results import text_table
-    from tidegate.run import cores
+    from tidegate.stream import cores
 
     with Console(stderr=True).status("measuring what tuples cost"):
         samples, read = sampled(load_query(target), sample)

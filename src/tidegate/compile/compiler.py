@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidegate.compile.choose_combine import choose_combine
+from tidegate.compile.choose_exchange import choose_exchange
 from tidegate.compile.choose_slices import choose_slices
 from tidegate.compile.fold_stateless import fold_stateless
 from tidegate.compile.key_by_words import key_by_words
@@ -43,10 +44,11 @@ DROP_COLUMNS = (key_by_words, read_used_columns)
 """The passes that drop columns, which are left out where whole tuples are asked for, such as late ones."""
 
 
-def compile_query(query: Node, runtime: str = "spark", all_columns: bool = False) -> Plan:
+def compile_query(query: Node, runtime: str = "spark", all_columns: bool = False, cells: int = 1) -> Plan:
     """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do.
 
-    With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written.
+    With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written. ``cells`` is how
+    many cells each stateful step has on Spark.
     """
     query = unique_names(query)
     for rewrite in REWRITES:
@@ -55,4 +57,4 @@ def compile_query(query: Node, runtime: str = "spark", all_columns: bool = False
     for build in PASSES:
         if not (all_columns and build in DROP_COLUMNS):
             plan = build(plan)
-    return plan
+    return choose_exchange(plan, cells)

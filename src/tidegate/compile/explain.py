@@ -26,6 +26,7 @@ def explain(
     rate: float = 100_000.0,
     alpha: float = ALPHA,
     beta: float = BETA,
+    cells: int = 1,
 ) -> str:
     """Show a query as written, its subqueries with every choice and its reason, and what it costs to spread.
 
@@ -34,7 +35,7 @@ def explain(
     query = unique_names(query)
     shown = [f"query\n{show_query(query, _INDENT)}\n{_result(query)}"]
     try:
-        plan = compile_query(query, runtime)
+        plan = compile_query(query, runtime, cells=cells)
     except UnsupportedError as refusal:
         return "\n\n".join([*shown, f"on {runtime}: refused\n" + show_table([(str(refusal),)], indent=_INDENT)]) + "\n"
     shown += [show_plan(plan), _cost(query, instances, rate, alpha, beta)]
@@ -49,6 +50,8 @@ def show_plan(plan: Plan) -> str:
     """What a runtime executes: each subquery with its feeds, steps and choices, then the feeds that lead out."""
     count = len(plan.subqueries)
     heading = f"on {plan.runtime}: {count} {'subquery' if count == 1 else 'subqueries'}"
+    if plan.exchange is not None:
+        heading += "\n" + show_table([("cells", plan.exchange.why)], indent=_INDENT)
     outputs = show_table([row for feed in plan.outputs for row in _feed(feed, plan)], indent=_INDENT * 2)
     return "\n\n".join([heading, *(_subquery(subquery, plan) for subquery in plan.subqueries), f"output\n{outputs}"])
 

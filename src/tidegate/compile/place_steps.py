@@ -11,11 +11,22 @@ from tidegate.errors import InternalError
 from tidegate.query.expressions import columns_made
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Words
-from tidegate.query.nodes import Join, KeyedApply, MapBatches, Stateful, Stateless, WindowAggregate, WithColumns
+from tidegate.query.nodes import (
+    Join,
+    KeyedApply,
+    MapBatches,
+    Source,
+    Stateful,
+    Stateless,
+    WindowAggregate,
+    WithColumns,
+)
 from tidegate.query.predicates.bounds import band_of
 
 # Why a step joins the kernel of the stateful step it feeds.
 _BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
+_IN_THE_CELL = "whole columns of results, in the cell that emits them"
+_WHERE_READ = "whole columns of what the worker has read; no row of Spark's is built"
 _LIST = "builds the list that the keys are taken from: it costs more to ship than the columns it is built from"
 
 
@@ -45,7 +56,7 @@ def place_steps(plan: Plan) -> Plan:
     ...     print(f"{step.place.value}: {step.why}")
     native Spark: its expressions are Spark columns
     Arrow kernel: builds the list that the keys are taken from: it costs more to ship than the columns it is built from
-    Arrow kernel: combined per key and slice before the exchange, merged and emitted after it, on whole columns; ...
+    Arrow kernel: combined per key and slice where tuples come in, merged and emitted in cells, on whole columns; ...
     """
     subqueries = tuple(_placed(subquery, plan.runtime) for subquery in plan.subqueries)
     return replace(
@@ -62,6 +73,10 @@ def _placed(subquery: Subquery, runtime: str) -> Subquery:
 def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str) -> Feed:
     nodes = [step.node for step in feed.steps]
     match runtime:
+        case "spark" if not isinstance(feed.origin, Source):
+            steps = [PlacedStep(node, Place.KERNEL, _in_worker(node, _IN_THE_CELL)) for node in nodes]
+        case "spark" if isinstance(feed.origin, Source) and feed.origin.is_read_in_batches:
+            steps = [PlacedStep(node, Place.KERNEL, _in_worker(node, _WHERE_READ)) for node in nodes]
         case "spark":
             fused = _fused(nodes, _list_of_keys(operator, feed.side)) if operator is not None else {}
             steps = [fused.get(position) or _native(node) for position, node in enumerate(nodes)]
@@ -72,6 +87,10 @@ def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str) -> Feed:
         case _:
             raise InternalError(f"no places are known for the runtime '{runtime}'")
     return replace(feed, steps=tuple(steps))
+
+
+def _in_worker(node: Stateless, why: str) -> str:
+    return "the user's function, on each batch in the worker" if isinstance(node, MapBatches) else why
 
 
 def _in_process(node: Stateless) -> PlacedStep:
@@ -133,7 +152,7 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             return (Place.NATIVE if spark else Place.KERNEL), "merges its branches"
         case WindowAggregate():
             how = (
-                "combined per key and slice before the exchange, merged and emitted after it, on whole columns"
+                "combined per key and slice where tuples come in, merged and emitted in cells, on whole columns"
                 if spark
                 else "each segment aggregated once, windows emitted by the owners of their shards"
             )

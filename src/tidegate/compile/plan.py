@@ -135,13 +135,25 @@ class Subquery:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """Over how many cells each stateful operator is spread. With one, the whole plan runs as one stage, with no exchange."""
+
+    cells: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """A compiled query for one runtime: subqueries, each after those it reads, and the feeds that lead out."""
+    """A compiled query for one runtime: subqueries, each after those it reads, and the feeds that lead out.
+
+    ``exchange`` is None where instances share memory.
+    """
 
     query: Node
     runtime: str
     subqueries: tuple[Subquery, ...] = ()
     outputs: tuple[Feed, ...] = ()
+    exchange: Exchange | None = None
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
@@ -156,6 +168,19 @@ class Plan:
     def feeds_from(self, origin: Source | int) -> tuple[Feed, ...]:
         """The feeds that begin at a source or a subquery."""
         return tuple(feed for feed in self.feeds if feed.origin is origin or feed.origin == origin)
+
+    @property
+    def cells(self) -> int:
+        """How many cells each stateful operator has."""
+        return 1 if self.exchange is None else self.exchange.cells
+
+    def sources_before(self, number: int) -> tuple[Source, ...]:
+        """The sources whose tuples reach a subquery, directly or through others, each once."""
+        found: dict[int, Source] = {}
+        for feed in self.subqueries[number].feeds:
+            upstream = (feed.origin,) if isinstance(feed.origin, Source) else self.sources_before(feed.origin)
+            found |= {id(source): source for source in upstream}
+        return tuple(found.values())
 
     def reading(self, source_of: Callable[[Source], Source]) -> Plan:
         """The same plan over other sources of the same columns, such as DataFrames in place of files."""

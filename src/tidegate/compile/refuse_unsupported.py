@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Node, is_stateful, sources, walk
+from tidegate.query.nodes import Node, sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +20,6 @@ class Limit:
     remedy: str
 
 
-def _stateful_read_twice(query: Node) -> tuple[Node, ...]:
-    """Stateful steps whose results more than one step reads, directly or through stateless ones."""
-    readers: dict[int, int] = {}
-    for node in walk(query):
-        for upstream in node.inputs:
-            readers[id(upstream)] = readers.get(id(upstream), 0) + 1
-    shared = [node for node in walk(query) if readers.get(id(node), 0) > 1]
-    above = {id(upstream) for node in shared for upstream in walk(node)}
-    return tuple(node for node in walk(query) if is_stateful(node) and id(node) in above)
-
-
-def _with_dead_letters(query: Node) -> tuple[Node, ...]:
-    return tuple(source for source in sources(query) if source.dead_letters is not None)
-
-
 def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
     return tuple(source for source in sources(query) if source.ahead_of == "stream")
 
@@ -42,16 +27,6 @@ def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
 LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
     {
         "spark": (
-            Limit(
-                finds=_stateful_read_twice,
-                problem="Spark would run a stateful step once for each step that reads it, with a state of its own",
-                remedy='run it on="local", or write the results to a table and start a second query from it',
-            ),
-            Limit(
-                finds=_with_dead_letters,
-                problem="Spark stops at a malformed record and cannot set it aside, as dead_letters=... asks",
-                remedy='run it on="local" or on="reference", or leave dead_letters out',
-            ),
             Limit(
                 finds=_ahead_of_itself,
                 problem="Spark cannot compare a tuple with the newest one before it, as ahead_of='stream' asks",
@@ -69,8 +44,8 @@ def refuse_unsupported(plan: Plan) -> Plan:
 
     ::
 
-        before   calls | aggregate 'hourly', read by 'daily' and by a union, on spark
-        after    UnsupportedError: Spark would run a stateful step once for each step that reads it, …
+        before   calls, whose tuples are compared with the newest one before them, on spark
+        after    UnsupportedError: Spark cannot compare a tuple with the newest one before it, …
     """
     if plan.runtime not in LIMITS:
         raise UnsupportedError(f"there is no runtime '{plan.runtime}'; choose one of {choices(LIMITS)}")

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 SHARDS = 256  # of a cell, or of a subquery in process
 MOST_INSTANCES = SHARDS
+MOST_CELLS = 1024
+LEAST_SHARED = 32_768
+"""So many panes are merged and emitted in about the time that it takes to wake another thread and wait for it."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -66,9 +69,9 @@ class Instances:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
-    def shares(self, shards: int) -> list[Array | None]:
-        """The shards of each instance, in turn; None for all of them."""
-        if self.number == 1:
+    def shares(self, shards: int, work: int = LEAST_SHARED) -> list[Array | None]:
+        """The shards of each instance, in turn; None for all of them, where ``work`` is too little to be shared."""
+        if self.number == 1 or work < LEAST_SHARED:
             return [None]
         return [np.arange(shards) % self.number == instance for instance in range(self.number)]
 
@@ -84,7 +87,7 @@ class Instances:
         A task is one step ahead: it computes its next result while its last one is being consumed. So no more waits in
         memory than one result of each, and the order is the same at every run.
         """
-        if self._pool is None:
+        if self._pool is None or len(tasks) == 1:
             for task in tasks:
                 while (result := self._timed(next, task, _END)) is not _END:
                     yield result
@@ -120,23 +123,22 @@ def checked_number(instances: Any) -> int:
     return instances
 
 
+def checked_cells(cells: Any) -> int:
+    """A number of cells of a stateful step."""
+    if not isinstance(cells, int) or isinstance(cells, bool) or not 1 <= cells <= MOST_CELLS:
+        raise QueryError(f"the cells of a stateful step are a number from 1 to {MOST_CELLS}; got {cells!r}")
+    return cells
+
+
 class OpenCell(Protocol):
-    """A cell at work for one call of its runtime; what it keeps is in its store when the call ends.
+    """A cell at work in one batch, over the chunks of the batches before."""
 
-    ``receive`` is a batch: tuples that a stateful step derived come before the watermark, those of sources after it.
-    ``advance`` is for a cell without input whose time has come. Both yield results as they are computed, and have to be
-    consumed to their end. ``late`` counts the tuples of this call that were late.
-    """
+    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
+        """Add what a batch brings, none of it late, then advance to the watermark after it; returns the results.
 
-    @property
-    def late(self) -> int: ...
-
-    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]: ...
-
-    def advance(self, watermark: Watermark) -> Iterator[pa.Table]: ...
-
-    def next_due(self) -> Watermark | None:
-        """The watermark at which this cell may have something to do, or None."""
+        State is as it is after the batch when this returns, and may be committed. Results may be computed as they are
+        consumed; a consumer may leave some.
+        """
         ...
 
 
@@ -145,16 +147,6 @@ class CellLogic(ABC):
     """How the cells of one stateful step work: a value that is shipped to workers."""
 
     node: Stateful
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of results."""
-        return self.node.schema
-
-    @property
-    def time(self) -> str:
-        """The event time of results."""
-        return self.node.time
 
     @abstractmethod
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> OpenCell:

@@ -1,58 +1,57 @@
-"""What crosses an exchange to cells: panes, combined before it, or whole tuples, routed to the cells of their keys."""
+"""What reaches the cells of a stateful step: panes, combined where tuples come in, or whole tuples, routed by their keys.
+
+An *intake* takes the tuples of one feed of a step, runs the steps before it, leaves out and counts what is late, and gives
+deltas for cells. Whether they cross an exchange or stay in one process is the runtime's business.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from tidegate.errors import DataError, InternalError
 from tidegate.operators.cells import SHARDS
-from tidegate.operators.columns import Array, as_numpy, in_time_order, is_first
+from tidegate.operators.columns import Array, as_numpy, in_time_order
+from tidegate.operators.joins.near import near_of
 from tidegate.operators.keys import key_hashes, key_sets, shards_of
 from tidegate.operators.windowed_aggregate import SLICE, Panes
+from tidegate.query.event_time import check_times
 from tidegate.query.keys import Keys
+from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
+from tidegate.watermark import Watermark
 
 ROWS_AT_ONCE = 65_536
 THREADS = 2
 MOST_PANES = 4_000_000
-PRIMARY = "__tg_primary"
-"""The column that marks the tuples which are counted in this cell; without it all are."""
+MOST_BYTES = 64 * 1024**2
+_WRAP = 1 << 64
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one task has for a cell: panes, or tuples of the input ``side``, or numbers of tuples.
+    """What an intake has for a cell: panes in the order of their slices, or tuples of the input ``side`` in that of time."""
 
-    ``tuples`` says how many fell in which slices, or at which event times. Each tuple is reported to exactly one cell, so
-    that a late one is counted once, however many keys it has: by such numbers, or by the mark in its row. ``derived`` says
-    that a stateful step emitted the tuples, as the watermark moved: they come before the watermark and are never late.
-    """
-
-    piece: Piece | None
-    tuples: tuple[tuple[int, int], ...] = ()
-    derived: bool = False
+    rows: pa.Table
     side: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Entry ``i``: tuple ``rows[i]`` goes to the cell ``cells[i]``; if ``primary[i]``, that cell counts it if it is late.
-
-    A tuple goes to a cell once, and exactly one of its cells is its primary cell. One without any entry goes nowhere; the
-    caller has it counted.
-    """
+    """Entry ``i``: tuple ``rows[i]`` goes to the cell ``cells[i]``. A tuple goes to a cell once, or nowhere."""
 
     rows: Array
     cells: Array
-    primary: Array
 
 
 class Router(Protocol):
@@ -68,7 +67,7 @@ def cells_of(hashes: Array, cells: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class RouteByKeys:
-    """A tuple goes to every cell that owns a shard of one of its keys; its primary cell is that of its first key."""
+    """A tuple goes to every cell that owns a shard of one of its keys."""
 
     keys: Keys
     cells: int
@@ -77,24 +76,15 @@ class RouteByKeys:
         found = key_sets(self.keys, tuples)
         cells = cells_of(key_hashes(found.columns), self.cells) if len(found) else np.empty(0, np.int64)
         if found.rows is None:
-            return Routing(np.arange(len(cells)), cells, np.ones(len(cells), np.bool_))
-        rows = found.rows
-        # Entries are in the order of rows; of those that share row and cell the first stays.
-        _, first = np.unique(rows * self.cells + cells, return_index=True)
+            return Routing(np.arange(len(cells)), cells)
+        _, first = np.unique(found.rows * self.cells + cells, return_index=True)
         kept = np.sort(first)
-        return Routing(rows[kept], cells[kept], is_first(rows)[kept])
-
-
-def with_primary(tuples: pa.Table, primary: Array) -> pa.Table:
-    """Tuples with the mark."""
-    return tuples.append_column(PRIMARY, pa.array(primary))
+        return Routing(found.rows[kept], cells[kept])
 
 
 def tuple_piece(tuples: pa.Table, time: str) -> Piece:
     """Encode tuples, at least one, in the order of their time."""
     tuples, times = in_time_order(tuples.combine_chunks(), times_of(tuples, time))
-    if PRIMARY in tuples.column_names and pc.all(tuples.column(PRIMARY)).as_py():
-        tuples = tuples.drop_columns([PRIMARY])
     return Piece(int(times[0]), int(times[-1]), len(times), chunks.encode(tuples))
 
 
@@ -103,81 +93,215 @@ def times_of(tuples: pa.Table, time: str) -> Array:
     return as_numpy(tuples.column(time))
 
 
-def timely_tuples(delta: Delta, time: str, least: int) -> tuple[pa.Table | None, int]:
-    """The tuples of a delta with times from ``least`` on, without marks, and how many of the others count here."""
-    late = sum(count for at, count in delta.tuples if at < least)
-    if delta.piece is None:
-        return None, late
-    tuples = chunks.decode(delta.piece.data)
-    cut = 0 if delta.piece.low >= least else int(np.searchsorted(times_of(tuples, time), least))
-    if PRIMARY not in tuples.column_names:
-        return tuples.slice(cut), late + cut
-    late += pc.sum(tuples.column(PRIMARY).slice(0, cut)).as_py() or 0
-    return tuples.drop_columns([PRIMARY]).slice(cut), late
+def first_in_time(operator: Stateful, watermark: Watermark) -> int:
+    """The earliest event time at which a tuple from a source is not late for an operator."""
+    match operator:
+        case WindowAggregate(window=window):
+            return int(window.slice_start(window.least_open_slice(watermark)))
+        case Join():
+            return near_of(operator).least_arriving(watermark)
+        case KeyedApply():
+            return watermark
+        case _:
+            raise InternalError(f"no lateness is known for {type(operator).__name__}")
 
 
 @dataclass(slots=True)
-class Combiner:
-    """Takes the tuples of one task and gives deltas for ``cells`` cells, each of which owns 256 shards.
+class Arrived:
+    """How many tuples came on a feed, how many of them were late, and sums over their times that tell inputs apart.
 
-    ``prepare`` applies the steps before the aggregate. It and the lifting run on `THREADS` threads: most of it releases
-    the GIL, and a task often has a second core to itself. Memory is bounded: no more tables wait than there are threads,
-    and past `MOST_PANES` the panes so far are sent on and combining starts anew.
+    The sums do not depend on the order of tuples, so attempts of one batch have the same.
     """
 
-    panes: Panes
+    tuples: int = 0
+    late: int = 0
+    times: int = 0
+    squares: int = 0
+
+    @classmethod
+    def of(cls, times: Array, late: int) -> Arrived:
+        """What some tuples add."""
+        with np.errstate(over="ignore"):
+            return cls(len(times), late, int(times.sum()) % _WRAP, int(np.dot(times, times)) % _WRAP)
+
+    def __add__(self, other: Arrived) -> Arrived:
+        return Arrived(
+            self.tuples + other.tuples,
+            self.late + other.late,
+            (self.times + other.times) % _WRAP,
+            (self.squares + other.squares) % _WRAP,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Intake(ABC, Generic[Made]):
+    """Takes the tuples of one feed in one task and gives deltas for cells.
+
+    ``prepare`` applies the steps before the operator, ``least`` is the first event time that is not late; None where
+    tuples come from another stateful step, of which none is. With ``keep_late`` late tuples are kept in ``late_tuples``.
+    Work runs on `THREADS` threads: most of it releases the GIL, and a task often has a second core to itself. No more
+    tables wait than there are threads.
+    """
+
+    operator: Stateful
+    side: int
     cells: int
+    schema: pa.Schema
+    time: str
     prepare: Callable[[pa.Table], pa.Table]
-    _lifted_panes: list[pa.Table] = field(default_factory=list)
-    _tuples: dict[int, int] = field(default_factory=dict)
+    least: int | None
+    keep_late: bool = False
+    arrived: Arrived = field(default_factory=Arrived)
+    late_tuples: list[pa.Table] = field(default_factory=list)
+    _pool: ThreadPoolExecutor | None = None
+    _held: list[pa.Table] = field(default_factory=list)
+    _rows: int = 0
+    _working: deque[Future[tuple[Made, Arrived, pa.Table | None]]] = field(default_factory=deque)
 
-    def deltas(self, tables: Iterable[pa.Table]) -> Iterator[tuple[int, Delta]]:
-        """Deltas, each with the number of its cell."""
-        for panes, tuples in self._lifted(regrouped(tables, ROWS_AT_ONCE)):
-            self._lifted_panes.append(panes)
-            for slice_id, count in tuples.items():
-                self._tuples[slice_id] = self._tuples.get(slice_id, 0) + count
-            if sum(panes.num_rows for panes in self._lifted_panes) > MOST_PANES:
-                yield from self._flush()
-        yield from self._flush()
+    def add(self, tuples: pa.Table) -> None:
+        """Take some tuples."""
+        if tuples.num_rows:
+            self._held.append(tuples)
+            self._rows += tuples.num_rows
+            if self._rows >= ROWS_AT_ONCE:
+                self._submit()
 
-    def _lifted(self, tables: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, dict[int, int]]]:
-        """The pane tables, in the order of their tuples, and how many tuples fell in each slice."""
-        waiting: deque[Future[tuple[pa.Table, dict[int, int]]]] = deque()
-        with ThreadPoolExecutor(THREADS, "tidegate-lift") as pool:
-            for table in tables:
-                if len(waiting) == THREADS:
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(lambda each: self.panes.lift(self.prepare(each)), table))
-            while waiting:
-                yield waiting.popleft().result()
+    def finish(self) -> Iterator[tuple[int, Delta]]:
+        """The deltas of all tuples that were taken and not given yet, each with its cell."""
+        try:
+            if self._held and self._pool is None:
+                # So little that no other thread is needed.
+                self._keep(self._work(self._gathered()))
+            elif self._held:
+                self._submit()
+            while self._working:
+                self._keep(self._working.popleft().result())
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
+                self._pool = None
+        yield from self.give()
 
-    def _flush(self) -> Iterator[tuple[int, Delta]]:
-        if not self._lifted_panes:
+    @property
+    @abstractmethod
+    def is_full(self) -> bool:
+        """Whether what is held takes so much memory that it should be given now."""
+
+    @abstractmethod
+    def give(self) -> Iterator[tuple[int, Delta]]:
+        """The deltas of what was worked on so far."""
+
+    @abstractmethod
+    def _make(self, tuples: pa.Table) -> Made:
+        """What becomes of some tuples, on any thread."""
+
+    @abstractmethod
+    def _take(self, made: Made) -> None:
+        """Keep what became of some tuples."""
+
+    def _gathered(self) -> pa.Table:
+        table, self._held, self._rows = pa.concat_tables(self._held).combine_chunks(), [], 0
+        return table
+
+    def _submit(self) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, "tidegate-intake")
+        if len(self._working) == THREADS:
+            self._keep(self._working.popleft().result())
+        self._working.append(self._pool.submit(self._work, self._gathered()))
+
+    def _keep(self, worked: tuple[Made, Arrived, pa.Table | None]) -> None:
+        made, arrived, late = worked
+        self.arrived += arrived
+        if late is not None:
+            self.late_tuples.append(late)
+        self._take(made)
+
+    def _work(self, table: pa.Table) -> tuple[Made, Arrived, pa.Table | None]:
+        tuples = conform(self.prepare(table), self.schema)
+        column = contiguous(tuples.column(self.time))
+        if column.null_count:
+            raise DataError(
+                f"step '{self.operator.name}': {column.null_count} tuples have no event time in '{self.time}'; filter them "
+                "out before"
+            )
+        times = as_numpy(column)
+        if self.least is None or len(times) == 0:
+            return self._make(tuples), Arrived.of(times, 0), None
+        check_times(times, f"step '{self.operator.name}'", self.time)
+        if int(times.min()) >= self.least:
+            return self._make(tuples), Arrived.of(times, 0), None
+        late = times < self.least
+        kept = tuples.filter(pa.array(late)) if self.keep_late else None
+        return self._make(tuples.filter(pa.array(~late))), Arrived.of(times, int(late.sum())), kept
+
+
+class PaneIntake(Intake[pa.Table]):
+    """Combines tuples into panes: past `MOST_PANES` they are to be given and combining starts anew."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        assert isinstance(self.operator, WindowAggregate)
+        self._panes = Panes(self.operator)
+        self._lifted: list[pa.Table] = []
+
+    @property
+    def is_full(self) -> bool:
+        return bool(sum(panes.num_rows for panes in self._lifted) > MOST_PANES)
+
+    def give(self) -> Iterator[tuple[int, Delta]]:
+        if not any(panes.num_rows for panes in self._lifted):
             return
-        merged = self.panes.merge(self._lifted_panes)
-        tuples, self._lifted_panes, self._tuples = self._tuples, [], {}
-        # One cell gets the numbers of tuples, so that a late one is counted once.
-        yield 0, Delta(None, tuple(tuples.items()))
-        cells = self.panes.shards(merged, self.cells * SHARDS) // SHARDS
-        order = np.lexsort((as_numpy(merged.column(SLICE)), cells))
-        counts = np.bincount(cells, minlength=self.cells).tolist()
-        ordered, start = merged.take(pa.array(order)), 0
-        for cell, count in enumerate(counts):
-            for piece in self.panes.pieces(ordered.slice(start, count)):
-                yield cell, Delta(piece)
+        merged, self._lifted = self._panes.merge(self._lifted), []
+        slices = as_numpy(merged.column(SLICE))
+        if self.cells == 1:
+            if (slices[1:] < slices[:-1]).any():
+                merged = merged.take(pa.array(np.argsort(slices, kind="stable")))
+            yield 0, Delta(merged)
+            return
+        cells = self._panes.shards(merged, self.cells * SHARDS) // SHARDS
+        ordered, start = merged.take(pa.array(np.lexsort((slices, cells)))), 0
+        for cell, count in enumerate(np.bincount(cells, minlength=self.cells).tolist()):
+            if count:
+                yield cell, Delta(ordered.slice(start, count))
             start += count
 
+    def _make(self, tuples: pa.Table) -> pa.Table:
+        return self._panes.lift(tuples)[0]
 
-def regrouped(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """The same rows in tables of at least ``rows`` rows each, but for the last."""
-    held: list[pa.Table] = []
-    count = 0
-    for table in tables:
-        held.append(table)
-        count += table.num_rows
-        if count >= rows:
-            yield pa.concat_tables(held).combine_chunks()
-            held, count = [], 0
-    if count:
-        yield pa.concat_tables(held).combine_chunks()
+    def _take(self, made: pa.Table) -> None:
+        self._lifted.append(made)
+
+
+class TupleIntake(Intake[dict[int, pa.Table]]):
+    """Routes whole tuples: past `MOST_BYTES` what was routed is to be given."""
+
+    def __init__(self, router: Router, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._router = router
+        self._waiting: dict[int, list[pa.Table]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return bool(sum(part.nbytes for parts in self._waiting.values() for part in parts) > MOST_BYTES)
+
+    def give(self) -> Iterator[tuple[int, Delta]]:
+        waiting, self._waiting = self._waiting, {}
+        for cell in sorted(waiting):
+            joined = pa.concat_tables(waiting[cell]).combine_chunks()
+            ordered, _ = in_time_order(joined, times_of(joined, self.time))
+            yield cell, Delta(ordered, self.side)
+
+    def _make(self, tuples: pa.Table) -> dict[int, pa.Table]:
+        if self.cells == 1 or tuples.num_rows == 0:
+            return {0: tuples}
+        routing = self._router(tuples)
+        return {
+            cell: tuples.take(pa.array(routing.rows[routing.cells == cell]))
+            for cell in np.unique(routing.cells).tolist()
+        }
+
+    def _take(self, made: dict[int, pa.Table]) -> None:
+        for cell, part in made.items():
+            if part.num_rows:
+                self._waiting.setdefault(cell, []).append(part)

@@ -1,8 +1,7 @@
 """A cell of an `apply`: tuples wait in chunks until they are settled; the windows of its shards are a log of chunks.
 
-A tuple of a source is late if it comes before the batch's watermark, so what a batch brings waits for a later one, and
-what a batch settles came with batches before it or was derived by another stateful step. Settled tuples are handled in
-canonical order, so neither the cut of the stream into batches nor the number of instances can show.
+What a batch brings waits with what batches before have left; the watermark after it settles some of both. Settled tuples
+are handled in canonical order, so neither the cut of the stream into batches nor the number of instances can show.
 
 A batch reads the windows it touches and appends those it changed. A chunk holds windows as they were after some batch; the
 newest row of a window counts. A row whose window has ended by the watermark counts no more, so nothing has to be written
@@ -20,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.cells import SHARDS, CellLogic, Instances
-from tidegate.operators.columns import Array, as_numpy
-from tidegate.operators.exchange import Delta, timely_tuples, times_of, tuple_piece
+from tidegate.operators.columns import Array, as_numpy, in_time_order
+from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_apply import KeyedApplyState
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
@@ -30,7 +29,7 @@ from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
-from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Piece
+from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece
 from tidegate.watermark import END, START, Watermark
 
 WINDOWS = 0
@@ -60,7 +59,6 @@ class KeyedApplyCell:
     cell: int
     store: ChunkStore
     instances: Instances
-    late: int = 0
 
     @property
     def node(self) -> KeyedApply:
@@ -73,68 +71,58 @@ class KeyedApplyCell:
         return WindowLog(self.node, self.store, self.instances)
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
-        """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
-        derived = [(delta.side, chunks.decode(delta.piece.data)) for delta in deltas if delta.derived and delta.piece]
-        yield from self._advance(watermark, derived)
-        for side, source in enumerate(self.node.inputs):
-            waiting = []
-            for delta in deltas:
-                if delta.side == side and not delta.derived:
-                    tuples, late = timely_tuples(delta, source.time, watermark)
-                    self.late += late
-                    waiting += [tuples] if tuples is not None and tuples.num_rows else []
-            if waiting:
-                # As one chunk: a call to the state store costs the same whatever it carries.
-                self.store.append(tuple_piece(pa.concat_tables(waiting), source.time), side)
-
-    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """Handle what is settled and emit the windows that expire."""
-        yield from self._advance(watermark, [])
-
-    def next_due(self) -> Watermark | None:
-        """When the first tuple that waits is settled, or the first window ends."""
-        held = self.store.directory.chunks
-        return min((chunk.low + 1 if chunk.group == NO_GROUP else chunk.low for chunk in held), default=None)
-
-    def _advance(self, watermark: Watermark, derived: Sequence[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
+        """Handle what is settled and emit the windows that expire; see `OpenCell`. Functions make state and results."""
         directory = self.store.directory
-        if watermark <= directory.watermark and not derived:
-            return
+        if watermark <= directory.watermark:
+            for delta in deltas:
+                self._wait(delta.rows, delta.side)
+            return iter(())
         state = KeyedApplyState.empty(self.node, self.logic.cells, self.cell)
-        settled = self._settle(state.waiting, watermark, derived)
+        settled = self._settle(state.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
+        results: list[pa.Table] = []
         if touched or loaded:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
                 state.windows.restore(shard, stored)
             prepared = state.windows.prepare(settled)
             shares = self.instances.shares(SHARDS)
-            yield from self.instances.run([state.windows.process(settled, prepared, owned) for owned in shares])
+            results += self.instances.run([state.windows.process(settled, prepared, owned) for owned in shares])
         self._keep(state.windows, loaded, watermark)
         directory.watermark = watermark
+        return iter(results)
 
-    def _settle(self, waiting: Settling, watermark: Watermark, derived: Sequence[tuple[int, pa.Table]]) -> Settled:
+    def _settle(self, waiting: Settling, deltas: Sequence[Delta], watermark: Watermark) -> Settled:
         """Take out what is settled by a watermark; what waits on stays, or is written anew if it is little."""
         before, node = self.store.directory.watermark, self.node
-        for side, tuples in derived:
-            time = node.inputs[side].time
-            ripe, rest = _split(tuples, time, START, watermark)
-            waiting.hold(0, side, ripe, time, START)
-            if rest.num_rows:
-                self.store.append(tuple_piece(rest, time), side)
         touched = [c for c in self.store.directory.chunks if c.group == NO_GROUP and c.low < watermark]
-        fetched = [self.store.fetch(chunk) for chunk in touched]
-        for chunk, tuples in zip(touched, self.instances.spread(chunks.decode, fetched), strict=True):
+        tables = self.store.read(touched, _decoded, self.instances.spread)
+        rest: list[tuple[pa.Table, int]] = []
+        for chunk, tuples in zip(touched, tables, strict=True):
             time = node.inputs[chunk.side].time
-            ripe, rest = _split(tuples, time, before, watermark)
+            ripe, left = _split(tuples, time, before, watermark)
             waiting.hold(0, chunk.side, ripe, time, START)
-            if 2 * rest.num_rows <= chunk.rows:
+            if 2 * left.num_rows <= chunk.rows:
                 self.store.drop(chunk)
-                if rest.num_rows:
-                    self.store.append(tuple_piece(rest, time), chunk.side)
+                rest.append((left, chunk.side))
             else:
-                self.store.update(chunk, low=int(times_of(rest.slice(0, 1), time)[0]))
+                self.store.update(chunk, low=int(times_of(left.slice(0, 1), time)[0]))
+        for delta in deltas:
+            time = node.inputs[delta.side].time
+            ripe, left = _split(delta.rows, time, START, watermark)
+            waiting.hold(0, delta.side, ripe, time, START)
+            rest.append((left, delta.side))
+        for side, _ in enumerate(node.inputs):
+            parts = [left for left, of in rest if of == side and left.num_rows]
+            if parts:
+                self._wait(pa.concat_tables(parts), side)
         return waiting.settle(0, watermark)
+
+    def _wait(self, tuples: pa.Table, side: int) -> None:
+        if tuples.num_rows:
+            ordered, _ = in_time_order(tuples.combine_chunks(), times_of(tuples, self.node.inputs[side].time))
+            chunk = self.store.append(tuple_piece(ordered, self.node.inputs[side].time), side)
+            self.store.remember(chunk, ordered.nbytes, ordered)
 
     def _keep(self, windows: KeyedSlots, loaded: Sequence[StoredWindow], watermark: Watermark) -> None:
         """Write the windows that are not as they were."""
@@ -146,6 +134,11 @@ class KeyedApplyCell:
             if was is None or was.states is not stored.states or was.last != stored.last:
                 changed.append(stored)
         self.log.keep(changed, before.values(), watermark)
+
+
+def _decoded(data: Data, chunk: Chunk) -> tuple[pa.Table, int]:
+    table = chunks.decode(data)
+    return table, table.nbytes
 
 
 def _split(tuples: pa.Table, time: str, before: Watermark, watermark: Watermark) -> tuple[pa.Table, pa.Table]:
@@ -224,10 +217,10 @@ class WindowLog:
     def _append(self, table: pa.Table) -> None:
         ends = pc.min_max(table.column(NUMBER)).as_py()
         piece = Piece(self._end(ends["min"]), self._end(ends["max"]), table.num_rows, chunks.encode(table))
-        self.store.append(piece, group=WINDOWS)
+        self.store.remember(self.store.append(piece, group=WINDOWS), table.nbytes, table)
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
-        return self.instances.spread(chunks.decode, [self.store.fetch(chunk) for chunk in listed])
+        return self.store.read(listed, _decoded, self.instances.spread)
 
     def _end(self, number: int) -> Watermark:
         """When a window ends; one that never does ends with the input."""

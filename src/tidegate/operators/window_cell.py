@@ -1,8 +1,8 @@
-"""A cell of a windowed aggregate: the windows of a fixed set of shards, fed with pane tables and watermarks.
+"""A cell of a windowed aggregate: the windows of a fixed set of shards, fed with panes and watermarks.
 
-A batch is one `receive`: first every window that expires at the batch's watermark is emitted, then the batch's panes join
-their slices; those of tuples that another stateful step derived join them before. A contribution is late for a window when
-``end + lateness ≤ W`` at that moment. Cells without input get `advance` at the watermark that their `next_due` gave.
+A batch's panes join their slices under the watermark before it: windows that had expired and still take late tuples are
+revised. Then the watermark advances, and the windows that expire are emitted from what was kept and what has come. Only
+what an open window still needs is written.
 
 Panes are kept as a log of chunks: a batch appends a chunk for each run of slices it touches, whatever is stored already.
 Where more than `MOST_CHUNKS` overlap the small ones are merged; a chunk is rewritten only together with others that amount
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from tidegate.operators.exchange import Delta
 from tidegate.operators.window_state import PaneRun, WindowState
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
-from tidegate.state.chunks import Chunk, ChunkStore, Piece
+from tidegate.state.chunks import Chunk, ChunkStore, Data
 from tidegate.watermark import Watermark
 
 MOST_CHUNKS = 8
@@ -44,120 +45,104 @@ class WindowCell:
     windows: WindowState
     store: ChunkStore
     instances: Instances
-    late: int = 0
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
-        """Take a batch at a watermark; yields results. ``late`` counts late tuples."""
-        for delta in deltas:
-            if delta.derived and delta.piece is not None:
-                self.store.append(delta.piece)
-        yield from self.advance(watermark)
-        window = self.windows.panes.node.window
-        fresh: list[PaneRun] = []
-        touched = []
-        least = window.least_open_slice(watermark)
-        for delta in deltas:
-            if delta.derived:
-                continue
-            self.late += sum(count for slice_id, count in delta.tuples if slice_id < least)
-            for piece in self._still_open(delta.piece, least):
-                if window.reopened(piece.low, watermark):
-                    fresh.append(self.windows.run(self.windows.panes.decode(piece.data, piece.low)))
-                self.store.append(piece)
-                touched.append((piece.low, piece.high))
-        yield from self._revise(fresh, watermark)
-        for low, high in touched:
-            self._compact(low, high)
-
-    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """Emit the windows that expire, in order, and forget the slices that no open window needs."""
+        """Add panes and advance; see `OpenCell`."""
         directory = self.store.directory
-        if watermark <= directory.watermark:
-            return
-        read: list[tuple[Chunk, PaneRun]] = []
-        if directory.chunks:
-            low, high = min(chunk.low for chunk in directory.chunks), max(chunk.high for chunk in directory.chunks)
-            windows = self.windows.expiring(low, high, directory.watermark, watermark)
-            if windows:
-                read = self._read(self._overlapping(*self.windows.slices(windows)))
-                runs = [run for _, run in read]
-                owners = self.instances.shares(self.windows.shards)
-                yield from self.instances.run(
-                    [self.windows.results(runs, windows, directory.rounds, owned) for owned in owners]
-                )
-        directory.watermark = watermark
-        self._forget(read)
+        fresh = [self.windows.run(delta.rows) for delta in deltas if delta.rows.num_rows]
+        revised = self._revise(fresh, directory.watermark)
+        expired = self._expire(fresh, directory.watermark, watermark)
+        directory.watermark = max(directory.watermark, watermark)
+        least = self.windows.panes.node.window.least_open_slice(directory.watermark)
+        self._forget(least)
+        self._keep(fresh, least)
+        return chain(*revised, *expired)
 
-    def next_due(self) -> Watermark | None:
-        """The watermark at which this cell may have something to do: the next end of a window, or a slice's last use."""
-        directory, window = self.store.directory, self.windows.panes.node.window
-        due = []
-        for chunk in directory.chunks:
-            last = window.last_window(chunk.high)
-            first = max(window.first_window(chunk.low), window.first_open(directory.watermark))
-            due.append(window.end(first) if first <= last else window.end(last) + window.lateness)
-        return min(due, default=None)
-
-    def _revise(self, fresh: Sequence[PaneRun], watermark: Watermark) -> Iterator[pa.Table]:
-        """Emit again the keys that late tuples changed in windows that had expired."""
-        rounds = self.store.directory.rounds
+    def _revise(self, fresh: Sequence[PaneRun], watermark: Watermark) -> list[Iterator[pa.Table]]:
+        """The keys, anew, that late tuples change in windows that had expired."""
+        revised = []
         for number in self.windows.reopened(fresh, watermark):
+            rounds = self.store.directory.rounds
             rounds[number] = rounds.get(number, 0) + 1
-            read = self._read(self._overlapping(*self.windows.slices(range(number, number + 1))))
-            runs = [run for _, run in read]
-            owners = self.instances.shares(self.windows.shards)
-            yield from self.instances.run(
-                [self.windows.revisions(runs, fresh, number, rounds, owned) for owned in owners]
-            )
+            runs = [*self._read(self._overlapping(*self.windows.slices(range(number, number + 1)))), *fresh]
+            # Computed when they are asked for, by which time the directory has moved on.
+            tasks = [
+                self.windows.revisions(runs, fresh, number, {number: rounds[number]}, owned)
+                for owned in self.instances.shares(self.windows.shards)
+            ]
+            revised.append(self.instances.run(tasks))
+        return revised
 
-    def _forget(self, read: Sequence[tuple[Chunk, PaneRun]]) -> None:
-        """Drop chunks that no open window needs, and rewrite those at hand that are mostly such."""
-        directory, panes = self.store.directory, self.windows.panes
-        least = panes.node.window.least_open_slice(directory.watermark)
-        for chunk in [chunk for chunk in directory.chunks if chunk.high < least]:
-            self.store.drop(chunk)
-        for chunk, run in read:
-            if chunk.low < least <= chunk.high:
-                kept = run.between(least, chunk.high, None)
-                if 2 * kept.num_rows <= chunk.rows:
-                    self._replace([chunk], panes.pieces(kept))
+    def _expire(self, fresh: Sequence[PaneRun], before: Watermark, after: Watermark) -> list[Iterator[pa.Table]]:
+        """The results of the windows that expire as the watermark moves."""
+        listed = self.store.directory.chunks
+        if after <= before or not (listed or fresh):
+            return []
+        low = min(chain((chunk.low for chunk in listed), (run.low for run in fresh)))
+        high = max(chain((chunk.high for chunk in listed), (run.high for run in fresh)))
+        windows = self.windows.expiring(low, high, before, after)
+        if not windows:
+            return []
+        runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
+        rounds = dict(self.store.directory.rounds)
+        owners = self.instances.shares(self.windows.shards, len(windows) * sum(run.panes.num_rows for run in runs))
+        return [self.instances.run([self.windows.results(runs, windows, rounds, owned) for owned in owners])]
+
+    def _forget(self, least: int) -> None:
+        """Drop chunks that no open window needs, and rewrite those in memory that are mostly such."""
+        directory = self.store.directory
+        for chunk in list(directory.chunks):
+            if chunk.high < least:
+                self.store.drop(chunk)
+            elif chunk.low < least:
+                run = self.store.remembered(chunk)
+                kept = run.between(least, chunk.high, None) if run is not None else None
+                if kept is not None and 2 * kept.num_rows <= chunk.rows:
+                    self.store.drop(chunk)
+                    self._append(kept)
         directory.rounds = {number: count for number, count in directory.rounds.items() if 2 * number >= least}
 
-    def _still_open(self, piece: Piece | None, least: int) -> Iterator[Piece]:
-        """A piece without the slices that are closed: what is late for all windows of a slice is left out."""
-        panes = self.windows.panes
-        if piece is not None and piece.low >= least:
-            yield piece
-        elif piece is not None and piece.high >= least:
-            yield from panes.pieces(panes.from_slice(panes.decode(piece.data, piece.low), least))
-
-    def _compact(self, low: int, high: int) -> None:
-        """Merge the small chunks over some slices if there are too many."""
-        held = self._overlapping(low, high)
-        if len(held) <= MOST_CHUNKS:
+    def _keep(self, fresh: Sequence[PaneRun], least: int) -> None:
+        """Append the new panes that an open window needs, merged with small chunks over their slices if there are many."""
+        needed = [run.between(least, run.high, None) for run in fresh]
+        needed = [panes for panes in needed if panes.num_rows]
+        if not needed:
             return
+        low, high = min(run.low for run in fresh), max(run.high for run in fresh)
+        merged = self._small_chunks(max(low, least), high, sum(panes.num_rows for panes in needed))
+        needed += [run.between(least, run.high, None) for run in self._read(merged)]
+        for chunk in merged:
+            self.store.drop(chunk)
+        self._append(self.windows.panes.merge(needed))
+
+    def _append(self, panes: pa.Table) -> None:
+        for run in self.windows.runs(panes):
+            for piece in self.windows.panes.pieces(run.panes):
+                chunk = self.store.append(piece)
+                if piece.rows == run.panes.num_rows:
+                    self.store.remember(chunk, run.nbytes, run)
+
+    def _small_chunks(self, low: int, high: int, rows: int) -> list[Chunk]:
+        """The chunks over some slices that so many new rows are to be merged with: none as long as they are few."""
+        held = self._overlapping(low, high)
+        if len(held) < MOST_CHUNKS:
+            return []
         held.sort(key=lambda chunk: chunk.rows)
-        taken, rows = 1, held[0].rows
+        taken = 0
         while taken < len(held) and (taken < MOST_CHUNKS // 2 or held[taken].rows <= 2 * rows):
             rows += held[taken].rows
             taken += 1
-        merged = self.windows.panes.merge([run.panes for _, run in self._read(held[:taken])])
-        self._replace(held[:taken], self.windows.panes.pieces(merged))
-
-    def _replace(self, gone: Sequence[Chunk], pieces: Iterator[Piece]) -> None:
-        for chunk in gone:
-            self.store.drop(chunk)
-        for piece in pieces:
-            self.store.append(piece)
+        return held[:taken]
 
     def _overlapping(self, low: int, high: int) -> list[Chunk]:
         """The chunks that may hold panes of some slices."""
         return [chunk for chunk in self.store.directory.chunks if chunk.low <= high and chunk.high >= low]
 
-    def _read(self, listed: Sequence[Chunk]) -> list[tuple[Chunk, PaneRun]]:
-        """Chunks with the run of panes that each holds; the state store is read on this thread alone."""
-        fetched = [(chunk, self.store.fetch(chunk)) for chunk in listed]
-        return self.instances.spread(lambda each: (each[0], self._run(*each)), fetched)
+    def _read(self, listed: Sequence[Chunk]) -> list[PaneRun]:
+        """The run of panes that each chunk holds."""
 
-    def _run(self, chunk: Chunk, data: bytes | pa.Buffer) -> PaneRun:
-        return self.windows.run(self.windows.panes.decode(data, chunk.low))
+        def build(data: Data, chunk: Chunk) -> tuple[PaneRun, int]:
+            run = self.windows.run(self.windows.panes.decode(data, chunk.low))
+            return run, run.nbytes
+
+        return self.store.read(listed, build, self.instances.spread)

@@ -60,6 +60,11 @@ class Source:
     def inputs(self) -> tuple[Node, ...]:
         return ()
 
+    @property
+    def is_read_in_batches(self) -> bool:
+        """Whether tidegate itself reads it, from files or memory; else another engine does, such as Spark."""
+        return hasattr(self.origin, "batches")
+
 
 class _OneInput:
     """A node that reads one stream."""

@@ -50,9 +50,13 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The watermark reaches a time in microseconds; ``END`` ends the input."""
+    """The watermark reaches a time in microseconds, of one stateful step or of all; ``END`` ends the input.
+
+    A step that not all sources reach may be ahead of others.
+    """
 
     watermark: Watermark
+    step: str | None = None
 
 
 Event = Rows | Advance
@@ -99,7 +103,7 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     operators[id(query)].sink = results
     readers = {source.name: operators[id(source)] for source in sources(query)}
     ahead = {source.name: AheadLaw(source) for source in sources(query)}
-    watermark = START
+    watermarks: dict[str, Watermark] = {}
     for event in events:
         match event:
             case Rows(name, table, clock):
@@ -107,12 +111,13 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
                     raise QueryError(f"there is no stream {name!r}; there is {choices(readers)}")
                 arrived = fitting(table, readers[name].node.schema, f"stream '{name}'")
                 readers[name].receive(ahead[name].timely(arrived, clock), 0)
-            case Advance(reached):
-                if reached < watermark:
-                    raise DataError(f"a watermark cannot go back: {reached} after {watermark}")
-                watermark = reached
+            case Advance(reached, step):
                 for node in walk(query):
-                    operators[id(node)].advance(watermark)
+                    if step in (None, node.name):
+                        if reached < watermarks.get(node.name, START):
+                            raise DataError(f"a watermark cannot go back: {reached} after {watermarks[node.name]}")
+                        watermarks[node.name] = reached
+                        operators[id(node)].advance(reached)
     late = [row for node in walk(query) for row in operators[id(node)].late]
     rows = pa.concat_tables(results) if results else query.schema.empty_table()
     aside = {name: tuple(values for _, values in law.set_aside) for name, law in ahead.items() if law.set_aside}

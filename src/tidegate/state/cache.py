@@ -48,43 +48,43 @@ class ChunkCache:
     folder: Path
     limit_bytes: int = LIMIT_BYTES
 
-    def put(self, chunk_id: int, data: bytes) -> None:
+    def put(self, name: str, data: bytes) -> None:
         """Keep a chunk; another process sees all of it or nothing."""
         with contextlib.suppress(OSError):
             try:
-                self._put(chunk_id, data)
+                self._put(name, data)
             except FileNotFoundError:
                 _let_go(self.folder)  # another process removed the folder with its last file
-                self._put(chunk_id, data)
+                self._put(name, data)
 
-    def get(self, chunk_id: int) -> bytes | None:
+    def get(self, name: str) -> bytes | None:
         """A chunk's bytes, as they are found, or None."""
         with contextlib.suppress(OSError):
             if (held := self._held()) is not None:
-                with os.fdopen(os.open(f"{chunk_id:x}", _OLD_FILE, dir_fd=held.descriptor), "rb") as file:
+                with os.fdopen(os.open(name, _OLD_FILE, dir_fd=held.descriptor), "rb") as file:
                     return file.read()
         return None
 
-    def drop(self, chunk_id: int) -> None:
+    def drop(self, name: str) -> None:
         """Forget a chunk. With its last file the folder goes."""
         with contextlib.suppress(OSError):
             held = self._held()
             if held is not None:
-                os.unlink(f"{chunk_id:x}", dir_fd=held.descriptor)
+                os.unlink(name, dir_fd=held.descriptor)
                 self._place().rmdir()
                 _let_go(self.folder)
 
-    def _put(self, chunk_id: int, data: bytes) -> None:
+    def _put(self, name: str, data: bytes) -> None:
         held = self._held()
         if held is not None:
-            _write(held.descriptor, f"{chunk_id:x}", data)
+            _write(held.descriptor, name, data)
             held.unswept_bytes += len(data)
             if held.unswept_bytes * SWEEPS_PER_LIMIT > self.limit_bytes:
                 self._sweep(held)
 
-    def file(self, chunk_id: int) -> Path:
+    def file(self, name: str) -> Path:
         """Where a chunk is kept on this machine."""
-        return self._place() / f"{chunk_id:x}"
+        return self._place() / name
 
     def _place(self) -> Path:
         return self.folder if self.folder.is_absolute() else own_folder() / self.folder

@@ -1,46 +1,52 @@
-"""The state of a cell: immutable chunks of encoded tables in a state store, and the directory that lists them.
+"""The state of a cell: immutable chunks of encoded tables, and the directory of each batch that lists them.
 
 A chunk is a table in Arrow's IPC format, compressed, with a version; never pickle. Panes leave their kernels in the order
-of their keys, so they shrink to a quarter and less, and the exchange and the state store cost more by the byte than the
-compression does. A local cache of files (`state.cache`) saves reads of the store; bytes from either place are compared
-with what the directory says of them.
+of their keys, so they shrink to a quarter and less. Its name holds the batch that wrote it, a digest of its bytes, and what
+the bytes leave out: an attempt that does the same writes the same file, one that does not writes another, and damage is
+noticed.
+
+A cell gathers what it adds in a `ChunkStore` and commits once: chunks first, then the directory that lists them. Decoded
+chunks stay in the memory of the process, by their names, so that a worker which has a cell again reads nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
-from tidegate.state.cache import ChunkCache
 from tidegate.watermark import START, Watermark
 
-LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from tidegate.state.step_folder import StepFolder
+
 Data: TypeAlias = bytes | pa.Buffer
-CHUNK_VERSION = b"1"
-DIRECTORY_VERSION = 4
+Decoded = TypeVar("Decoded")
+Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""Does some work on each item, on as many threads as there are, and gives the results in the order of the items."""
+CHUNK_VERSION = b"2"
+DIRECTORY_VERSION = 5
 NO_GROUP = -1
-# Below this a chunk is fetched as fast as its file is mapped.
-LEAST_CACHED_BYTES = 32_768
+MEMORY_BYTES = 512 * 1024**2
 _KEY = b"tidegate.chunk"
 _COMPRESSION = "zstd"
-_DAMAGED = "the checkpoint is damaged; restore it from a copy, or start from a new one"
+_DIGEST_CHARACTERS = 32
+_DAMAGED = "the state is damaged; restore it from a copy, or start from a new checkpoint"
 
 
-def encode(table: pa.Table) -> bytes:
+def encode(table: pa.Table) -> pa.Buffer:
     """The bytes of a table; dictionaries travel with it."""
     marked = table.combine_chunks().replace_schema_metadata({_KEY: CHUNK_VERSION})
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=_COMPRESSION)
+    options = pa.ipc.IpcWriteOptions(compression=_COMPRESSION, use_threads=False)
     with pa.ipc.new_stream(sink, marked.schema, options=options) as writer:
         writer.write_table(marked)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
+    return sink.getvalue()
 
 
 def decode(data: Data) -> pa.Table:
@@ -62,7 +68,7 @@ class Piece:
     low: int
     high: int
     rows: int
-    data: bytes
+    data: pa.Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +76,34 @@ class Chunk:
     """One entry of a directory: an immutable chunk.
 
     It holds panes of the slices ``low`` to ``high``, or tuples of the input ``side`` with event times from ``low`` to
-    ``high``, or windows of a ``group`` of shards that end from ``low`` to ``high``. Its id is computed from its number,
-    which counts the chunks that the cell ever wrote, and from its bytes. So attempts of a batch that do the same write the
-    same chunks, those that do not write others, and bytes can be told from those of another chunk.
+    ``high``, or windows of a ``group`` that end from ``low`` to ``high``.
     """
 
-    id: int
+    name: str
     low: int
     high: int
     rows: int
     bytes: int
-    number: int
     side: int = 0
     group: int = NO_GROUP
 
+    @property
+    def batch(self) -> int:
+        """The batch that wrote it."""
+        return int(self.name.partition("-")[0])
+
     def is_made_of(self, data: Data) -> bool:
         """Whether these are the bytes of the chunk."""
-        return len(data) == self.bytes and chunk_id(self.number, data) == self.id
+        return len(data) == self.bytes and self.name.startswith(_begin_name(self.batch, data))
 
 
-def chunk_id(number: int, data: Data) -> int:
-    """The id of the chunk with some bytes that a cell wrote as its ``number``-th."""
-    digest = hashlib.sha256(number.to_bytes(8, "big"))
-    digest.update(data)
-    return int.from_bytes(digest.digest()[:8], "big") >> 2
+def chunk_name(batch: int, piece: Piece, side: int = 0, group: int = NO_GROUP) -> str:
+    """The name of the chunk that a batch writes of a piece: two with the same bytes, of other slices or sides, differ."""
+    return f"{_begin_name(batch, piece.data)}{piece.low}.{side}.{group}"
+
+
+def _begin_name(batch: int, data: Data) -> str:
+    return f"{batch:010}-{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARACTERS]}-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +116,23 @@ class Asked:
 
 @dataclass(slots=True)
 class Directory:
-    """What a cell remembers between batches: its chunks, and how far it has come.
+    """What a cell remembers after a batch: its chunks, and how far it has come.
 
-    ``watermark`` is the latest it has acted on; ``rounds`` counts the revisions of windows; ``written`` is how many chunks
-    it ever wrote.
+    ``watermark`` is the one it has advanced to, ``newest`` the latest event time of each source, ``rounds`` the revisions
+    of windows. ``clocks`` are the timestamps of the newest batches that brought one, and ``digest`` says what the batch
+    brought: attempts of one batch agree on both. ``run`` wrote it, and began at ``began_ns`` by the worker's clock.
     """
 
     fingerprint: str
     watermark: Watermark = START
-    timer_ms: int | None = None
+    newest: dict[str, Watermark] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
     rounds: dict[int, int] = field(default_factory=dict)
     asked: Asked | None = None
-    written: int = 0
+    clocks: list[int] = field(default_factory=list)
+    digest: str = ""
+    run: str = ""
+    began_ns: int = 0
 
     def state_rows(self) -> int:
         """How many rows the chunks hold; panes of one key in several chunks are counted several times."""
@@ -129,63 +143,98 @@ class Directory:
         return sum(chunk.bytes for chunk in self.chunks)
 
     def encode(self) -> bytes:
-        """The directory as bytes."""
-        return json.dumps({"version": DIRECTORY_VERSION, **asdict(self)}).encode()
+        """The directory as bytes, with a checksum."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({"version": DIRECTORY_VERSION, "sha256": _sha256(text), "directory": text}).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Directory:
-        """The directory of some bytes; one of another version is refused."""
-        known = json.loads(data)
-        version = known.pop("version")
+    def decode(cls, data: bytes, where: str) -> Directory:
+        """The directory of some bytes; one that is damaged, or of another version, is refused."""
+        try:
+            known = json.loads(data)
+            version, text = known["version"], known["directory"]
+            whole = version != DIRECTORY_VERSION or _sha256(text) == known["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{where} holds no directory of tidegate: {_DAMAGED}") from error
         if version != DIRECTORY_VERSION:
-            raise CheckpointError(
-                f"the state's directory has version {version}; this tidegate reads {DIRECTORY_VERSION}"
-            )
-        known["chunks"] = [Chunk(**chunk) for chunk in known["chunks"]]
-        known["rounds"] = {int(window): count for window, count in known["rounds"].items()}
-        known["asked"] = known["asked"] and Asked(**known["asked"])
-        return cls(**known)
+            raise CheckpointError(f"{where} has version {version}; this tidegate reads {DIRECTORY_VERSION}")
+        if not whole:
+            raise CheckpointError(f"{where} is not what was written there: {_DAMAGED}")
+        fields: dict[str, Any] = json.loads(text)
+        fields["chunks"] = [Chunk(**chunk) for chunk in fields["chunks"]]
+        fields["rounds"] = {int(window): count for window, count in fields["rounds"].items()}
+        fields["asked"] = fields["asked"] and Asked(**fields["asked"])
+        return cls(**fields)
 
 
-class Blobs(Protocol):
-    """Durable bytes by id: a state store. Calls are costly, so they are few."""
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
-    def get(self, blob_id: int) -> bytes | None:
-        """The bytes, or None."""
-        ...
 
-    def put(self, blob_id: int, data: bytes) -> None:
-        """Write bytes."""
-        ...
+@dataclass(slots=True)
+class ChunkMemory:
+    """Decoded chunks by place, those used least lately forgotten when they take too much memory."""
 
-    def remove(self, blob_id: int) -> None:
-        """Forget bytes."""
-        ...
+    limit_bytes: int = MEMORY_BYTES
+    _held: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def get(self, name: str) -> Any:
+        """What is known of a chunk, or None."""
+        found = self._held.pop(name, None)
+        if found is None:
+            return None
+        self._held[name] = found
+        return found[1]
+
+    def put(self, name: str, nbytes: int, decoded: Any) -> None:
+        """Keep a decoded chunk."""
+        self.drop(name)
+        self._held[name] = nbytes, decoded
+        self._bytes += nbytes
+        while self._bytes > self.limit_bytes and len(self._held) > 1:
+            self.drop(next(iter(self._held)))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._held.clear()
+        self._bytes = 0
+
+    def drop(self, name: str) -> None:
+        """Forget a chunk."""
+        nbytes, _ = self._held.pop(name, (0, None))
+        self._bytes -= nbytes
+
+
+IN_THIS_PROCESS = ChunkMemory()
+"""Spark builds the operators of a batch anew: what lasts longer has to be the process's own."""
 
 
 @dataclass(slots=True)
 class ChunkStore:
-    """Reads and writes chunks for the cell of a directory; called on one thread, the one that owns the state store.
-
-    A file of the cache that differs from the directory costs a warning and a read from the state store; ``damaged`` counts
-    those.
-    """
+    """The chunks of a cell during one batch: what is listed is read, what is added is written by `commit`."""
 
     directory: Directory
-    blobs: Blobs
-    cache: ChunkCache | None
-    damaged: int = 0
+    folder: StepFolder
+    batch: int
+    memory: ChunkMemory = field(default_factory=lambda: IN_THIS_PROCESS)
+    _added: dict[str, Data] = field(default_factory=dict)
 
     def append(self, piece: Piece, side: int = 0, group: int = NO_GROUP) -> Chunk:
         """Add a piece."""
-        number, size = self.directory.written, len(piece.data)
-        chunk = Chunk(chunk_id(number, piece.data), piece.low, piece.high, piece.rows, size, number, side, group)
-        self.blobs.put(chunk.id, piece.data)
-        if cache := self._cache_of(chunk):
-            cache.put(chunk.id, piece.data)
+        name = chunk_name(self.batch, piece, side, group)
+        chunk = Chunk(name, piece.low, piece.high, piece.rows, len(piece.data), side, group)
+        self._added[name] = piece.data
         self.directory.chunks.append(chunk)
-        self.directory.written += 1
         return chunk
+
+    def remember(self, chunk: Chunk, nbytes: int, decoded: Any) -> None:
+        """Keep what a chunk holds, as `read` would give it."""
+        self.memory.put(self._place(chunk), nbytes, decoded)
+
+    def remembered(self, chunk: Chunk) -> Any:
+        """What is in memory of a chunk, or None."""
+        return self.memory.get(self._place(chunk))
 
     def update(self, chunk: Chunk, low: int) -> None:
         """Note that what a chunk holds before ``low`` is done with."""
@@ -193,39 +242,57 @@ class ChunkStore:
         listed[listed.index(chunk)] = replace(chunk, low=low)
 
     def drop(self, chunk: Chunk) -> None:
-        """Forget a chunk."""
+        """Forget a chunk; its file stays as long as the directory of an earlier batch may be read."""
         self.directory.chunks.remove(chunk)
-        self.blobs.remove(chunk.id)
-        if cache := self._cache_of(chunk):
-            cache.drop(chunk.id)
+        self.memory.drop(self._place(chunk))
 
-    def fetch(self, chunk: Chunk) -> Data:
-        """The bytes of a chunk."""
-        cache = self._cache_of(chunk)
-        cached = cache.get(chunk.id) if cache is not None else None
-        if cached is not None and chunk.is_made_of(cached):
-            return cached
-        if cache is not None and cached is not None:
-            self.damaged += 1
-            LOG.warning(
-                "%s is not the chunk that was put there (%d bytes, %d expected): the chunk is read from the state store",
-                cache.file(chunk.id),
-                len(cached),
-                chunk.bytes,
-            )
-        stored = self.blobs.get(chunk.id)
-        if stored is None:
-            raise CheckpointError(
-                f"chunk {chunk.id:x} is listed in its cell's directory and missing from the state store: {_DAMAGED}"
-            )
-        if not chunk.is_made_of(stored):
-            raise CheckpointError(
-                f"the state store holds {len(stored)} bytes as chunk {chunk.id:x} that are not the {chunk.bytes} that were "
-                f"written: {_DAMAGED}"
-            )
-        if cache is not None:
-            cache.put(chunk.id, stored)
-        return stored
+    def read(
+        self,
+        listed: Sequence[Chunk],
+        build: Callable[[Data, Chunk], tuple[Decoded, int]],
+        spread: Spread,
+        *,
+        keep: bool = True,
+    ) -> list[Decoded]:
+        """What chunks hold, each decoded by ``build`` into something of so many bytes unless it is in memory.
 
-    def _cache_of(self, chunk: Chunk) -> ChunkCache | None:
-        return self.cache if chunk.bytes >= LEAST_CACHED_BYTES else None
+        Without ``keep`` the caller has it in its own memory.
+        """
+        missing = [chunk for chunk in listed if self.remembered(chunk) is None]
+        fetched = [(self._fetch(chunk), chunk) for chunk in missing]
+        found = {
+            chunk.name: decoded
+            for chunk, decoded in zip(missing, spread(lambda each: build(*each), fetched), strict=True)
+        }
+        held = [found[chunk.name][0] if chunk.name in found else self.remembered(chunk) for chunk in listed]
+        if keep:
+            for chunk in missing:
+                decoded, nbytes = found[chunk.name]
+                self.remember(chunk, nbytes, decoded)
+        return held
+
+    def commit(self, cell: int) -> None:
+        """Write what was added and is still listed, then the directory."""
+        listed = {chunk.name for chunk in self.directory.chunks}
+        self.folder.put_chunks({name: data for name, data in self._added.items() if name in listed})
+        self.folder.put_directory(cell, self.batch, self.directory)
+
+    def _place(self, chunk: Chunk) -> str:
+        """Where a chunk is: other steps, and other queries in this process, may have one of its name."""
+        return f"{self.folder.where}/{chunk.name}"
+
+    def _fetch(self, chunk: Chunk) -> Data:
+        added = self._added.get(chunk.name)
+        return added if added is not None else self.folder.get_chunk(chunk)
+
+
+def missing_chunk(name: str, where: str) -> CheckpointError:
+    """The error of a chunk that a directory lists and that is not there."""
+    return CheckpointError(f"chunk {name} is listed in its cell's directory and missing from {where}: {_DAMAGED}")
+
+
+def altered_chunk(chunk: Chunk, found: int, where: str) -> CheckpointError:
+    """The error of a chunk with other bytes than were written."""
+    return CheckpointError(
+        f"{where} holds {found} bytes as chunk {chunk.name} that are not the {chunk.bytes} that were written: {_DAMAGED}"
+    )

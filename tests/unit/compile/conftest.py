@@ -54,6 +54,12 @@ def evaluate() -> Evaluate:
 
 
 @pytest.fixture
+def ahead_of_stream() -> Builder:
+    """A stream whose tuples must not lie far after the newest one before them, which one runtime cannot tell."""
+    return Builder(source("calls", {"ts": MOMENT}, time="ts", ahead="1 day", ahead_of="stream"))
+
+
+@pytest.fixture
 def heavy_customers() -> Builder:
     """StreamCloud's running example (§IV, figure 2): callers whose calls are long on average."""
     columns = {"ts": MOMENT, "src": pa.string(), "start_s": pa.int64(), "end_s": pa.int64()}

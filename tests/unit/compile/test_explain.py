@@ -22,6 +22,8 @@ query
   result  ts, src, window_start, window_end, calls, avg_duration
 
 on spark: 1 subquery
+  cells  one cell a step: everything runs in one task, on the threads of its worker, and nothing is
+         exchanged
 
 subquery 'per_customer'
   region   partitioned by keys; results leave when settled; tuples that share a key (src) meet in
@@ -30,12 +32,12 @@ subquery 'per_customer'
   combine  yes: count(), mean(duration): shrinks to one state per key and slice
     calls         input
     length        native Spark  its expressions are Spark columns
-    per_customer  Arrow kernel  combined per key and slice before the exchange, merged and emitted
-                                after it, on whole columns
+    per_customer  Arrow kernel  combined per key and slice where tuples come in, merged and emitted
+                                in cells, on whole columns
 
 output
     per_customer  input
-    heavy         native Spark  its expressions are Spark columns
+    heavy         Arrow kernel  whole columns of results, in the cell that emits them
 
 cost of 3 operators, 1 stateful, on 90 instances at 100,000 tuples/s
   strategy        hops  fan-out  channels        cost  paper's f  paper's cost
@@ -50,13 +52,19 @@ def test_heavy_customers(heavy_customers) -> None:
     assert explain(heavy_customers.node, instances=90) == HEAVY_CUSTOMERS
 
 
-def test_a_refused_query_is_shown_with_the_refusal(heavy_customers) -> None:
+def test_the_cells_of_spark_are_shown(heavy_customers) -> None:
     twice = heavy_customers.union(heavy_customers, name="twice")
-    shown = explain(twice.node)
+    shown = explain(twice.node, cells=2)
+    assert "5  twice         union      reads 4, 4" in shown
+    assert "on spark: 1 subquery\n  cells  2 cells a step, on any machines: tuples are exchanged" in shown
+    assert "on local: 1 subquery\n\n" in explain(twice.node, "local", cells=2), "where memory is shared, there are none"
+
+
+def test_a_refused_query_is_shown_with_the_refusal(ahead_of_stream) -> None:
+    shown = explain(ahead_of_stream.node)
     query, _, rest = shown.partition("\n\n")
     assert query.startswith("query\n  1  calls")
-    assert "5  twice         union      reads 4, 4" in query
-    assert rest.startswith("on spark: refused\n  Spark would run a stateful step once for each step that reads it")
+    assert rest.startswith("on spark: refused\n  Spark cannot compare a tuple with the newest one before it")
     assert "cost" not in rest
 
 

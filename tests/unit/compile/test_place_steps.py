@@ -10,8 +10,9 @@ from tidegate.compile.plan import Place, Plan
 from tidegate.compile.split_at_stateful import split_at_stateful
 from tidegate.errors import InternalError
 from tidegate.query.aggregates import count
-from tidegate.query.builder import Builder
+from tidegate.query.builder import Builder, source
 from tidegate.query.keys import Each, each, keys
+from tidegate.sources.in_memory import TableOrigin
 
 NATIVE, KERNEL, PYTHON = Place.NATIVE, Place.KERNEL, Place.PYTHON
 a, text = nw.col("a"), nw.col("text")
@@ -39,14 +40,24 @@ def steps_of(stream: Builder, runtime: str = "spark") -> list[tuple[str, Place |
     return steps + [(sub.operator.name, sub.place, sub.why) for sub in plan.subqueries if sub.operator is not None]
 
 
-def test_expressions_are_native_on_both_sides(heavy_customers) -> None:
-    assert places(heavy_customers) == {"length": NATIVE, "per_customer": KERNEL, "heavy": NATIVE}
+def test_expressions_are_native_before_a_cell_and_run_in_it_behind(heavy_customers) -> None:
+    assert places(heavy_customers) == {"length": NATIVE, "per_customer": KERNEL, "heavy": KERNEL}
+    assert why(heavy_customers, "heavy") == "whole columns of results, in the cell that emits them"
+
+
+def test_what_workers_read_themselves_is_worked_on_there() -> None:
+    table = pa.table({"ts": pa.array([1], pa.timestamp("us")), "a": [1], "text": ["x"]})
+    read = Builder(source("numbers", table.schema, time="ts", origin=TableOrigin(table)))
+    steps = read.filter(a > 1, name="f").map_batches(same, name="m").filter(a > 2, name="g")
+    assert places(counted(steps)) == dict.fromkeys(("f", "m", "g", "counts"), KERNEL)
+    assert why(counted(steps), "f") == "whole columns of what the worker has read; no row of Spark's is built"
+    assert places(steps) == dict.fromkeys(("f", "m", "g"), KERNEL), "with no stateful step as well"
 
 
 def test_a_batch_function_far_from_an_aggregate_is_python(numbers) -> None:
     assert places(numbers.map_batches(same, name="m")) == {"m": PYTHON}
     after = counted(numbers).map_batches(same, name="m").filter(a > 1, name="f")
-    assert places(after) == {"counts": KERNEL, "m": PYTHON, "f": NATIVE}
+    assert places(after) == {"counts": KERNEL, "m": KERNEL, "f": KERNEL}, "it is near one that it follows"
 
 
 def test_the_last_batch_function_joins_the_kernel_with_what_follows_it(numbers) -> None:
@@ -98,7 +109,7 @@ def test_a_step_with_two_readers_is_placed_in_each_feed(numbers) -> None:
     plan = compile_query(query.node)
     assert [[(step.node.name, step.place) for step in feed.steps] for feed in plan.feeds] == [
         [("m", KERNEL), ("f", KERNEL)],
-        [("s", NATIVE)],
+        [("s", KERNEL)],
         [("m", PYTHON), ("raw", NATIVE)],
         [],
     ]

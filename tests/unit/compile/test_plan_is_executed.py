@@ -17,10 +17,10 @@ import tidegate as tg
 from tests.kit.spark_driver import Batch, Driver
 from tidegate.compile import plan as plans
 from tidegate.compile.compiler import compile_query
-from tidegate.compile.plan import Combine, Feed, PlacedStep, Plan, Region, Slices, Subquery
+from tidegate.compile.plan import Combine, Exchange, Feed, PlacedStep, Plan, Region, Slices, Subquery
 from tidegate.query.nodes import unique_names
 
-VALUES = (Plan, Subquery, Feed, PlacedStep, Region, Slices, Combine)
+VALUES = (Plan, Subquery, Feed, PlacedStep, Region, Slices, Combine, Exchange)
 # For people alone, or for the passes that come before.
 NOT_EXECUTED = {"Plan.query", "Plan.runtime", *(f"{value.__name__}.why" for value in VALUES)}
 EXECUTED = {f"{value.__name__}.{field.name}" for value in VALUES for field in dataclasses.fields(value)} - NOT_EXECUTED

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import narwhals as nw
 import pytest
 
@@ -15,15 +17,23 @@ def daily(stream: Builder) -> Builder:
     return stream.key_by("src").window("1 day").aggregate(n=count(), name="daily")
 
 
-def test_spark_refuses_a_stateful_step_that_is_read_twice(numbers) -> None:
+def test_spark_refuses_to_compare_tuples_with_the_stream(ahead_of_stream) -> None:
+    with pytest.raises(UnsupportedError) as refusal:
+        compile_query(ahead_of_stream.node, "spark")
+    assert str(refusal.value) == (
+        "Spark cannot compare a tuple with the newest one before it, as ahead_of='stream' asks; it has 'calls'; "
+        "run it on=\"local\", or compare with the clock: ahead_of='clock'"
+    )
+    compile_query(ahead_of_stream.node, "local")
+
+
+def test_spark_takes_a_stateful_step_that_is_read_twice_and_malformed_records(numbers) -> None:
     one = numbers.key_by("a").window("1 minute").aggregate(n=count(), name="one")
     busy = one.filter(nw.col("n") > 1)
-    with pytest.raises(UnsupportedError) as refusal:
-        compile_query(one.union(busy).node, "spark")
-    assert str(refusal.value) == (
-        "Spark would run a stateful step once for each step that reads it, with a state of its own; it has 'one'; "
-        'run it on="local", or write the results to a table and start a second query from it'
-    )
+    for cells in (1, 2):
+        plan = compile_query(one.union(busy).node, "spark", cells=cells)
+        assert [subquery.name for subquery in plan.subqueries if subquery.operator is not None] == ["one"]
+    compile_query(replace(numbers.node, dead_letters="/tmp/letters"), "spark")
 
 
 def test_spark_takes_stateful_steps_one_after_the_other_and_side_by_side(heavy_customers, numbers) -> None:

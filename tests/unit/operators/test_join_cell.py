@@ -11,14 +11,16 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.kit.memory_storage import MemoryStorage
 from tidegate.operators.cells import Instances
-from tidegate.operators.exchange import Delta, Routing, tuple_piece
+from tidegate.operators.exchange import Delta, Routing
 from tidegate.operators.joins import join_cell
 from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell, JoinLogic
 from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
 from tidegate.query.nodes import Join
-from tidegate.state.chunks import ChunkStore, Directory
-from tidegate.watermark import START, Watermark
+from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
+from tidegate.state.step_folder import StepFolder
+from tidegate.watermark import END, START, Watermark
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64()), ("k", pa.string())])
 STEP = 20
@@ -55,15 +57,13 @@ def test_a_grid_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("cells", range(1, 13))
-def test_every_pair_meets_in_exactly_one_cell_and_every_tuple_has_one_home(cells: int) -> None:
+def test_every_pair_meets_in_exactly_one_cell(cells: int) -> None:
     grid = Grid.of(cells)
     assert grid.rows * grid.columns == cells and grid.rows <= grid.columns
     tuples = segment(0, 40)
     routing = [RouteOnGrid(0, grid)(tuples), RouteOnGrid(1, grid)(tuples)]
     for one, other in product(range(40), repeat=2):
         assert len(places(routing[0], one) & places(routing[1], other)) == 1
-    for side in routing:
-        assert sorted(side.rows[side.primary].tolist()) == list(range(40))
     again = RouteOnGrid(0, grid)(tuples.take(list(range(39, -1, -1))))
     assert [places(routing[0], row) for row in range(40)] == [places(again, 39 - row) for row in range(40)]
 
@@ -73,23 +73,23 @@ def test_equal_keys_of_different_widths_meet() -> None:
     right = pa.table({"c": pa.array([1, -5, None], pa.int64()), "d": pa.array([0.5, 0.0, 2.0], pa.float64())})
     one, other = RouteByEqualKeys(("a", "b"), 1_000)(left), RouteByEqualKeys(("c", "d"), 1_000)(right)
     assert one.cells[:2].tolist() == other.cells[:2].tolist()
-    assert one.primary.all() and len(one.rows) == 3
+    assert len(one.rows) == 3
 
 
 @pytest.mark.parametrize("kind", JOINS)
 def test_state_and_memory_are_bounded_by_the_window(kind: str) -> None:
     run = Run(kind)
-    held, blobs, chunks = [], [], []
+    held, sizes, chunks = [], [], []
     for number in range(150):
         run.batch(number)
         held.append(run.cached.join.rows)
-        blobs.append(sum(map(len, run.blobs.values())))
+        sizes.append(run.directory.state_bytes())
         chunks.append(len(run.directory.chunks))
     assert max(held) <= 2 * (2 * 300 + 4 * STEP)
-    assert max(blobs[90:]) <= 1.3 * max(blobs[30:90]), "the state grows"
+    assert max(sizes[90:]) <= 1.3 * max(sizes[30:90]), "the state grows"
     assert max(chunks) < 2 * 300 / STEP, "small chunks are not merged"
-    run.end()
-    assert not run.blobs and not run.directory.chunks and run.directory.state_rows() == 0
+    run.end(150)
+    assert not run.directory.chunks and run.directory.state_rows() == 0
 
 
 @pytest.mark.parametrize("kind", JOINS)
@@ -101,12 +101,12 @@ def test_what_is_in_memory_changes_no_result(kind: str) -> None:
     for number in range(150):
         expected.batch(number)
         if chance.random() < 0.3:
-            mixed.fail(number, chance.randrange(3), chance.random() < 0.5)
+            mixed.fail(number, chance.randrange(3), chance.random() < 0.5, chance.random() < 0.5)
         if chance.random() < 0.1:
             mixed.workers[0] = JoinCache()
         mixed.batch(number, chance.randrange(3))
-    expected.end()
-    mixed.end()
+    expected.end(150)
+    mixed.end(150)
     assert expected.results.num_rows > 100
     order = [(name, "ascending") for name in expected.results.column_names]
     assert mixed.results.sort_by(order).equals(expected.results.sort_by(order))
@@ -117,20 +117,19 @@ def test_a_worker_reads_only_what_it_has_not_seen(monkeypatch: pytest.MonkeyPatc
     run = Run("by key")
     for number in range(3):
         run.batch(number)
-    run.reads.clear()
+    run.storage.gets.clear()
     run.batch(3)
-    assert run.reads == []
-    away = run.workers[0].take("run", 0)
-    assert away is not None
+    assert run.storage.gets == []
+    away = run.take()
     run.workers[0] = JoinCache()
     run.batch(4)
-    known = len(run.reads)
+    known = len(run.storage.gets)
     assert known > 2, "a worker that knows nothing reads everything"
-    run.reads.clear()
+    run.storage.gets.clear()
     run.workers[0] = JoinCache()
-    run.workers[0].put("run", 0, away)
+    run.workers[0].put(run.folder.where, 0, away)
     run.batch(5)
-    assert len(run.reads) == 2, "two chunks were added by others"
+    assert len(run.storage.gets) == 2, "two chunks were added by others"
 
 
 def test_a_process_keeps_what_it_used_last() -> None:
@@ -143,17 +142,17 @@ def test_a_process_keeps_what_it_used_last() -> None:
 
 
 class Run:
-    """Batches of one cell by some workers over one store."""
+    """Batches of one cell by some workers over one storage."""
 
     def __init__(self, kind: str, workers: list[JoinCache] | None = None) -> None:
         stream = tg.stream(SCHEMA, time="ts")
         node = stream.join(stream, **JOINS[kind]).node
         assert isinstance(node, Join)
-        self.logic = JoinLogic(node, "run")
+        self.logic = JoinLogic(node)
+        self.storage = MemoryStorage()
+        self.folder = StepFolder(self.storage, "query/step-0", "join", "build-run", retain=100)
         self.workers = workers or [JoinCache()]
         self.directory = Directory("fingerprint")
-        self.blobs: dict[int, bytes] = {}
-        self.reads: list[int] = []
         self.tables: list[pa.Table] = [node.schema.empty_table()]
 
     @property
@@ -162,47 +161,43 @@ class Run:
 
     @property
     def cached(self) -> CachedJoin:
-        cached = self.workers[0].take("run", 0)
+        cached = self.take()
+        self.workers[0].put(self.folder.where, 0, cached)
+        return cached
+
+    def take(self) -> CachedJoin:
+        cached = self.workers[0].take(self.folder.where, 0)
         assert cached is not None
-        self.workers[0].put("run", 0, cached)
         return cached
 
     def batch(self, number: int, worker: int = 0) -> None:
-        self.tables += self._attempt(number, worker)
+        store = self._store(number)
+        deltas = [Delta(segment(number, STEP), side) for side in (0, 1)]
+        found = self._cell(store, worker).receive(deltas, watermark(number))
+        state = self.directory.encode()
+        store.commit(0)
+        self.tables += found
+        assert self.directory.encode() == state, "state is final before results are consumed"
 
-    def fail(self, number: int, worker: int, has_tuples: bool) -> None:
-        """An attempt that does all of its work and is not committed."""
-        before = self.directory.encode(), dict(self.blobs)
-        if has_tuples:
-            self._attempt(number, worker)
-        else:
-            list(self._cell(worker).advance(watermark(number)))
-        self.directory, self.blobs = Directory.decode(before[0]), before[1]
+    def fail(self, number: int, worker: int, has_tuples: bool, is_consumed: bool) -> None:
+        """An attempt that does its work and is not committed; of what it found nothing may be asked."""
+        before = self.directory.encode()
+        deltas = [Delta(segment(number, STEP), side) for side in (0, 1)] if has_tuples else []
+        found = self._cell(self._store(number), worker).receive(deltas, watermark(number))
+        if is_consumed:
+            list(found)
+        self.directory = Directory.decode(before, "here")
 
-    def end(self) -> None:
-        due = self._cell(0).next_due()
-        while due is not None:
-            cell = self._cell(0)
-            self.tables += cell.advance(due)
-            due = cell.next_due()
+    def end(self, number: int) -> None:
+        store = self._store(number)
+        self.tables += self._cell(store, 0).receive([], END)
+        store.commit(0)
 
-    def _attempt(self, number: int, worker: int) -> list[pa.Table]:
-        deltas = [Delta(tuple_piece(segment(number, STEP), "ts"), side=side) for side in (0, 1)]
-        return list(self._cell(worker).receive(deltas, watermark(number)))
+    def _store(self, number: int) -> ChunkStore:
+        return ChunkStore(self.directory, self.folder, number, ChunkMemory())
 
-    def _cell(self, worker: int) -> JoinCell:
-        store = ChunkStore(self.directory, self, None)
+    def _cell(self, store: ChunkStore, worker: int) -> JoinCell:
         return JoinCell(self.logic, 0, store, Instances(1), self.workers[worker])
-
-    def get(self, blob_id: int) -> bytes | None:
-        self.reads.append(blob_id)
-        return self.blobs.get(blob_id)
-
-    def put(self, blob_id: int, data: bytes) -> None:
-        self.blobs[blob_id] = data
-
-    def remove(self, blob_id: int) -> None:
-        del self.blobs[blob_id]
 
 
 def watermark(number: int) -> Watermark:

@@ -1,55 +1,43 @@
-"""State: chunks, the directory, the cache and the log."""
+"""State: chunks, the directory of a batch, what a process remembers, and what a commit writes when."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+import json
 
 import pyarrow as pa
 import pytest
 
-import tidegate as tg
+from tests.kit.memory_storage import MemoryStorage
 from tidegate.errors import CheckpointError
-from tidegate.operators.cells import Instances
-from tidegate.operators.exchange import Delta
-from tidegate.operators.window_cell import MOST_CHUNKS, WindowCell, WindowCellLogic
-from tidegate.query.nodes import WindowAggregate
 from tidegate.state import chunks
-from tidegate.state.cache import ChunkCache
-from tidegate.state.chunks import Asked, Chunk, ChunkStore, Directory, Piece
-from tidegate.watermark import END, START
+from tidegate.state.chunks import Asked, Chunk, ChunkMemory, ChunkStore, Data, Directory, Piece, chunk_name
+from tidegate.state.step_folder import StepFolder
 
 
-class Blobs(dict[int, bytes]):
-    """Bytes by id, in memory."""
-
-    def put(self, blob_id: int, data: bytes) -> None:
-        self[blob_id] = data
-
-    def remove(self, blob_id: int) -> None:
-        del self[blob_id]
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage()
 
 
-def piece(value: int, rows: int = 1, low: int = 0, high: int = 0) -> Piece:
-    return Piece(low, high, rows, chunks.encode(pa.table({"v": [value] * rows})))
+def folder_in(storage: MemoryStorage) -> StepFolder:
+    return StepFolder(storage, "query/step-0", "counts", "build-run", retain=100)
+
+
+def store_in(storage: MemoryStorage, batch: int, directory: Directory | None = None) -> ChunkStore:
+    return ChunkStore(directory or Directory("f"), folder_in(storage), batch, ChunkMemory())
+
+
+def piece(value: int, low: int = 0, high: int = 0) -> Piece:
+    return Piece(low, high, 1, chunks.encode(pa.table({"v": [value]})))
 
 
 def values(store: ChunkStore) -> list[int]:
-    tables = [chunks.decode(store.fetch(chunk)) for chunk in store.directory.chunks]
-    return sorted(value for table in tables for value in table.column("v").to_pylist())
+    def build(data: Data, chunk: Chunk) -> tuple[pa.Table, int]:
+        table = chunks.decode(data)
+        return table, table.nbytes
 
-
-def counting_cell(blobs: Blobs) -> WindowCell:
-    stream = tg.stream({"ts": pa.timestamp("us"), "k": pa.int64()}, time="ts")
-    node = stream.key_by("k").window("1us").aggregate(n=tg.count()).node
-    assert isinstance(node, WindowAggregate)
-    return WindowCellLogic(node).open(0, ChunkStore(Directory("f"), blobs, None), Instances(1))
-
-
-def counted(cell: WindowCell, keys: Iterable[int], time: int = 0) -> list[Delta]:
-    """A batch with one tuple of each key."""
-    tuples = pa.table({"ts": [time for _ in keys], "k": list(keys)}, schema=cell.windows.panes.node.input.schema)
-    return [Delta(each) for each in cell.windows.panes.pieces(cell.windows.panes.lift(tuples)[0])]
+    read = store.read(store.directory.chunks, build, lambda work, items: list(map(work, items)))
+    return sorted(value for table in read for value in table.column("v").to_pylist())
 
 
 def test_a_chunk_of_another_version_is_refused() -> None:
@@ -61,72 +49,180 @@ def test_a_chunk_of_another_version_is_refused() -> None:
         chunks.decode(sink.getvalue())
 
 
+def test_a_chunk_is_known_by_its_batch_and_its_bytes() -> None:
+    named = [
+        chunk_name(7, piece(1)),
+        chunk_name(8, piece(1)),
+        chunk_name(7, piece(2)),
+        chunk_name(7, piece(1, low=-1)),
+        chunk_name(7, piece(1), side=1),
+        chunk_name(7, piece(1), group=0),
+    ]
+    assert len(set(named)) == len(named), "equal bytes of other batches, slices and sides are other chunks"
+    assert chunk_name(7, piece(1)) == named[0]
+    one, other = piece(1).data, piece(2).data
+    chunk = Chunk(named[0], 0, 0, 1, len(one))
+    assert chunk.batch == 7
+    assert chunk.is_made_of(one) and chunk.is_made_of(one.to_pybytes())
+    assert not chunk.is_made_of(other)
+    assert not chunk.is_made_of(one.to_pybytes()[:-1])
+
+
 def test_a_directory_survives_its_bytes() -> None:
-    listed = [Chunk(1, -4, 3, 5, 6, number=0), Chunk(2, 0, 9, 5, 6, side=1, group=3, number=8)]
-    directory = Directory("what it is", -7, 12, listed, {9: 2}, Asked("run", 3), written=9)
-    assert Directory.decode(directory.encode()) == directory
+    listed = [Chunk("0000000004-ab", -4, 3, 5, 6), Chunk("0000000007-cd", 0, 9, 5, 60, side=1, group=3)]
+    directory = Directory(
+        "what it is", -7, {"calls": 12}, listed, {9: 2}, Asked("run", 3), [1, 2], "digest", "build-run", 5
+    )
+    assert Directory.decode(directory.encode(), "here") == directory
+    assert (directory.state_rows(), directory.state_bytes()) == (10, 66)
+    assert Directory.decode(Directory("f").encode(), "here") == Directory("f")
 
 
 def test_a_directory_of_another_version_is_refused() -> None:
-    other = Directory("f").encode().replace(b'"version": 4', b'"version": 3')
-    with pytest.raises(CheckpointError, match="version 3; this tidegate reads 4"):
-        Directory.decode(other)
+    other = Directory("f").encode().replace(b'"version": 5', b'"version": 4')
+    with pytest.raises(CheckpointError, match="here/12 has version 4; this tidegate reads 5"):
+        Directory.decode(other, "here/12")
 
 
-def test_compaction_keeps_every_pane_and_leaves_large_chunks_alone() -> None:
-    blobs = Blobs()
-    cell = counting_cell(blobs)
-    assert not list(cell.receive(counted(cell, range(1000, 1500)), START))
-    large = cell.store.directory.chunks[0]
-    for key in range(3 * MOST_CHUNKS):
-        assert not list(cell.receive(counted(cell, [key]), START))
-    listed = cell.store.directory.chunks
-    assert large in listed
-    assert len(listed) <= MOST_CHUNKS + 1
-    assert set(blobs) == {chunk.id for chunk in listed}
-    results = pa.concat_tables(cell.advance(END))
-    assert sorted(results.column("k").to_pylist()) == [*range(3 * MOST_CHUNKS), *range(1000, 1500)]
-    assert not blobs, "nothing is needed at the end"
+@pytest.mark.parametrize("place", range(0, 400, 7))
+def test_a_directory_with_any_byte_changed_is_refused(place: int) -> None:
+    data = bytearray(Directory("what it is", 5, {"calls": 9}, [Chunk("0000000004-ab", 1, 2, 3, 4)]).encode())
+    data[place] ^= 1
+    with pytest.raises(CheckpointError, match="here"):
+        Directory.decode(bytes(data), "here")
 
 
-def test_chunks_over_other_slices_do_not_count() -> None:
-    cell = counting_cell(Blobs())
-    for time in range(2 * MOST_CHUNKS):
-        assert not list(cell.receive(counted(cell, [7], time), START))
-    assert len(cell.store.directory.chunks) == 2 * MOST_CHUNKS
-    assert [table.num_rows for table in cell.advance(3)] == [3]
-    assert min(chunk.low for chunk in cell.store.directory.chunks) == 2 * 3
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b"{}", b"\xff\xfe", json.dumps({"version": 5}).encode()])
+def test_what_is_no_directory_is_refused(data: bytes) -> None:
+    with pytest.raises(CheckpointError, match="here holds no directory of tidegate: the state is damaged"):
+        Directory.decode(data, "here")
 
 
-def test_the_cache_is_only_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "LEAST_CACHED_BYTES", 0)
-    blobs, cache = Blobs(), ChunkCache(tmp_path / "cache")
-    store = ChunkStore(Directory("f"), blobs, cache)
+def test_memory_forgets_what_was_used_least_lately() -> None:
+    memory = ChunkMemory(limit_bytes=30)
+    for name in "abc":
+        memory.put(name, 10, name.upper())
+    assert memory.get("a") == "A"
+    memory.put("d", 10, "D")
+    assert [memory.get(name) for name in "abcd"] == ["A", None, "C", "D"]
+    memory.put("c", 1, "C2")
+    memory.put("e", 9, "E")
+    assert [memory.get(name) for name in "acde"] == ["A", "C2", "D", "E"], "what is put again counts once"
+    memory.drop("d")
+    memory.drop("d")
+    memory.put("f", 10, "F")
+    assert [memory.get(name) for name in "acef"] == ["A", "C2", "E", "F"], "and what is dropped does not count"
+
+
+def test_memory_keeps_the_last_one_whatever_its_size() -> None:
+    memory = ChunkMemory(limit_bytes=30)
+    memory.put("small", 1, 1)
+    memory.put("large", 1_000, 2)
+    assert (memory.get("small"), memory.get("large")) == (None, 2)
+    memory.clear()
+    assert memory.get("large") is None
+    memory.put("a", 20, 3)
+    memory.put("b", 10, 4)
+    assert (memory.get("a"), memory.get("b")) == (3, 4)
+
+
+def test_nothing_is_written_before_the_commit_and_the_directory_last(storage: MemoryStorage) -> None:
+    store = store_in(storage, 3)
+    added = [store.append(piece(value)) for value in (1, 2, 3)]
+    assert values(store) == [1, 2, 3], "what was added can be read before it is written"
+    assert storage.puts == []
+    store.commit(cell=4)
+    assert sorted(storage.puts[:-1]) == sorted(f"query/step-0/chunks/{chunk.name}" for chunk in added)
+    assert storage.puts[-1] == "query/step-0/cell-4/0000000003-build-run"
+
+
+def test_a_commit_that_fails_leaves_no_directory(storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_in(storage, 3)
+    for value in (1, 2):
+        store.append(piece(value))
+    put = MemoryStorage.put
+
+    def full(self: MemoryStorage, name: str, data: Data) -> None:
+        if self.puts:
+            raise OSError(28, "No space left on device")
+        put(self, name, data)
+
+    monkeypatch.setattr(MemoryStorage, "put", full)
+    with pytest.raises(OSError, match="No space"):
+        store.commit(0)
+    assert folder_in(storage).written(0, 3) is None
+
+
+def test_only_what_is_still_listed_is_written(storage: MemoryStorage) -> None:
+    store = store_in(storage, 0)
+    gone, kept = store.append(piece(1)), store.append(piece(2))
+    store.drop(gone)
+    store.commit(0)
+    assert storage.puts == [f"query/step-0/chunks/{kept.name}", "query/step-0/cell-0/0000000000-build-run"]
+    stored = folder_in(storage).written(0, 0)
+    assert stored is not None and stored.chunks == [kept]
+    storage.puts.clear()
+    later = store_in(storage, 1, stored)
+    later.append(piece(3))
+    later.drop(kept)
+    later.commit(0)
+    assert not any(kept.name in name for name in storage.puts)
+    assert storage.get(f"query/step-0/chunks/{kept.name}") is not None, "the batch before may be read again"
+
+
+def test_an_attempt_that_does_the_same_writes_the_same_files(storage: MemoryStorage) -> None:
+    def attempt() -> list[str]:
+        storage.puts.clear()
+        store = store_in(storage, 3)
+        store.append(piece(1))
+        store.commit(0)
+        return storage.puts.copy()
+
+    assert attempt() == attempt()
+
+
+def test_what_is_done_with_moves_the_low_end_of_a_chunk(storage: MemoryStorage) -> None:
+    store = store_in(storage, 0)
+    chunk = store.append(piece(1, low=3, high=9))
+    store.update(chunk, low=7)
+    (listed,) = store.directory.chunks
+    assert (listed.name, listed.low, listed.high) == (chunk.name, 7, 9)
+    assert values(store) == [1]
+
+
+def test_a_worker_that_has_the_cell_again_reads_nothing(storage: MemoryStorage) -> None:
+    store = store_in(storage, 0)
     chunk = store.append(piece(1))
-    assert cache.get(chunk.id) is not None
-    cache.drop(chunk.id)
-    assert values(store) == [1], "a lost file is read from the store"
-    assert cache.get(chunk.id) is not None, "and is there again"
-    store.drop(chunk)
-    assert not blobs
-    assert not (tmp_path / "cache").exists(), "the last file takes the folder with it"
+    store.commit(0)
+    storage.gets.clear()
+    again = ChunkStore(store.directory, folder_in(storage), 1, ChunkMemory())
+    assert values(again) == [1]
+    assert storage.gets == [f"query/step-0/chunks/{chunk.name}"]
+    third = ChunkStore(store.directory, folder_in(storage), 2, again.memory)
+    assert values(third) == [1]
+    assert len(storage.gets) == 1
+    again.remember(chunk, 8, pa.table({"v": [99]}))
+    assert values(third) == [99], "what is in memory is taken for what the chunk holds"
 
 
-def test_a_full_disk_turns_the_cache_off(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    cache = ChunkCache(tmp_path / "file" / "cache")
-    cache.put(1, b"x")
-    assert cache.get(1) is None
+def test_what_the_caller_keeps_itself_is_not_kept_twice(storage: MemoryStorage) -> None:
+    store = store_in(storage, 0)
+    chunk = store.append(piece(1))
+    read = store.read(
+        [chunk], lambda data, _: (chunks.decode(data), 8), lambda work, items: list(map(work, items)), keep=False
+    )
+    assert read[0].column("v").to_pylist() == [1]
+    assert store.remembered(chunk) is None
 
 
-def test_the_cache_keeps_to_its_limit(tmp_path: Path) -> None:
-    cache = ChunkCache(tmp_path, limit_bytes=25)
-    for number in range(8):
-        cache.put(number, b"0123456789")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["6", "7"]
-
-
-def test_a_chunk_that_is_listed_and_lost_is_told() -> None:
-    store = ChunkStore(Directory("f"), Blobs(), None)
-    with pytest.raises(CheckpointError, match="missing from the state store: the checkpoint is damaged"):
-        store.fetch(Chunk(5, 0, 0, 1, 1, 0))
+def test_steps_of_one_process_do_not_take_each_others_chunks(storage: MemoryStorage) -> None:
+    """Their names are their contents, and other steps read other things out of the same bytes."""
+    memory = ChunkMemory()
+    one, other = (
+        ChunkStore(Directory("f"), StepFolder(storage, f"query/step-{step}", "s", "b-r", 100), 0, memory)
+        for step in (0, 1)
+    )
+    first, second = one.append(piece(1)), other.append(piece(1))
+    assert first == second
+    one.remember(first, 8, "of one")
+    assert (one.remembered(first), other.remembered(second)) == ("of one", None)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import errno
-import http.client
 import os
-import socket
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,58 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.kit.s3 import asked, s3_options
 from tidegate.errors import EnvironmentFault, InternalError, QueryError
 from tidegate.state import storage as storages
 from tidegate.state.storage import ONE_REQUEST_BYTES, Storage, open_storage
 
 LARGE = 11 * 1024**2
 """More than one part of an upload."""
-
-
-def s3_options(port: int) -> dict[str, str]:
-    return {
-        "access_key": "user",
-        "secret_key": "secret",
-        "region": "us-east-1",
-        "scheme": "http",
-        "endpoint_override": f"127.0.0.1:{port}",
-    }
-
-
-def asked(port: int, method: str, path: str) -> str:
-    """What an S3 server answers to a request of our own."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request(method, path)
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
-
-
-@pytest.fixture(scope="module")
-def s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """An S3 server in a process of its own, with the bucket 'bucket'."""
-    pytest.importorskip("flask", reason="moto's server needs the extra 'dev'")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    log = tmp_path_factory.mktemp("moto") / "log"
-    with log.open("wb") as written:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=written, stderr=written)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                asked(port, "PUT", "/bucket")
-                break
-            except OSError:
-                assert server.poll() is None and time.monotonic() < deadline, log.read_text()
-                time.sleep(0.1)
-        yield port
-    finally:
-        server.kill()
-        server.wait()
 
 
 @pytest.fixture(params=["local", "s3", "memory"])

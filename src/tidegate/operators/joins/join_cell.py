@@ -1,19 +1,17 @@
 """A cell of a join: its tuples of both sides as chunks in a store, and their pairs.
 
-A batch is one `receive` at its watermark W. Tuples that another stateful step derived come before W; of those from sources
-the ones that can take part in nothing are late. Pairs within a distance are emitted at once, those of windows when the
-windows expire: before the batch's tuples from sources are added. A batch appends a chunk for each side it touches. It reads
-what is not in memory, so a join by key or by band costs what it touches.
+A batch adds its tuples and advances to the watermark after it. Pairs within a distance are emitted at once, those of windows
+when the windows expire. A batch appends a chunk for each side it touches. It reads what is not in memory, so a join by key
+or by band costs what it touches.
 
-What a worker remembers between batches may be behind the state store or beside it: a worker is bound to no cell, and its
-attempts may fail. Chunks never change, and other contents have other ids: what is in memory is good if each of its chunks
-is listed by the cell's directory, or is so old that it was forgotten. Then the chunks it does not have yet are added. Else,
-after a failed attempt or where other workers merged chunks, it is built anew from all of them.
+What a worker remembers between batches may be behind the store or beside it: a worker is bound to no cell, and its attempts
+may fail. Chunks never change, and other contents have other names: what is in memory is good if each of its chunks is listed
+by the cell's directory, or is so old that it was forgotten. Then the chunks it does not have yet are added. Else, after a
+failed attempt or where other workers merged chunks, it is built anew from all of them.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +19,7 @@ import pyarrow as pa
 
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.columns import in_time_order
-from tidegate.operators.exchange import Delta, timely_tuples, times_of, tuple_piece
+from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.joins.encode_side import without_null_keys
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
@@ -41,13 +39,13 @@ SIDES = (0, 1)
 
 @dataclass(slots=True, eq=False)
 class CachedJoin:
-    """A cell's join in a worker's memory, and the chunks that are in it: their ids, with the latest event time of each.
+    """A cell's join in a worker's memory, and the chunks that are in it: their names, with the latest event time of each.
 
     ``watermark`` is the one up to which it has forgotten what is not needed.
     """
 
     join: SharedJoin
-    chunks: dict[int, int] = field(default_factory=dict)
+    chunks: dict[str, int] = field(default_factory=dict)
     watermark: Watermark = START
     segment: int = 0
 
@@ -59,8 +57,8 @@ class CachedJoin:
 
         ``reached`` is the watermark that the store has come to.
         """
-        ids, least = {chunk.id for chunk in listed}, self.join.near.least_time(reached)
-        return reached >= self.watermark and all(each in ids or high < least for each, high in self.chunks.items())
+        names, least = {chunk.name for chunk in listed}, self.join.near.least_time(reached)
+        return reached >= self.watermark and all(each in names or high < least for each, high in self.chunks.items())
 
     def add(self, sides: SideTables) -> SegmentTuples:
         """Take tuples in; none of them is late."""
@@ -84,24 +82,28 @@ class CachedJoin:
         self.watermark = watermark
         self.join.acknowledge(0, self.segment, watermark)
         self.join.compact()
-        ids, least = {chunk.id for chunk in listed}, self.join.near.least_time(watermark)
-        self.chunks = {each: high for each, high in self.chunks.items() if each in ids or high >= least}
+        names, least = {chunk.name for chunk in listed}, self.join.near.least_time(watermark)
+        self.chunks = {each: high for each, high in self.chunks.items() if each in names or high >= least}
 
 
 @dataclass(slots=True)
 class JoinCache:
-    """The joins that a process keeps, by run and cell; those used least lately go when they take too much memory."""
+    """The joins that a process keeps, by where their state is; those used least lately go when they take too much memory."""
 
     limit_bytes: int = LIMIT_BYTES
     _held: dict[tuple[str, int], CachedJoin] = field(default_factory=dict)
 
-    def take(self, run: str, cell: int) -> CachedJoin | None:
+    def take(self, where: str, cell: int) -> CachedJoin | None:
         """A join, for the caller alone until it is put back."""
-        return self._held.pop((run, cell), None)
+        return self._held.pop((where, cell), None)
 
-    def put(self, run: str, cell: int, cached: CachedJoin) -> None:
+    def clear(self) -> None:
+        """Forget all."""
+        self._held.clear()
+
+    def put(self, where: str, cell: int, cached: CachedJoin) -> None:
         """Keep a join."""
-        self._held[run, cell] = cached
+        self._held[where, cell] = cached
         while len(self._held) > 1 and sum(each.join.bytes for each in self._held.values()) > self.limit_bytes:
             del self._held[next(iter(self._held))]
 
@@ -112,10 +114,9 @@ IN_THIS_PROCESS = JoinCache()
 
 @dataclass(frozen=True, slots=True)
 class JoinLogic(CellLogic):
-    """How the cells of a join work; processes cache their joins by ``run``."""
+    """How the cells of a join work."""
 
     node: Join
-    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> JoinCell:
         return JoinCell(self, cell, store, instances)
@@ -130,7 +131,6 @@ class JoinCell:
     store: ChunkStore
     instances: Instances
     cache: JoinCache = field(default_factory=lambda: IN_THIS_PROCESS)
-    late: int = 0
     near: Near = field(init=False)
     _cached: CachedJoin | None = None
 
@@ -142,92 +142,70 @@ class JoinCell:
         return self.logic.node
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
-        """Take a batch at a watermark; yields results."""
-        derived = self._tuples([delta for delta in deltas if delta.derived], START)
-        fresh = self._tuples([delta for delta in deltas if not delta.derived], watermark)
+        """Add tuples and advance; see `OpenCell`."""
+        tuples = self._tuples(deltas)
+        found: Iterator[pa.Table] = iter(())
         if isinstance(self.near, WithinDistance):
-            both = [*derived[0], *fresh[0]], [*derived[1], *fresh[1]]
-            if any(both):
+            if any(tuples):
                 cached = self._ready()
-                arrived, join = cached.add(both), cached.join
+                arrived, join, segment = cached.add(tuples), cached.join, cached.segment
                 shares = self.instances.shares(join.shards)
-                yield from self.instances.run([join.pairs_within(cached.segment, arrived, each) for each in shares])
-                self._append(both, watermark, cached)
+                found = self.instances.run([join.pairs_within(segment, arrived, each) for each in shares])
+                self._append(tuples, watermark, cached)
         else:
-            self._add(derived, START)
-            yield from self._expire(watermark)
-            self._add(fresh, watermark)
+            found = self._expire(tuples, watermark)
         self._finish(watermark)
+        held, self._cached = self._cached, None
+        return self._pairs(found, held)
 
-    def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """Emit the windows that expire, and forget what nothing needs any more."""
-        yield from self._expire(watermark)
-        self._finish(watermark)
+    def _pairs(self, found: Iterator[pa.Table], cached: CachedJoin | None) -> Iterator[pa.Table]:
+        """The pairs; what is in memory forgets what it needed for them and is kept for the next batch."""
+        listed, watermark = list(self.store.directory.chunks), self.store.directory.watermark
+        yield from found
+        if cached is not None and listed:
+            cached.forget(listed, watermark)
+            self.cache.put(self.store.folder.where, self.cell, cached)
 
-    def next_due(self) -> int | None:
-        """The watermark at which there may be pairs to emit, or nothing is needed any more."""
-        listed = self.store.directory.chunks
-        if not listed:
-            return None
-        latest = max(chunk.high for chunk in listed)
-        if isinstance(self.near, WithinDistance):
-            return latest + self.near.span + 1
-        window, reached = self.near.window, self.store.directory.watermark
-        sides = [[chunk.low for chunk in listed if chunk.side == side] for side in SIDES]
-        if not all(sides):
-            return window.end(latest // window.every)
-        # A window has pairs only if both sides have reached it; those before the first open one have been emitted.
-        begun = max((min(lows) - window.size) // window.every + 1 for lows in sides)
-        return window.end(max(begun, window.first_open(reached)))
-
-    def _expire(self, watermark: Watermark) -> Iterator[pa.Table]:
-        """The pairs of windows that expire."""
-        if not isinstance(self.near, InSameWindow):
-            return
-        before, window = self.store.directory.watermark, self.near.window
-        if window.first_open(before) >= window.first_open(watermark):
-            return
-        if {chunk.side for chunk in self.store.directory.chunks} == set(SIDES):
-            cached = self._ready()
-            join, shares = cached.join, self.instances.shares(cached.join.shards)
-            tasks = [join.pairs_expired(cached.segment, before, watermark, each) for each in shares]
-            yield from self.instances.run(tasks)
-
-    def _add(self, tuples: SideTables, watermark: Watermark) -> None:
-        """Store tuples of windows; they join what is in memory if that is at hand."""
-        if not any(tuples):
-            return
-        listed, cached = {chunk.id for chunk in self.store.directory.chunks}, self._take()
-        if cached is None and not listed:
-            cached = self._ready()
-        if cached is not None and listed <= cached.chunks.keys():
+    def _expire(self, tuples: SideTables, watermark: Watermark) -> Iterator[pa.Table]:
+        """Add tuples, and the pairs of windows that expire; what is stored is read only if some do."""
+        assert isinstance(self.near, InSameWindow)
+        before, window, listed = self.store.directory.watermark, self.near.window, self.store.directory.chunks
+        expires = window.first_open(before) < window.first_open(watermark)
+        sides = {chunk.side for chunk in listed} | {side for side in SIDES if tuples[side]}
+        cached = self._ready() if not listed or (expires and len(sides) == len(SIDES)) else self._take()
+        if cached is not None and not {chunk.name for chunk in listed} <= cached.chunks.keys():
+            cached = self._cached = None
+        if cached is not None and any(tuples):
             cached.add(tuples)
-        else:
-            cached = None
         self._append(tuples, watermark, cached)
+        if not expires or cached is None or len(sides) < len(SIDES):
+            return iter(())
+        join, segment = cached.join, cached.segment
+        shares = self.instances.shares(join.shards)
+        return self.instances.run([join.pairs_expired(segment, before, watermark, each) for each in shares])
 
     def _ready(self) -> CachedJoin:
         """The join in memory, with all that is in the store."""
         cached = self._take()
         if cached is None:
             cached = self._cached = CachedJoin(SharedJoin(self.node))
-        missing = [chunk for chunk in self.store.directory.chunks if chunk.id not in cached.chunks]
+        missing = [chunk for chunk in self.store.directory.chunks if chunk.name not in cached.chunks]
         read = list(zip(missing, self._read(missing), strict=True))
         for side in SIDES:
             cached.add_chunks(side, [table for chunk, table in read if chunk.side == side])
-        cached.chunks |= {chunk.id: chunk.high for chunk in missing}
+        cached.chunks |= {chunk.name: chunk.high for chunk in missing}
         return cached
 
     def _take(self) -> CachedJoin | None:
         """The join in memory, if there is a valid one."""
         if self._cached is None:
-            cached, directory = self.cache.take(self.logic.run, self.cell), self.store.directory
+            cached, directory = self.cache.take(self.store.folder.where, self.cell), self.store.directory
             if cached is not None and cached.is_valid(directory.chunks, directory.watermark):
                 self._cached = cached
         return self._cached
 
     def _finish(self, watermark: Watermark) -> None:
-        """Move the watermark, forget, merge small chunks, and keep what is in memory for the next batch."""
+        """Move the watermark, forget, and merge small chunks."""
         directory = self.store.directory
         directory.watermark = max(directory.watermark, watermark)
         least = self.near.least_time(directory.watermark)
@@ -235,20 +213,13 @@ class JoinCell:
             self.store.drop(chunk)
         for side in SIDES:
             self._merge_small(side, least)
-        cached = self._take()
-        if cached is not None and directory.chunks:
-            cached.forget(directory.chunks, directory.watermark)
-            self.cache.put(self.logic.run, self.cell, cached)
-        self._cached = None
 
-    def _tuples(self, deltas: Sequence[Delta], watermark: Watermark) -> SideTables:
-        """The tuples of each side that can take part in something; those that cannot are counted in their primary cell."""
-        least = self.near.least_arriving(watermark)
+    def _tuples(self, deltas: Sequence[Delta]) -> SideTables:
+        """The tuples of each side that can be paired."""
         sides: SideTables = ([], [])
         for delta in deltas:
-            table, late = timely_tuples(delta, self.node.inputs[delta.side].time, least)
-            self.late += late
-            if table is not None and (table := without_null_keys(self.node, delta.side, table)).num_rows:
+            table = without_null_keys(self.node, delta.side, delta.rows)
+            if table.num_rows:
                 sides[delta.side].append(table)
         return sides
 
@@ -258,7 +229,7 @@ class JoinCell:
         for side, tables in enumerate(tuples):
             chunk = self._write(tables, side, least) if tables else None
             if chunk is not None and cached is not None:
-                cached.chunks[chunk.id] = chunk.high
+                cached.chunks[chunk.name] = chunk.high
 
     def _write(self, tables: Sequence[pa.Table], side: int, least: int) -> Chunk | None:
         """A chunk of the tuples from a time on, if there are any."""
@@ -277,15 +248,14 @@ class JoinCell:
         merged = self._write(self._read(chosen), side, least)
         for chunk in chosen:
             self.store.drop(chunk)
-        cached, gone = self._take(), {chunk.id for chunk in chosen}
+        cached, gone = self._take(), {chunk.name for chunk in chosen}
         if cached is not None and gone <= cached.chunks.keys():
             cached.chunks = {each: high for each, high in cached.chunks.items() if each not in gone}
             if merged is not None:
-                cached.chunks[merged.id] = merged.high
+                cached.chunks[merged.name] = merged.high
         elif cached is not None and gone & cached.chunks.keys():
             # It holds a part of the merged chunk only.
             self._cached = None
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
-        fetched = [self.store.fetch(chunk) for chunk in listed]
-        return self.instances.spread(chunks.decode, fetched)
+        return self.store.read(listed, lambda data, _: (chunks.decode(data), 0), self.instances.spread, keep=False)

@@ -53,22 +53,19 @@ class RouteOnGrid:
     def __call__(self, tuples: pa.Table) -> Routing:
         buckets = (_hash(tuples, tuples.column_names) >> np.uint64(1)).astype(np.int64)
         cells = self.grid.cells(self.side, buckets)
-        copies = cells.shape[1]
-        primary = np.zeros(cells.shape, np.bool_)
-        primary[:, 0] = True
-        return Routing(np.repeat(np.arange(len(cells)), copies), cells.ravel(), primary.ravel())
+        return Routing(np.repeat(np.arange(len(cells)), cells.shape[1]), cells.ravel())
 
 
 @dataclass(frozen=True, slots=True)
 class RouteByEqualKeys:
-    """By the hash of the keys, alike on both sides; a tuple with a null among them meets none, but it may be late."""
+    """By the hash of the keys, alike on both sides; a tuple with a null among them meets none."""
 
     columns: tuple[str, ...]
     cells: int
 
     def __call__(self, tuples: pa.Table) -> Routing:
         cells = cells_of(_hash(tuples, list(self.columns)), self.cells)
-        return Routing(np.arange(len(cells)), cells, np.ones(len(cells), np.bool_))
+        return Routing(np.arange(len(cells)), cells)
 
 
 def _hash(tuples: pa.Table, columns: list[str]) -> Array:

@@ -4,7 +4,8 @@
 
     tidegate.json   what the run is, and whether it is finished
     lock            held while a run uses the checkpoint
-    spark/          Spark's own checkpoint: offsets, commits, state
+    spark/          Spark's own checkpoint: offsets and commits
+    state/          the state of stateful steps, by query
     control/        the control stream
     inputs/         the files that Spark reads, one folder a source
 """
@@ -17,24 +18,21 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.query.schema import show_columns
-from tidegate.state.chunks import Directory
 
-VERSION = 1
+VERSION = 2
 # Hadoop takes these for patterns in the paths it reads from.
 PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 # How long a run waits for the Java process of one that was killed to let go.
@@ -45,14 +43,16 @@ PATIENCE_SECONDS = 30.0
 class CheckpointInfo:
     """What a checkpoint says about its run.
 
-    ``fingerprint`` is that of the stateful steps, ``cells`` the number of cells they were cut for, ``sink`` where the
-    results go, and ``sources`` how many streams the query reads.
+    ``fingerprint`` is that of the stateful steps, ``cells`` how many each of them has, ``sink`` where the results go, and
+    ``sources`` how many streams the query reads. ``letters`` are the files for malformed records, each with its length
+    before the first batch.
     """
 
     fingerprint: str
     cells: int
     sink: str
     sources: int
+    letters: dict[str, int] = field(default_factory=dict)
     finished: bool = False
 
 
@@ -66,6 +66,11 @@ class Checkpoint:
     def spark(self) -> Path:
         """Spark's own checkpoint."""
         return self.folder / "spark"
+
+    @property
+    def state(self) -> Path:
+        """Where the state of stateful steps is."""
+        return self.folder / "state"
 
     @property
     def control(self) -> Path:
@@ -123,7 +128,7 @@ class Checkpoint:
 
     def forget(self) -> None:
         """Begins anew; only before anything was committed."""
-        for part in ("spark", "control", "inputs"):
+        for part in ("spark", "state", "control", "inputs"):
             shutil.rmtree(self.folder / part, ignore_errors=True)
         (self.folder / "tidegate.json").unlink(missing_ok=True)
 
@@ -231,35 +236,5 @@ def check_fingerprint(found: str, wanted: str, where: str) -> None:
     differences = [f"it holds «{a}», the query wants «{b}»" for a, b in pairs]
     raise CheckpointError(
         f"{where} was written by another query and cannot serve this one: {'; '.join(differences)}. "
-        "Start from a new checkpoint, or restore the query (for cells: spark.sql.shuffle.partitions)"
+        "Start from a new checkpoint, or restore the query"
     )
-
-
-def check_stored(spark: SparkSession, checkpoint: str, wanted: Sequence[str]) -> None:
-    """Refuses a checkpoint of Spark's whose cells were written by a query without the ``wanted`` fingerprints.
-
-    It is read with Spark's readers of state, wherever it is, which takes a second or two; only the directories of cells are
-    read. A checkpoint that is not there, or holds no batch yet, serves any query.
-    """
-    known = spark.read.format("state-metadata").load(checkpoint)
-    steps = sorted(row.operatorId for row in known.select("operatorId").distinct().collect())
-    if not steps:
-        return
-    if len(steps) != len(wanted):
-        raise CheckpointError(
-            f"{checkpoint} was written by another query and cannot serve this one: it holds the state of {len(steps)} "
-            f"stateful steps, and the query has {len(wanted)}. Start from a new checkpoint, or restore the query"
-        )
-    found: set[str] = set()
-    for step in steps:
-        reader = spark.read.format("statestore").option("operatorId", step).option("stateVarName", "directory")
-        try:
-            rows = reader.load(checkpoint).select("value.data").collect()
-        except PySparkException as error:
-            if "STDS_COMMITTED_BATCH_UNAVAILABLE" in str(error):
-                continue
-            raise
-        found |= {Directory.decode(bytes(row.data)).fingerprint for row in rows}
-    strange, missing = sorted(found - set(wanted)), [mark for mark in wanted if mark not in found]
-    if strange and missing:
-        check_fingerprint(strange[0], missing[0], checkpoint)

@@ -1,45 +1,34 @@
-"""Rows that cross the exchange of a stateful step: deltas to cells, and results and metrics back.
+"""Rows that leave the stages of a query: deltas and headers to cells across an exchange, and results with metrics to Spark.
 
-PySpark takes the output of cells as pandas frames. Scalar columns pass through them untouched, over Arrow memory. Lists and
-structs would become Python objects, and NaN in them null, so results with such columns travel packed, as encoded tables in
-one binary column, and are unpacked behind the step. Metrics are rows of the same schema, told apart by their column.
+A *header* goes before the tuples of a task in spirit and beside them in practice: rows come in any order. It says how far
+its sources have come, what came of them, and what the control stream says. Headers add up, so a cell merges all it gets.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidegate.operators.exchange import Delta
-from tidegate.query.schema import TIME, conform, contiguous
-from tidegate.runtime.spark.types import spark_schema
+from tidegate.operators.exchange import Arrived, Delta
+from tidegate.query.schema import TIME, conform
 from tidegate.state import chunks
-from tidegate.state.chunks import Piece
+from tidegate.watermark import Watermark
 
-DELTA_ROWS = pa.schema(
-    [("cell", pa.int32())]
-    + [(name, pa.int64()) for name in ("low", "high", "rows")]
-    + [(name, pa.binary()) for name in ("data", "tuples")]
-    + [("derived", pa.bool_()), ("side", pa.int32()), ("control", pa.string())]
-)
-"""The group key of a cell, an encoded delta, and in the last column what the control stream says instead."""
-COLUMNS = tuple(DELTA_ROWS.names[1:])
+CLOCK = "__tg_clock"
+DELTA_ROWS = pa.schema([("cell", pa.int32()), ("feed", pa.int32()), ("data", pa.binary()), ("header", pa.string())])
+"""The group key of a cell, and either an encoded table of a feed or a header; a late table's feed is ``-1 - feed``."""
 METRICS = "__tg_metrics"
-PACKED = "__tg_packed"
-OBSERVED = "tidegate:"
-"""What the names of observed metrics begin with; the number and the name of the stateful step follow."""
-ROWS_PER_PACK = 65_536
-ROWS_PER_FRAME = 262_144  # Spark writes one frame while the next is built
+OBSERVED = "tidegate_cells_"
+"""How the names of observed metrics begin whose column ``cells`` lists what cells and sources report, as JSON."""
+ROWS_PER_BATCH = 65_536
 _MASK = 0xFFFFFFFF
+Value = TypeVar("Value")
 
 
 def cell_keys(cells: int) -> tuple[int, ...]:
@@ -71,116 +60,153 @@ def _rotate(value: int, bits: int) -> int:
     return (value << bits | value >> (32 - bits)) & _MASK
 
 
-def delta_row(key: int, delta: Delta) -> pa.RecordBatch:
-    """Encodes a delta as a row for the cell with a group key."""
-    piece = delta.piece
-    if piece is None:
-        encoded: tuple[Any, ...] = (None, None, None, None, np.array(delta.tuples, np.int64).tobytes())
-    else:
-        encoded = (piece.low, piece.high, piece.rows, piece.data, None)
-    row = (key, *encoded, delta.derived, delta.side, None)
-    arrays = [pa.array([value], kind) for value, kind in zip(row, DELTA_ROWS.types, strict=True)]
+@dataclass(slots=True)
+class SourceCounts:
+    """How many tuples of a source were read, set aside for their time, and malformed."""
+
+    rows: int = 0
+    ahead: int = 0
+    malformed: int = 0
+
+    def __add__(self, other: SourceCounts) -> SourceCounts:
+        return SourceCounts(self.rows + other.rows, self.ahead + other.ahead, self.malformed + other.malformed)
+
+
+@dataclass(slots=True)
+class Header:
+    """What a task tells cells of a batch besides tuples.
+
+    ``clock_us`` is the batch's timestamp, ``newest`` the latest event time of each source, ``messages`` what the control
+    stream says. ``arrived`` is what came on each feed of the step that is told, by its position. Of the rest a task tells
+    one cell only: ``counts`` of each source by its name and the position of the feed that read it, ``letters`` the
+    malformed records of each source, and ``metrics`` of the steps before.
+    """
+
+    clock_us: int | None = None
+    newest: dict[str, Watermark] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    arrived: dict[int, Arrived] = field(default_factory=dict)
+    counts: dict[str, SourceCounts] = field(default_factory=dict)
+    letters: dict[str, list[str]] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+
+    def saw(self, source: str, newest: Watermark | None) -> None:
+        """Note a time of a source."""
+        if newest is not None:
+            self.newest[source] = max(self.newest.get(source, newest), newest)
+
+    def merge(self, other: Header) -> None:
+        """Add what another task tells."""
+        if other.clock_us is not None:
+            self.clock_us = other.clock_us
+        for source, newest in other.newest.items():
+            self.saw(source, newest)
+        self.messages = sorted({*self.messages, *other.messages})
+        _add(self.arrived, other.arrived)
+        _add(self.counts, other.counts)
+        for source, letters in other.letters.items():
+            self.letters[source] = sorted([*self.letters.get(source, ()), *letters])
+        self.metrics += other.metrics
+
+    def for_others(self) -> Header:
+        """What all cells but one are told."""
+        return Header(self.clock_us, dict(self.newest), list(self.messages), dict(self.arrived))
+
+    def encode(self) -> str:
+        """The header as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Header:
+        """The header of a text."""
+        fields = json.loads(text)
+        fields["arrived"] = {int(feed): Arrived(**each) for feed, each in fields["arrived"].items()}
+        fields["counts"] = {source: SourceCounts(**each) for source, each in fields["counts"].items()}
+        return cls(**fields)
+
+
+def _add(mine: dict[Any, Any], others: Mapping[Any, Any]) -> None:
+    for name, value in others.items():
+        mine[name] = mine[name] + value if name in mine else value
+
+
+def row(
+    cell_key: int, feed: int | None = None, data: pa.Buffer | None = None, header: str | None = None
+) -> pa.RecordBatch:
+    """One row for the cell with a group key."""
+    values = cell_key, feed, None if data is None else data.to_pybytes(), header
+    arrays = [pa.array([value], kind) for value, kind in zip(values, DELTA_ROWS.types, strict=True)]
     return pa.record_batch(arrays, DELTA_ROWS)
 
 
-def decode_delta(
-    low: Any, high: Any, rows: Any, data: bytes | None, tuples: bytes | None, derived: Any, side: Any
-) -> Delta:
-    """Decodes the values of a row."""
-    if data is not None:
-        return Delta(Piece(int(low), int(high), int(rows), bytes(data)), derived=bool(derived), side=int(side))
-    counts = np.frombuffer(tuples or b"", np.int64).reshape(-1, 2).tolist()
-    return Delta(None, tuple((place, count) for place, count in counts), bool(derived), int(side))
+@dataclass(slots=True)
+class Received:
+    """What came across an exchange for one cell: its key, deltas and late tuples by feed, and the merged header."""
+
+    key: int | None = None
+    deltas: list[tuple[int, bytes]] = field(default_factory=list)
+    late: list[tuple[int, bytes]] = field(default_factory=list)
+    header: Header = field(default_factory=Header)
+
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch]) -> Received:
+        """Reads the rows of one partition."""
+        found = cls()
+        for batch in batches:
+            clocks = batch.column(CLOCK).cast(pa.int64()).to_pylist()
+            columns = (batch.column(name) for name in DELTA_ROWS.names)
+            for clock, key, feed, data, header in zip(clocks, *columns, strict=True):
+                found.key = key.as_py()
+                if clock is not None:
+                    found.header.clock_us = clock
+                if header.is_valid:
+                    found.header.merge(Header.decode(header.as_py()))
+                elif feed.as_py() >= 0:
+                    found.deltas.append((feed.as_py(), data.as_buffer().to_pybytes()))
+                else:
+                    found.late.append((-1 - feed.as_py(), data.as_buffer().to_pybytes()))
+        # Rows come in any order; attempts of a batch are to do the same.
+        found.deltas.sort()
+        found.late.sort()
+        return found
+
+    def tables(self, sides: Mapping[int, int]) -> list[Delta]:
+        """The deltas, decoded; ``sides`` says which input of the operator each feed belongs to."""
+        return [Delta(chunks.decode(data), sides[feed]) for feed, data in self.deltas]
 
 
-@dataclass(frozen=True, slots=True)
-class CellMetrics:
-    """What a cell reports of a batch.
-
-    ``busy_ms`` is how long its instances worked, added up; ``damaged`` counts files of the chunk cache that held something
-    else than was put there.
-    """
-
-    cell: int
-    late: int
-    state_rows: int
-    state_bytes: int
-    instances: int
-    busy_ms: int
-    damaged: int
-    cells: int = 1
+def result_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns of the rows that leave the last stage: results, and metrics in rows of their own."""
+    return schema.append(pa.field(METRICS, pa.string()))
 
 
-@dataclass(frozen=True, slots=True)
-class ResultCodec:
-    """Encodes results of a schema, and metrics, as the rows that leave a stateful step, and decodes them behind it.
-
-    Event time travels unpacked, since a later stateful step needs it, and with a zone, UTC: Spark's watermarks know no
-    other times.
-    """
-
-    schema: pa.Schema
-    time: str
-
-    @property
-    def packs(self) -> bool:
-        """Whether results travel packed."""
-        return any(pa.types.is_nested(kind) for kind in self.schema.types)
-
-    @property
-    def columns(self) -> pa.Schema:
-        """The columns of the encoded rows."""
-        results = [pa.field(self.time, TIME) if field.name == self.time else field for field in self.schema]
-        if self.packs:
-            results = [pa.field(self.time, TIME), pa.field(PACKED, pa.binary())]
-        return pa.schema([*results, pa.field(METRICS, pa.string())])
-
-    def results(self, table: pa.Table) -> Iterator[pd.DataFrame]:
-        """Encodes results."""
-        if self.packs:
-            parts = [table.slice(at, ROWS_PER_PACK) for at in range(0, table.num_rows, ROWS_PER_PACK)]
-            times = pa.array([pc.min(part.column(self.time)) for part in parts], self.schema.field(self.time).type)
-            packs = pa.array(map(chunks.encode, parts), pa.binary())
-            yield self._frame([times.cast(TIME), packs, pa.nulls(len(packs), pa.string())])
-        else:
-            for at in range(0, table.num_rows, ROWS_PER_FRAME):
-                part = conform(table.slice(at, ROWS_PER_FRAME), pa.schema(list(self.columns)[:-1]))
-                yield self._frame([*part.columns, pa.nulls(part.num_rows, pa.string())])
-
-    def metrics(self, metrics: CellMetrics) -> pd.DataFrame:
-        """Encodes metrics."""
-        nulls = [pa.nulls(1, field.type) for field in self.columns if field.name != METRICS]
-        return self._frame([*nulls, pa.array([json.dumps(asdict(metrics))])])
-
-    def decoded(self, df: DataFrame, step: str) -> DataFrame:
-        """Decodes the results; the metrics go to the query's progress."""
-        results = df.observe(f"{OBSERVED}{step}", *_observed()).where(F.col(METRICS).isNull()).drop(METRICS)
-        if self.packs:
-            return results.mapInArrow(unpack, spark_schema(self.schema))
-        if self.schema.field(self.time).type == TIME:
-            return results
-        return results.withColumn(self.time, F.col(self.time).cast(spark_schema(self.schema)[self.time].dataType))
-
-    def _frame(self, arrays: list[Any]) -> pd.DataFrame:
-        columns = pa.table(arrays, schema=self.columns)
-        return pd.DataFrame(
-            {
-                name: pd.Series(pd.arrays.ArrowExtensionArray(contiguous(columns.column(name))))
-                for name in columns.column_names
-            }
-        )
+def results(table: pa.Table, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Results as rows of ``columns``, some at once."""
+    told = conform(table, pa.schema(list(columns)[:-1])).append_column(METRICS, pa.nulls(table.num_rows, pa.string()))
+    yield from told.combine_chunks().to_batches(max_chunksize=ROWS_PER_BATCH)
 
 
-def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decodes packed results."""
-    for batch in batches:
-        for pack in batch.column(PACKED):
-            yield from chunks.decode(pack.as_buffer()).to_batches()
+def metrics(told: Iterable[Mapping[str, Any]], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Metrics as one row of ``columns``."""
+    nulls = [pa.nulls(1, kind) for kind in columns.types[:-1]]
+    yield pa.record_batch([*nulls, pa.array([json.dumps(list(told))])], columns)
 
 
-def _observed() -> list[Column]:
-    """What progress shows: sums over the cells that had something to do, and the figures of each of them."""
-    figures = {each.name: F.get_json_object(METRICS, f"$.{each.name}").cast("long") for each in fields(CellMetrics)}
-    sums = [F.sum(figures[name]).alias(name) for name in figures if name != "cell"]
-    of_each = F.struct(*(figures[name].alias(name) for name in ("cell", "instances", "busy_ms")))
-    return [*sums, F.sort_array(F.collect_list(F.when(F.col(METRICS).isNotNull(), of_each))).alias("by_cell")]
+def decoded(df: DataFrame, build: str) -> DataFrame:
+    """The results alone; the metrics go to the query's progress."""
+    observed = df.observe(f"{OBSERVED}{build}", F.collect_list(F.col(METRICS)).alias("cells"))
+    return observed.where(F.col(METRICS).isNull()).drop(METRICS)
+
+
+def reported(observed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What cells and sources report of a batch, from the observed metrics of its progress."""
+    rows = [row for name, row in observed.items() if name.startswith(OBSERVED) and row is not None]
+    return [each for row in rows for text in row["cells"] or () for each in json.loads(text)]
+
+
+def clock_of(batch: pa.RecordBatch) -> int | None:
+    """The batch's timestamp, from rows that carry it."""
+    if batch.num_rows == 0:
+        return None
+    moment = batch.column(CLOCK).slice(0, 1).cast(TIME).cast(pa.int64())[0]
+    return int(moment.as_py()) if moment.is_valid else None

@@ -1,8 +1,7 @@
-"""Control in band: rows of a small file stream that travel with the data, before the watermark.
+"""Control in band: messages of a small file stream that travel with the data.
 
-A control row is a message, and gets the event time at which Spark's watermark is to see it. There are two: the end of the
-input, whose time is so late that every window expires, and the number of instances of each cell, whose time is so early
-that no watermark moves; it goes to every cell of every stateful step. Spark's offset log makes control rows replay-safe.
+There are two: the end of the input, by which every window expires, and the number of instances of each cell. They reach
+every cell of every stateful step, in the batch that reads them. Spark's offset log makes them replay-safe.
 
 What a file holds that is no message is left out and reported. It must not stop the query: the file is in the offsets of the
 batch that read it, so it would stop every restart as well.
@@ -17,20 +16,15 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.operators.cells import MOST_INSTANCES
-from tidegate.query.nodes import Source
 
-CONTROL = "__tg_control"
 END = "end"
-FAR = datetime(9999, 1, 1, tzinfo=UTC)
-# A watermark of Spark's never goes back, and its first is here.
-EARLY = datetime(1970, 1, 1, tzinfo=UTC)
+PULSE = "tidegate_control"
 _INSTANCES = "instances"
 _KNOWN = _INSTANCES + " [1-9][0-9]{0,3} [0-9]{1,19}"
 ADVICE = "write to a control stream with tg.set_instances and tg.end_input, of the version that runs the query"
@@ -68,28 +62,17 @@ def for_cells(messages: Iterable[str]) -> SetInstances | None:
     return max(known, default=None)
 
 
-def with_control(df: DataFrame, source: Source, folder: str | None) -> DataFrame:
-    """Adds the control stream to the data, told apart by a column of messages; the data as it is if there is none."""
-    if folder is None:
-        return df
-    rows = _read(df.sparkSession, folder).where(_is_known())
-    moment = F.when(F.col("message") == END, F.lit(FAR)).otherwise(F.lit(EARLY))
-    columns = [
-        moment.cast(field.dataType).alias(field.name)
-        if field.name == source.time
-        else F.lit(None).cast(field.dataType).alias(field.name)
-        for field in df.schema
-    ]
-    data = df.withColumn(CONTROL, F.lit(None).cast("string"))
-    return data.unionByName(rows.select(*columns, F.col("message").alias(CONTROL)))
+def control_rows(spark: SparkSession, folder: str, build: str) -> DataFrame:
+    """The messages of a control stream, and remarks on what is in the place of some, as texts.
 
-
-def to_cells(spark: SparkSession, folder: str, keys: tuple[int, ...]) -> DataFrame:
-    """The messages to cells as rows of each of them: its group key and the message, or what is in the place of one."""
-    every = F.explode(F.array(*(F.lit(key).cast("int") for key in keys))).alias("cell")
-    rows = _read(spark, folder).where(F.coalesce(F.col("message"), F.lit("")) != END)
+    Spark prunes a branch that brings nothing in a batch; one that is observed stays, so what reads it runs in every batch.
+    A Spark query may hold several queries of ours; what is observed of each has a name of its own, by its ``build``.
+    """
+    rows = spark.readStream.schema("message string").json(folder)
+    rows = rows.select("message", F.col("_metadata.file_path").alias("file"))
     unknown = F.concat(F.lit("control file "), F.col("file"), F.lit(" holds something that is no message"))
-    return rows.select(every, F.when(_is_known(), F.col("message")).otherwise(unknown).alias("control"))
+    told = rows.select(F.when(_is_known(), F.col("message")).otherwise(unknown).alias("text"))
+    return told.observe(f"{PULSE}_{build}", F.count(F.lit(1)).alias("messages"))
 
 
 def unknown_files(folder: Path, seen: set[Path]) -> list[str]:
@@ -114,11 +97,6 @@ def send(folder: Path, message: str) -> None:
     draft = folder / f".{uuid.uuid4().hex}"
     draft.write_text(json.dumps({"message": message}) + "\n")
     draft.rename(folder / f"{uuid.uuid4().hex}.json")
-
-
-def _read(spark: SparkSession, folder: str) -> DataFrame:
-    rows = spark.readStream.schema("message string").json(folder)
-    return rows.select("message", F.col("_metadata.file_path").alias("file"))
 
 
 def _is_known() -> Column:

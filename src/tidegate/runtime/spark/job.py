@@ -6,12 +6,10 @@ import signal
 import tempfile
 import threading
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidegate.compile.choose_exchange import choose_exchange
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
 from tidegate.errors import SetAsideWarning, UnsupportedError
@@ -30,30 +29,23 @@ from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.results import RunResult
 from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
+from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.control import END, send, unknown_files
-from tidegate.runtime.spark.dataframe import fingerprints, to_dataframe
+from tidegate.runtime.spark.dataframe import frames_of, state_root, to_dataframe
 from tidegate.runtime.spark.failure import full_disks_named, translated
-from tidegate.runtime.spark.observe import EPOCH, lag_seconds, moment, new_reports, step_figures
-from tidegate.runtime.spark.session import (
-    LOG,
-    MOST_LOG_BYTES,
-    JavaFolder,
-    choose_session,
-    open_session,
-    session_of_frames,
-    shuffle_partitions,
-)
+from tidegate.runtime.spark.observe import lag_seconds, moment_of, new_reports
+from tidegate.runtime.spark.operator import LETTERS, letters_name
+from tidegate.runtime.spark.session import LOG, MOST_LOG_BYTES, JavaFolder, choose_session, default_cells, open_session
 from tidegate.runtime.spark.sinks import SparkSink
-from tidegate.runtime.spark.sources import StagedSource, ahead_note, set_aside
-from tidegate.state.cache import remove_caches
+from tidegate.runtime.spark.sources import StagedSource, ahead_note
+from tidegate.runtime.spark.stages import RunOptions, fingerprints
+from tidegate.watermark import START, has_ended, is_finite
 
 POLL_SECONDS = 0.1
 HOUSEKEEPING_SECONDS = 1.0
 # How long a stop waits for the running batch; a batch that is cut short is done again by the next run.
 GRACE_SECONDS = 10.0
 RESULTS = "tidegate_results"
-# A watermark that only the end of the input can bring.
-END_SEEN = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,8 @@ class SparkJob:
     """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people.
 
     ``beside`` is entered with the running query and its control folder, and left when that has ended. ``admit`` is called
-    before, with the Spark session or the master URL of the one to come, and raises what would be refused then.
+    before, with the Spark session or the master URL of the one to come and the number of cells, and raises what would be
+    refused then.
     """
 
     query: Node
@@ -71,10 +64,12 @@ class SparkJob:
     files_per_batch: int | None
     bounded: bool
     instances: int
+    cells: int | None
+    late_to: Path | None
     report: Callable[[Progress], None]
     say: Callable[[str], None]
     beside: Callable[[StreamingQuery, Path], AbstractContextManager[object]] = lambda *_: nullcontext()
-    admit: Callable[[object], None] = lambda _: None
+    admit: Callable[[object, int], None] = lambda *_: None
 
     def run(self) -> RunResult:
         """Runs the query from the state of its checkpoint.
@@ -84,31 +79,33 @@ class SparkJob:
         `KeyboardInterrupt` when it has stopped.
         """
         began = time.monotonic()
-        plan = compile_query(self.query, "spark")
         chosen = choose_session(self.query, self.spark)
+        cells = self.cells or default_cells(chosen)
+        plan = compile_query(self.query, "spark", all_columns=self.late_to is not None, cells=cells)
         if not isinstance(chosen, SparkSession):
-            self.admit(chosen)
+            self.admit(chosen, cells)
             require_java()
         with ExitStack() as stack:
             checkpoint = Checkpoint(self.checkpoint or _temporary(stack))
             disks = [checkpoint.folder, self.sink.folder or checkpoint.folder, Path(tempfile.gettempdir())]
             stack.enter_context(full_disks_named(disks))
             held = stack.enter_context(checkpoint.locked())
-            found = self._resumed(plan, checkpoint)
+            found = checkpoint.read()
+            if found is not None and self.cells is None:
+                plan = choose_exchange(plan, found.cells)
+            found = self._resumed(plan, checkpoint, found)
             staged = {
                 source.name: StagedSource.of(source, checkpoint.inputs(number), self.files_per_batch)
                 for number, source in enumerate(sources(self.query))
                 if not isinstance(source.origin, DataFrame)
             }
-            cells = found.cells if found is not None else None
-            spark, java = stack.enter_context(open_session(self.query, chosen, cells, (held,)))
-            self.admit(spark)
-            info = self._info(plan, shuffle_partitions(spark))
-            checkpoint.write(info)
-            run = _Run(self, checkpoint, tuple(staged.values()), java)
+            spark, java = stack.enter_context(open_session(self.query, chosen, (held,)))
+            self.admit(spark, plan.cells)
+            checkpoint.write(info := self._info(plan, found))
+            run = _Run(self, checkpoint, tuple(staged.values()), java, info.letters)
 
             def streamed(source: Source) -> Source:
-                return staged[source.name].streamed(spark, source, self.bounded) if source.name in staged else source
+                return staged[source.name].streamed(spark, source) if source.name in staged else source
 
             with full_disks_named(disks, java.log if java is not None else None):
                 finished = run.execute(plan.reading(streamed))
@@ -128,16 +125,23 @@ class SparkJob:
             finished=finished,
             seconds=time.monotonic() - began,
             notes=tuple(run.notes),
+            malformed=sum(run.tally.malformed.values()),
             ahead=sum(run.tally.ahead.values()),
         )
 
-    def _info(self, plan: Plan, cells: int) -> CheckpointInfo:
-        fingerprint = " | ".join(fingerprints(plan, cells)) or "no stateful step"
-        return CheckpointInfo(fingerprint, cells, str(self.sink), len(sources(self.query)))
+    def _info(self, plan: Plan, found: CheckpointInfo | None) -> CheckpointInfo:
+        """What the checkpoint is to say; dead letters that were there before the run are as long as they were then."""
+        letters = {
+            source.dead_letters: Path(source.dead_letters).stat().st_size if Path(source.dead_letters).exists() else 0
+            for source in sources(self.query)
+            if source.dead_letters is not None
+        }
+        fingerprint = " | ".join(fingerprints(plan)) or "no stateful step"
+        known = letters if found is None else {**letters, **found.letters}
+        return CheckpointInfo(fingerprint, plan.cells, str(self.sink), len(sources(self.query)), known)
 
-    def _resumed(self, plan: Plan, checkpoint: Checkpoint) -> CheckpointInfo | None:
-        """Reads what the checkpoint says, if the run may go on from it; None if the run begins."""
-        found = checkpoint.read()
+    def _resumed(self, plan: Plan, checkpoint: Checkpoint, found: CheckpointInfo | None) -> CheckpointInfo | None:
+        """What the checkpoint says, if the run may go on from it; None if the run begins."""
         unused = not checkpoint.has_commits() and self.sink.is_empty()
         if found is not None and unused and not found.finished and found.sink == str(self.sink):
             # A run that failed in its first batch has left nothing behind, and its query may have been fixed since.
@@ -145,8 +149,7 @@ class SparkJob:
             checkpoint.forget()
             found = None
         if found is not None:
-            frames = session_of_frames(self.query)
-            checkpoint.accept(found, self._info(plan, found.cells if frames is None else shuffle_partitions(frames)))
+            checkpoint.accept(found, self._info(plan, found))
             LOG.info("resuming from %s", checkpoint.folder)
         self.sink.check(checkpoint, resumed=found is not None)
         return found
@@ -158,73 +161,69 @@ def _temporary(stack: ExitStack) -> Path:
 
 @dataclass(slots=True)
 class Tally:
-    """Adds up the reports on a query; ``control`` is the folder whose rows are not data."""
+    """Adds up the reports on a query."""
 
-    control: Path
     batches: int = 0
     rows: int = 0
     results: int = 0
     late: int = 0
-    damaged: int = 0
     ahead: dict[str, int] = field(default_factory=dict)
+    malformed: dict[str, int] = field(default_factory=dict)
     ended: bool = False
     _batch: int | None = None
-    _newest: datetime | None = None
-    _watermark: datetime | None = None
-    _states: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # cells, rows and bytes of each step
-    _instances: dict[tuple[str, int], int] = field(default_factory=dict)
+    _newest: int | None = None
+    _watermark: int | None = None
+    _cells: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     def poll(self, query: StreamingQuery) -> list[Progress]:
         """Adds the batches that were completed since the last call."""
         return [self.take(report) for report in new_reports(query, self._batch)]
 
     def take(self, report: StreamingQueryProgress) -> Progress:
-        """Adds one batch."""
+        """Adds one batch; of a query without stages of ours, rows are what Spark counts."""
         self._batch = report.batchId
         self.batches += 1
-        rows = sum(source.numInputRows for source in report.sources if str(self.control) not in source.description)
-        self.rows += rows
         self.results += _figure(report.observedMetrics.get(RESULTS), "rows")
-        for step, figures in step_figures(report):
-            self.late += _figure(figures, "late")
-            self.damaged += _figure(figures, "damaged")
-            self._take_state(step, figures)
-        for source, count in set_aside(report.observedMetrics).items():
-            self.ahead[source] = self.ahead.get(source, 0) + count
-        self._take_times(report.eventTime)
+        told = reported(report.observedMetrics)
+        counted = [each for each in told if "source" in each]
+        rows = sum(each["rows"] for each in counted) if told else report.numInputRows
+        self.rows += rows
+        for each in counted:
+            _count(self.ahead, each["source"], each["ahead"])
+            _count(self.malformed, each["source"], each["malformed"])
+        for each in told:
+            if "step" in each:
+                self.late += each["late"]
+                self._cells[each["step"], each["cell"]] = each
+        self._take_times()
         return Progress(
             batch=report.batchId,
             rows=rows,
             rows_total=self.rows,
-            rows_per_second=report.processedRowsPerSecond,
-            watermark=self._watermark,
+            rows_per_second=1000 * rows / max(report.durationMs.get("triggerExecution", 0), 1),
+            watermark=None if self._watermark is None else moment_of(self._watermark),
             lag_seconds=lag_seconds(self._newest, self._watermark),
-            state_rows=sum(rows for _, rows, _ in self._states.values()),
-            state_bytes=sum(size for *_, size in self._states.values()),
+            state_rows=sum(each["state_rows"] for each in self._cells.values()),
+            state_bytes=sum(each["state_bytes"] for each in self._cells.values()),
             late_total=self.late,
             results_total=self.results,
             ended=self.ended,
             ahead_total=sum(self.ahead.values()),
-            instances=tuple(self._instances[place] for place in sorted(self._instances)),
+            instances=tuple(self._cells[place]["instances"] for place in sorted(self._cells)),
         )
 
-    def _take_state(self, step: str, figures: Any) -> None:
-        """Cells without anything to do report nothing, so only a step's fullest reports stand for all of them."""
-        for cell in figures["by_cell"] or ():
-            self._instances[step, cell["cell"]] = cell["instances"]
-        cells = _figure(figures, "cells")
-        if cells and cells >= self._states.get(step, (0, 0, 0))[0]:
-            self._states[step] = cells, _figure(figures, "state_rows"), _figure(figures, "state_bytes")
+    def _take_times(self) -> None:
+        """The last steps are furthest behind: the query has come as far as the least of its cells."""
+        watermark = min((each["watermark_us"] for each in self._cells.values()), default=START)
+        self.ended = has_ended(watermark)
+        self._newest = max((each["newest_us"] or START for each in self._cells.values()), default=START)
+        if is_finite(watermark):
+            self._watermark = watermark
 
-    def _take_times(self, event_time: dict[str, str]) -> None:
-        newest, watermark = moment(event_time.get("max")), moment(event_time.get("watermark"))
-        if newest is not None and newest < END_SEEN:
-            self._newest = max(self._newest or newest, newest)
-        if watermark is not None and watermark >= END_SEEN:
-            self.ended = True
-        elif watermark is not None and watermark > EPOCH:
-            # Spark's watermark was asked to be 1 ms too long.
-            self._watermark = watermark + timedelta(milliseconds=1)
+
+def _count(counts: dict[str, int], name: str, more: int) -> None:
+    if more:
+        counts[name] = counts.get(name, 0) + more
 
 
 def _figure(row: Any, name: str) -> int:
@@ -235,11 +234,16 @@ class _Run:
     """One run of a job's query: starts it, polls it to its end or a requested stop, collects notes and totals."""
 
     def __init__(
-        self, job: SparkJob, checkpoint: Checkpoint, staged: tuple[StagedSource, ...], java: JavaFolder | None
+        self,
+        job: SparkJob,
+        checkpoint: Checkpoint,
+        staged: tuple[StagedSource, ...],
+        java: JavaFolder | None,
+        letters: dict[str, int],
     ) -> None:
-        self.job, self.checkpoint, self.staged, self.java = job, checkpoint, staged, java
+        self.job, self.checkpoint, self.staged, self.java, self.letters = job, checkpoint, staged, java, letters
         self.control = checkpoint.control
-        self.tally = Tally(self.control)
+        self.tally = Tally()
         self.notes: list[str] = []
         self._stop_requested = threading.Event()
         self._controls: set[Path] = set()
@@ -248,10 +252,12 @@ class _Run:
     def execute(self, plan: Plan) -> bool:
         """Runs a plan over its streams until it has ended or is stopped; True if it has ended."""
         self._note(*(source.limit.note for source in self.staged if source.limit.note is not None))
-        run = uuid.uuid4().hex
         self.control.mkdir(exist_ok=True)
+        late_to = None if self.job.late_to is None else str(self.job.late_to)
+        session = next(frames_of(plan)).sparkSession
+        root = state_root(str(self.checkpoint.state), {}, session)
         try:
-            df = to_dataframe(plan, control=str(self.control), instances=self.job.instances, run=run)
+            df = to_dataframe(plan, RunOptions(root, str(self.control), self.job.instances, late_to))
         except NotImplementedError as error:
             raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
         df = df.observe(RESULTS, F.count(F.lit(1)).alias("rows"))
@@ -272,16 +278,9 @@ class _Run:
                     raise ours from error
                 raise
             finally:
-                try:
-                    _stop(running)
-                finally:
-                    remove_caches(run)
+                _stop(running)
+                self._write_letters(running)
         LOG.info("query %s %s after %d batches", running.id, "ended" if finished else "stopped", self.tally.batches)
-        if self.tally.damaged:
-            self._note(
-                f"{self.tally.damaged} files of the local chunk cache were not what was put there; the chunks were read "
-                "from the state store instead, and results are right; if no one altered the files, check that disk"
-            )
         self._note(*unknown_files(self.control, self._controls))
         return finished
 
@@ -308,12 +307,18 @@ class _Run:
         self._poll(running)
         return True
 
-    def _end_input(self, running: StreamingQuery) -> bool:
-        """Ends the input and waits until a batch has run at the end of time; False if a stop was requested before.
+    def _write_letters(self, running: StreamingQuery) -> None:
+        """Puts the malformed records of all batches behind what was in their files before the first one."""
+        folder = self.checkpoint.state / str(running.id) / LETTERS
+        for source in sources(self.job.query):
+            if source.dead_letters is not None:
+                parts = sorted((folder / letters_name(source.name)).glob("[0-9]*"))
+                path = Path(source.dead_letters)
+                before = path.read_bytes()[: self.letters[source.dead_letters]] if path.exists() else b""
+                path.write_bytes(before + b"".join(part.read_bytes() for part in parts))
 
-        After a restart Spark runs no batch for a watermark that moved in the last one. Another control row is harmless
-        and makes it run.
-        """
+    def _end_input(self, running: StreamingQuery) -> bool:
+        """Ends the input and waits until a batch has run at the end of time; False if a stop was requested before."""
         while not self.tally.ended:
             send(self.control, END)
             # The row is read by the second time at the latest: the first may have begun before it was there.

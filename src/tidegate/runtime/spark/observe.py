@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.control.events import Notice, Poll
 from tidegate.control.observation import Observation
-from tidegate.runtime.spark.codec import OBSERVED
+from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.executors import Executor, Executors, TriggerSettings, trigger_of
+from tidegate.watermark import is_finite
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Spark's watermark before anything is known."""
 
 PERIOD_SECONDS = 5.0
 POLL_SECONDS = 0.5
@@ -85,22 +85,29 @@ class Batch:
 
 
 def batch_of(report: StreamingQueryProgress) -> Batch:
-    """Reads a report."""
+    """Reads a report; where workers read files, Spark counts those, and rows are what the workers report."""
     left = [rows_left(source) for source in report.sources]
-    newest, watermark = (moment(report.eventTime.get(name)) for name in ("max", "watermark"))
+    told = reported(report.observedMetrics)
+    cells = [each for each in told if "step" in each]
+    newest = max((each["newest_us"] for each in cells if each["newest_us"] is not None), default=None)
+    watermark = min((each["watermark_us"] for each in cells), default=None)
     return Batch(
         report.batchId,
         datetime.fromisoformat(report.timestamp).timestamp(),
         report.durationMs.get("triggerExecution", 0) / 1000,
-        report.numInputRows,
+        sum(each["rows"] for each in told if "source" in each) if told else report.numInputRows,
         sum(each for each in left if each is not None) if left and None not in left else None,
-        lag_seconds(newest, watermark if watermark != EPOCH else None),
-        tuple(
-            CellReport(cell["instances"], cell["busy_ms"] / 1000)
-            for _, figures in step_figures(report)
-            for cell in figures["by_cell"] or ()
-        ),
+        lag_seconds(newest, watermark) if told else _lag_of_spark(report),
+        tuple(CellReport(cell["instances"], cell["busy_ms"] / 1000) for cell in cells),
     )
+
+
+def _lag_of_spark(report: StreamingQueryProgress) -> float | None:
+    """The lag of a query with a watermark of Spark's own, which begins at 1970."""
+    newest, watermark = (report.eventTime.get(name) for name in ("max", "watermark"))
+    if newest is None or watermark is None or datetime.fromisoformat(watermark) == EPOCH:
+        return None
+    return max((datetime.fromisoformat(newest) - datetime.fromisoformat(watermark)).total_seconds(), 0.0)
 
 
 def rows_left(source: SourceProgress) -> float | None:
@@ -118,21 +125,16 @@ def rows_left(source: SourceProgress) -> float | None:
     return left * source.numInputRows / taken if taken > 0 and source.numInputRows else None
 
 
-def step_figures(report: StreamingQueryProgress) -> Iterator[tuple[str, Any]]:
-    """The figures of each stateful step that reports some."""
-    for step, figures in report.observedMetrics.items():
-        if step.startswith(OBSERVED) and figures is not None:
-            yield step, figures
+def moment_of(time_us: int) -> datetime:
+    """An event time as a moment."""
+    return EPOCH + timedelta(microseconds=time_us)
 
 
-def moment(text: str | None) -> datetime | None:
-    """Parses a time of a report."""
-    return None if text is None else datetime.fromisoformat(text)
-
-
-def lag_seconds(newest: datetime | None, watermark: datetime | None) -> float | None:
-    """Event time from the watermark to the newest row."""
-    return None if newest is None or watermark is None else max((newest - watermark).total_seconds(), 0.0)
+def lag_seconds(newest: int | None, watermark: int | None) -> float | None:
+    """Event time from the watermark to the newest row, both in microseconds; None where one is not known."""
+    if newest is None or watermark is None or not (is_finite(newest) and is_finite(watermark)):
+        return None
+    return max((newest - watermark) / 1e6, 0.0)
 
 
 def _figures(offset: Any) -> dict[str, float] | None:

@@ -21,10 +21,10 @@ from tidegate.control.events import Poll
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
+from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.control import send_instances
 from tidegate.runtime.spark.executors import Executors, context_of, refusal, refuse_connect, shuffles_of
 from tidegate.runtime.spark.observe import SparkObserver
-from tidegate.runtime.spark.session import shuffle_partitions
 
 RECOMMENDED_HERE = Steady(target_seconds=5.0, drain_seconds=30.0, heeds_limits=False)
 """The default controller of executors. Batches make a tuple wait for seconds whatever there is to run them, and the time in
@@ -39,8 +39,8 @@ UNNAMED = "query"
 class Cluster:
     """The cluster that a query runs on, or is going to run on.
 
-    ``executors`` and ``query`` are None where there is none yet. ``partitions`` are those of the query's state; before a
-    batch has reported any, those of a shuffle.
+    ``executors`` and ``query`` are None where there is none yet. ``partitions`` are the cells of the query, or those of its
+    state; before a batch has reported any, those of a shuffle.
     """
 
     master: str
@@ -50,13 +50,13 @@ class Cluster:
     query: StreamingQuery | None = None
 
     @classmethod
-    def planned(cls, session: object, stateful: bool) -> Cluster:
+    def planned(cls, session: object, cells: int, stateful: bool) -> Cluster:
         """Describes the cluster of a session, or of the master URL that one is going to be started at."""
         refuse_connect(session)
         if not isinstance(session, SparkSession):
             return cls(str(session))
         context = session.sparkContext
-        return cls(context.master or "", Executors(context), shuffle_partitions(session), stateful)
+        return cls(context.master or "", Executors(context), cells, stateful)
 
     @classmethod
     def of(cls, query: object) -> Cluster:
@@ -65,6 +65,9 @@ class Cluster:
         assert isinstance(query, StreamingQuery)
         report = query.lastProgress
         steps = [] if report is None else [step.numShufflePartitions for step in report.stateOperators]
+        steps += (
+            [] if report is None else [each["cells"] for each in reported(report.observedMetrics) if "cells" in each]
+        )
         partitions = min(steps) if steps else shuffles_of(query)
         return cls(context.master or "", Executors(context), partitions, report is None or bool(steps), query)
 

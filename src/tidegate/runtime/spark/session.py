@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,19 +33,10 @@ from tidegate.query.nodes import Node, sources
 from tidegate.state.own_folder import hold, own_folder, sweep
 
 LOG = logging.getLogger("tidegate.spark")
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-# With 2, files of state carry an id of the attempt that wrote them, and the commit of a batch says which attempt counts.
-ATTEMPTS_APART = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL_FILES = "spark.hadoop.fs.file.impl"
-# What a stateful step needs, and what readers of the results expect. All of it can be set in a running session.
+# What readers of the results expect. All of it can be set in a running session.
 STREAMING: Mapping[str, str] = {
-    PROVIDER: ROCKSDB,
-    ATTEMPTS_APART: "2",
-    # In that format Spark adds a file of checksums to each; a chunk brings its own.
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # With a limit in bytes Spark measures an Arrow batch after every row, which takes longer than building it.
@@ -58,9 +50,6 @@ LOCAL_CHECKPOINTS = {
     LOCAL_FILES: "org.apache.hadoop.fs.LocalFileSystem",
 }
 LOCAL = "local[*]"
-PARTITIONS = "spark.sql.shuffle.partitions"
-SPARK_DEFAULT_PARTITIONS = 200
-# A stateful Python partition costs about 0.1 s per batch whatever it does, so a few fat ones are better than many.
 MOST_CELLS = 8
 MOST_LOG_BYTES = 10_000_000
 MOST_CHARACTERS = 500
@@ -114,11 +103,6 @@ def _new_java_folder() -> JavaFolder:
     return folder
 
 
-def shuffle_partitions(spark: SparkSession) -> int:
-    """How many cells a stateful step gets: Spark's shuffle partitions."""
-    return int(spark.conf.get(PARTITIONS) or SPARK_DEFAULT_PARTITIONS)
-
-
 def session_of_frames(query: Node) -> SparkSession | None:
     """The session of the DataFrames a query reads, None if it reads none."""
     frames = [source.origin for source in sources(query) if isinstance(source.origin, DataFrame)]
@@ -138,21 +122,34 @@ def choose_session(query: Node, spark: SparkSession | str | None) -> SparkSessio
     return spark or LOCAL
 
 
+def default_cells(chosen: SparkSession | str) -> int:
+    """How many cells a stateful step gets: one where Spark runs in one process, whose cores a cell can use by itself.
+
+    >>> default_cells("local[4]"), default_cells("local-cluster[2,2,1024]"), default_cells("spark://host:7077")
+    (1, 4, 8)
+    """
+    master = chosen if isinstance(chosen, str) else str(chosen.conf.get("spark.master", LOCAL))
+    if re.fullmatch(r"local(\[.*\])?", master):
+        return 1
+    parts = re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", master)
+    return min(MOST_CELLS, int(parts[1]) * int(parts[2])) if parts else MOST_CELLS
+
+
 @contextmanager
 def open_session(
-    query: Node, chosen: SparkSession | str, cells: int | None, held: tuple[int, ...]
+    query: Node, chosen: SparkSession | str, held: tuple[int, ...]
 ) -> Iterator[tuple[SparkSession, JavaFolder | None]]:
     """Opens the session to run a query in; gives the folder of the Java process too, if it was started here.
 
     A query over DataFrames runs in their session, as it is. Otherwise the session is a sibling of the one chosen, so that
-    settings made here do not leak, or a new one at the master URL. ``cells`` is the number of cells if that is settled. A
-    Java process started here keeps the descriptors ``held`` open.
+    settings made here do not leak, or a new one at the master URL. A Java process started here keeps the descriptors
+    ``held`` open.
     """
     if session_of_frames(query) is not None:
         assert isinstance(chosen, SparkSession)
         yield chosen, None
     elif isinstance(chosen, SparkSession):
-        yield _sibling(chosen, cells), None
+        yield _sibling(chosen), None
     elif SparkContext._active_spark_context is not None:
         raise QueryError(f"spark={chosen!r} asks for a new Spark, and this process runs one already; leave it out")
     else:
@@ -160,7 +157,6 @@ def open_session(
         other = SparkContext._gateway is not None and not _new_java_folder.cache_info().currsize
         folder = None if other else _new_java_folder()
         spark = _start(chosen, folder, held)
-        spark.conf.set(PARTITIONS, cells or _default_cells(spark))
         try:
             yield spark, folder
         except Exception as error:
@@ -181,17 +177,11 @@ def open_session(
                 folder.empty_log()
 
 
-def _sibling(spark: SparkSession, cells: int | None) -> SparkSession:
+def _sibling(spark: SparkSession) -> SparkSession:
     sibling = spark.newSession()
     for name, value in STREAMING.items():
         sibling.conf.set(name, value)
-    asked = shuffle_partitions(spark)
-    sibling.conf.set(PARTITIONS, cells or (_default_cells(spark) if asked == SPARK_DEFAULT_PARTITIONS else asked))
     return sibling
-
-
-def _default_cells(spark: SparkSession) -> int:
-    return max(1, min(spark.sparkContext.defaultParallelism, MOST_CELLS))
 
 
 def _start(master: str, folder: JavaFolder | None, held: tuple[int, ...]) -> SparkSession:

@@ -1,49 +1,45 @@
-"""Files and tables as streams of Spark, and the removal of tuples from the future.
+"""Files and tables as streams of names: Spark keeps their order, offsets and rate, and workers read them with Arrow.
 
-Spark polls a folder and reads its files in the order of their modification times. Each source gets a folder of links
-in the checkpoint: whatever glob chose the files, Spark sees them and no others, under names that stay the same when the
-run is resumed.
+Spark polls a folder and gives its files in the order of their modification times. Each source gets a folder of links in the
+checkpoint: whatever glob chose the files, Spark sees them and no others, under names that stay the same when the run is
+resumed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import time
 import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampNTZType
 
-from tidegate.errors import DataError, QueryError, UnsupportedError, choices
+from tidegate.errors import QueryError, UnsupportedError
 from tidegate.query.event_time import format_duration
 from tidegate.query.nodes import Source
-from tidegate.runtime.spark.types import spark_schema
 from tidegate.sources import BatchOrigin, Rejects, read_table
-from tidegate.sources.csv_lines import first_header
 from tidegate.sources.files import Files, files_of
-from tidegate.sources.in_memory import TableOrigin
-from tidegate.sources.parquet import check_columns
 
 # A run has about this many batches, unless they would exceed the size.
 BATCHES = 20
 MOST_BATCH_BYTES = 128_000_000
 # Spark forgets files older than a week before the newest it knows; nothing may be forgotten here.
 MAX_FILE_AGE = "100000d"
+BINARY_FILES = "path string, modificationTime timestamp, length long, content binary"
 SUFFIXES = {"parquet": ".parquet", "jsonl": ".json", "csv": ".csv"}
-AHEAD = "tidegate_ahead/"
+
+
+@dataclass(frozen=True, slots=True)
+class FileNames:
+    """The origin of a source that workers read: a stream of names in a column ``path``, and how the files are read."""
+
+    names: DataFrame
+    files: Files
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,6 @@ class StagedSource:
         folder.mkdir(parents=True, exist_ok=True)
         match source.origin:
             case Files() as files:
-                _check_readable(source, files)
                 link(files, folder)
                 stats = [Path(path).stat() for path in files.paths]
                 sizes, modified_ms = [s.st_size for s in stats], [s.st_mtime_ns // 1_000_000 for s in stats]
@@ -122,38 +117,19 @@ class StagedSource:
             with suppress(QueryError):  # for now no file may match
                 link(files_of(self.source.origin.pattern, self.source.origin.schema), self.folder)
 
-    def streamed(self, spark: SparkSession, reader: Source, bounded: bool) -> Source:
-        """The source as a plan reads it, over a streaming DataFrame.
-
-        A bounded replay that is known to lie in the past need not be compared with the clock tuple by tuple.
-        """
-        newest = newest_time(self.source) if bounded else None
-        past = newest is not None and newest <= time.time_ns() // 1000
-        return replace(reader, origin=self._dataframe(spark), ahead_us=None if past else reader.ahead_us)
-
-    def _dataframe(self, spark: SparkSession) -> DataFrame:
-        origin, schema = self.source.origin, self.source.schema
-        kind = origin.format if isinstance(origin, Files) else "parquet"
-        columns = _csv_columns(self.source, origin) if kind == "csv" else schema
-        reader = spark.readStream.schema(spark_schema(columns)).option("maxFileAge", MAX_FILE_AGE)
+    def streamed(self, spark: SparkSession, reader: Source) -> Source:
+        """The source as a plan reads it: by the names of its files."""
+        origin = self.source.origin
+        files = origin if isinstance(origin, Files) else Files("", ("table.parquet",), "parquet", self.source.schema)
+        names = spark.readStream.schema(BINARY_FILES).format("binaryFile").option("maxFileAge", MAX_FILE_AGE)
         if self.limit.files is not None:
-            reader = reader.option("maxFilesPerTrigger", self.limit.files)
-        if kind == "parquet":
-            return reader.parquet(str(self.folder))
-        if kind == "csv":
-            # Spark takes columns by their position; with enforceSchema off it compares each header with the schema.
-            reader = reader.option("header", "true").option("enforceSchema", "false").option("mode", "FAILFAST")
-            # With nothing for null, as by default, Spark would take a quoted text of no characters for null as well.
-            reader = reader.option("escape", '"').option("nullValue", "\0")
-            return reader.csv(str(self.folder)).select(*schema.names)
-        return reader.option("mode", "FAILFAST").json(str(self.folder))
+            names = names.option("maxFilesPerTrigger", self.limit.files)
+        # Of a binary file that only its path is read of, the contents are never loaded.
+        return replace(reader, origin=FileNames(names.load(str(self.folder)).select("path"), files))
 
 
 def link(files: Files, folder: Path) -> None:
-    """Links files into a folder, each under a name derived from its path; links to files that are gone go too.
-
-    A parquet file whose columns are not those of the others is refused: Spark would cast them, or give nulls.
-    """
+    """Links files into a folder, each under a name derived from its path; links to files that are gone go too."""
     for old in folder.iterdir():
         if not old.exists():
             old.unlink()
@@ -162,99 +138,7 @@ def link(files: Files, folder: Path) -> None:
         target = Path(path).absolute()
         name = folder / (hashlib.sha256(os.fsencode(target)).hexdigest()[:24] + suffix)
         if not name.is_symlink():
-            if files.format == "parquet":
-                try:
-                    found = pq.read_schema(path)
-                except (OSError, pa.ArrowException) as error:
-                    raise DataError(f"{path} cannot be read: {error}") from error
-                check_columns(path, found, files)
             name.symlink_to(target)
-
-
-def newest_time(source: Source) -> int | None:
-    """The latest event time of all that a source holds, where that is known without reading it; in microseconds."""
-    kind = source.schema.field(source.time).type
-    match source.origin:
-        case TableOrigin(table):
-            found = pc.max(table.column(source.time))
-            return None if found.as_py() is None else int(found.cast(kind).value)
-        case Files(format="parquet") as files:
-            times = [_newest_in(path, source.time, kind) for path in files.paths]
-            return max((time for time in times if time is not None), default=None) if None not in times else None
-        case _:
-            return None
-
-
-def _newest_in(path: str, column: str, kind: pa.DataType) -> int | None:
-    """The latest time in a parquet file, by its statistics; None if they do not say."""
-    footer = pq.read_metadata(path)
-    names = [footer.schema.column(place).path for place in range(footer.num_columns)]
-    if column not in names:
-        return None
-    groups = [footer.row_group(number).column(names.index(column)) for number in range(footer.num_row_groups)]
-    if not all(group.is_stats_set and group.statistics.has_min_max for group in groups):
-        return None
-    return max((int(pa.scalar(group.statistics.max).cast(kind).value) for group in groups), default=None)
-
-
-def _csv_columns(source: Source, files: Files) -> pa.Schema:
-    """All columns of CSV files in the order of their headers; those that the stream does not have are text."""
-    header = next(iter(_headers(files).values()), source.schema.names)
-    kinds = {field.name: field.type for field in source.schema}
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in header])
-
-
-def _headers(files: Files) -> dict[str, tuple[str, ...]]:
-    """The names of the columns in each CSV file that is not empty."""
-    return {path: header for path in files.paths if (header := first_header(path))}
-
-
-def _check_readable(source: Source, files: Files) -> None:
-    headers = _headers(files) if files.format == "csv" else {}
-    first = next(iter(headers), "")
-    for path, header in headers.items():
-        missing = [name for name in source.schema.names if name not in header]
-        if missing:
-            raise DataError(f"{path}, line 1: the column {choices(missing)} is not there; it has {choices(header)}")
-        if header != headers[first]:
-            raise UnsupportedError(
-                f"stream '{source.name}': {path} has the columns {choices(header)}, and {first} has "
-                f"{choices(headers[first])}; Spark takes columns of CSV files by their position. Give them one order, or "
-                "run it on='local'"
-            )
-    for field in files.schema:
-        if files.format == "parquet" and pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            raise UnsupportedError(
-                f"stream '{source.name}': column '{field.name}' of {files.pattern} is in nanoseconds, which Spark does "
-                "not read; write it in microseconds (with pandas: df.to_parquet(..., coerce_timestamps='us', "
-                "allow_truncated_timestamps=True))"
-            )
-
-
-def without_future(source: Source, df: DataFrame, read: Counter[str]) -> DataFrame:
-    """Removes the tuples of a source more than ``ahead`` after the clock, which is the batch's timestamp.
-
-    Their number is observed: once each time that the query reads the source, which ``read`` counts.
-    """
-    if source.ahead_us is None:
-        return df
-    read[source.name] += 1
-    now = F.current_timestamp()
-    if isinstance(df.schema[source.time].dataType, TimestampNTZType):
-        now = F.convert_timezone(None, F.lit("UTC"), F.localtimestamp())
-    ahead = F.coalesce(F.col(source.time) > now + F.lit(timedelta(microseconds=source.ahead_us)), F.lit(False))
-    observed = df.observe(f"{AHEAD}{read[source.name]}:{source.name}", F.count_if(ahead).alias("tuples"))
-    return observed.where(~ahead)
-
-
-def set_aside(observed: Mapping[str, Any]) -> dict[str, int]:
-    """How many tuples of each source a batch set aside, if any; one that is read several times counts once."""
-    found: dict[str, int] = {}
-    for name, row in observed.items():
-        if name.startswith(AHEAD) and row is not None and row["tuples"]:
-            source = name.removeprefix(AHEAD).split(":", 1)[1]
-            found[source] = max(found.get(source, 0), int(row["tuples"]))
-    return found
 
 
 def ahead_note(source: Source, tuples: int) -> str:

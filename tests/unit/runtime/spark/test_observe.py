@@ -13,10 +13,12 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.errors import UnsupportedError
 from tidegate.runtime.spark import observe
+from tidegate.runtime.spark.codec import OBSERVED
 from tidegate.runtime.spark.executors import Executor, TriggerSettings, context_of, refusal
 from tidegate.runtime.spark.observe import (
     Batch,
     BatchCost,
+    CellReport,
     CostModel,
     ExecutorSample,
     SparkObserver,
@@ -28,6 +30,7 @@ from tidegate.runtime.spark.observe import (
     period_end,
     ran,
 )
+from tidegate.watermark import END, START
 
 GOOD = {"spark.locality.wait": "0"}
 
@@ -67,6 +70,29 @@ def test_a_report_becomes_a_batch() -> None:
     assert (batch.number, batch.seconds, batch.rows, batch.left) == (7, 0.9, 100, 30.0)
     assert batch.ended_at - batch.began_at == pytest.approx(0.9)
     assert batch.lag_seconds == 6.0
+
+
+def test_what_workers_report_comes_before_what_spark_counts() -> None:
+    """Spark counts the names of files; its watermark is none of ours."""
+    known = {"instances": 2, "busy_ms": 500, "late": 0}
+    told = [
+        {"step": "1:s", "cell": 0, "watermark_us": 3_000_000, "newest_us": 9_000_000, **known},
+        {"step": "1:s", "cell": 1, "watermark_us": 4_000_000, "newest_us": None, **known},
+        {"source": "calls", "rows": 70, "ahead": 0, "malformed": 0},
+        {"source": "answers", "rows": 7, "ahead": 0, "malformed": 0},
+    ]
+    made = batch_of(report(observedMetrics={OBSERVED: {"cells": [json.dumps(told[:1]), json.dumps(told[1:])]}}))
+    assert (made.rows, made.lag_seconds) == (77, 6.0), "of the cell that is behind"
+    assert made.cells == (CellReport(2, 0.5), CellReport(2, 0.5))
+    for ends in ({"watermark_us": START}, {"watermark_us": END}, {"newest_us": None, "watermark_us": 5}):
+        only = json.dumps([{**told[0], **ends}])
+        assert batch_of(report(observedMetrics={OBSERVED: {"cells": [only]}})).lag_seconds is None
+
+
+def test_before_spark_knows_a_watermark_there_is_no_lag() -> None:
+    unknown = {"max": "2026-01-01T00:00:10.000Z", "watermark": "1970-01-01T00:00:00.000Z"}
+    assert batch_of(report(eventTime=unknown)).lag_seconds is None
+    assert batch_of(report(eventTime={})).lag_seconds is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,251 @@
+"""From a plan to stages: what runs in workers, where its rows come from, and between which stages they are exchanged.
+
+::
+
+    one cell        inputs, control ─▶ WholeQuery
+    several cells   input ─▶ FeedStage ═╗
+                    control ─▶ Pulse ═══╬═ exchange ═▶ CellStage ═ exchange ═▶ CellStage ─▶ results
+
+A tree of values without DataFrames: `dataframe` has Spark execute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar, cast
+
+import pyarrow as pa
+
+from tidegate.compile.plan import Feed, Place, Plan, Subquery
+from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
+from tidegate.runtime.spark.checkpoint import fingerprint
+from tidegate.runtime.spark.codec import DELTA_ROWS, result_columns
+from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles
+from tidegate.runtime.spark.operator import (
+    CellStage,
+    FeedStage,
+    PulseStage,
+    StateRoot,
+    StepLogic,
+    WholeQuery,
+    logic_of,
+)
+from tidegate.runtime.spark.sources import FileNames
+
+Step = TypeVar("Step", bound=Stateful | Stateless)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a plan runs: where its state and its control stream are, and the instances of each cell to begin with.
+
+    ``late_to`` is the folder for late tuples.
+    """
+
+    root: StateRoot
+    control: str
+    instances: int = 1
+    late_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputBranch:
+    """The rows of one input: those of a source after ``native`` steps, or the names of its files."""
+
+    number: int
+    source: Source
+    native: tuple[Stateless, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneStage:
+    """A whole plan, or its stateless part, over its inputs; with state, the control stream is among them."""
+
+    function: WholeQuery
+    inputs: tuple[InputBranch, ...]
+    columns: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class FeedBranch:
+    """What an input of a step gives to its exchange."""
+
+    function: FeedStage
+    input: InputBranch
+
+
+@dataclass(frozen=True, slots=True)
+class PulseBranch:
+    """What the control stream gives to the exchange of a step."""
+
+    function: PulseStage
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangedStage:
+    """The cells of a step, behind the exchange of all that comes ``before``."""
+
+    function: CellStage
+    before: tuple[BeforeExchange, ...]
+    cells: int
+    columns: pa.Schema
+
+
+BeforeExchange: TypeAlias = FeedBranch | PulseBranch | ExchangedStage
+
+
+def stages_of(plan: Plan, options: RunOptions) -> tuple[OneStage | ExchangedStage, ...]:
+    """The last stages of a plan, whose results together are those of the query."""
+    builder = _Builder(plan, shipped(plan), options)
+    stateful = any(subquery.operator is not None for subquery in plan.subqueries)
+    return tuple(builder.exchanged()) if plan.cells > 1 and stateful else (builder.one_stage(),)
+
+
+def fingerprints(plan: Plan) -> list[str]:
+    """What the state of a plan holds, by stateful step."""
+    operators = [subquery.operator for subquery in plan.subqueries if subquery.operator is not None]
+    return [fingerprint(detached(operator), plan.cells) for operator in operators]
+
+
+def detached(step: Step) -> Step:
+    """A step as workers get it: without what lies before it."""
+    bare = tuple(Source(below.name, below.schema, below.time, 0) for below in step.inputs)
+    return cast(Step, with_inputs(step, bare))
+
+
+def shipped(plan: Plan) -> Plan:
+    """A plan as workers get it: without DataFrames, and each step without what lies before it."""
+    bare = plan.reading(lambda source: replace(source, origin=None))
+
+    def lean(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
+        return tuple(
+            replace(feed, steps=tuple(replace(step, node=detached(step.node)) for step in feed.steps)) for feed in feeds
+        )
+
+    subqueries = tuple(
+        replace(
+            subquery,
+            operator=None if subquery.operator is None else detached(subquery.operator),
+            feeds=lean(subquery.feeds),
+        )
+        for subquery in bare.subqueries
+    )
+    return replace(bare, query=bare.sources[0], subqueries=subqueries, outputs=lean(bare.outputs))
+
+
+def native_steps(feed: Feed) -> tuple[Stateless, ...]:
+    """The steps of a feed that come before workers get its tuples."""
+    return tuple(step.node for step in feed.steps if step.place is not Place.KERNEL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    """Builds the stages of a plan; ``lean`` is the plan as workers get it."""
+
+    plan: Plan
+    lean: Plan
+    options: RunOptions
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of results with metrics."""
+        return result_columns(self.plan.outputs[0].schema)
+
+    def one_stage(self) -> OneStage:
+        """The whole plan in one task."""
+        inputs, branches = self._inputs([feed for feed in self.plan.feeds if isinstance(feed.origin, Source)])
+        steps = {each.number: each for each in map(self._step, self.lean.subqueries) if each is not None}
+        whole = WholeQuery(self.lean, steps, inputs, self.options.root, self.columns)
+        return OneStage(whole, branches, self.columns)
+
+    def exchanged(self) -> Iterator[OneStage | ExchangedStage]:
+        """Each stateful step behind an exchange of its own."""
+        for origin in dict.fromkeys(feed.origin for feed in self.lean.outputs):
+            assert isinstance(origin, int)
+            subquery = self.lean.subqueries[origin]
+            if subquery.operator is not None:
+                yield self._cells(subquery, None, tuple(feed for feed in self.lean.outputs if feed.origin == origin))
+            else:
+                yield from self._passed(subquery)
+
+    def _passed(self, subquery: Subquery) -> Iterator[OneStage | ExchangedStage]:
+        """What reaches the output past every stateful step, and what is merged with it."""
+        for origin in dict.fromkeys(feed.origin for feed in subquery.feeds if isinstance(feed.origin, int)):
+            feeds = tuple(feed for feed in subquery.feeds if feed.origin == origin)
+            yield self._cells(self.lean.subqueries[origin], None, feeds)
+        for feed in self.plan.subqueries[subquery.number].feeds:
+            if isinstance(feed.origin, Source):
+                inputs, branches = self._inputs([feed])
+                whole = WholeQuery(self.lean, {}, inputs, self.options.root, self.columns)
+                yield OneStage(whole, branches, self.columns)
+
+    def _step(self, subquery: Subquery) -> StepLogic | None:
+        """A stateful step as workers run it."""
+        if subquery.operator is None:
+            return None
+        cells = self.plan.cells
+        return StepLogic(
+            subquery.number,
+            subquery.name,
+            logic_of(subquery.operator, cells),
+            fingerprint(subquery.operator, cells),
+            tuple((source.name, source.disorder_us) for source in self.plan.sources_before(subquery.number)),
+            cells,
+            self.options.instances,
+            self.options.late_to,
+        )
+
+    def _cells(self, subquery: Subquery, following: Subquery | None, feeds: tuple[Feed, ...]) -> ExchangedStage:
+        """The cells of a step, whose results go on to another step or out."""
+        step = self._step(subquery)
+        assert step is not None
+        first = self.lean.feeds_from(subquery.number)[0]
+        columns = self.columns if following is None else DELTA_ROWS
+        stage = CellStage(subquery, step, self.options.root, first in feeds, following, feeds, columns)
+        return ExchangedStage(stage, tuple(self._before_exchange(subquery, step)), step.cells, columns)
+
+    def _before_exchange(self, subquery: Subquery, step: StepLogic) -> Iterator[BeforeExchange]:
+        """All that feeds a step; one that no other step feeds gets the pulse."""
+        upstream = sorted({feed.origin for feed in subquery.feeds if isinstance(feed.origin, int)})
+        for origin in upstream:
+            feeds = tuple(feed for feed in subquery.feeds if feed.origin == origin)
+            yield self._cells(self.lean.subqueries[origin], subquery, feeds)
+        direct = [feed for feed in self.plan.subqueries[subquery.number].feeds if isinstance(feed.origin, Source)]
+        for group in _by_input(direct):
+            inputs, (branch,) = self._inputs(group)
+            yield FeedBranch(FeedStage(subquery, step, inputs, self.options.root), branch)
+        if not upstream:
+            yield PulseBranch(PulseStage(step.cells))
+
+    def _inputs(self, feeds: Sequence[Feed]) -> tuple[Inputs, tuple[InputBranch, ...]]:
+        """The inputs of some feeds from sources, as workers read them and as Spark provides them."""
+        inputs: list[NamedFiles | FrameRows] = []
+        branches: list[InputBranch] = []
+        for number, group in enumerate(_by_input(feeds)):
+            source = group[0].origin
+            assert isinstance(source, Source)
+            lean = tuple(self.lean.subqueries[feed.target].feeds[feed.input] for feed in group)
+            bare = replace(source, origin=None)
+            # Of several inputs that read one source, in this stage or in others, one counts.
+            counted = any(feed is self.plan.feeds_from(source)[0] for feed in group)
+            if isinstance(source.origin, FileNames):
+                inputs.append(NamedFiles(bare, source.origin.files, lean, counted))
+                branches.append(InputBranch(number, source, (), ()))
+                continue
+            native = native_steps(group[0])
+            columns = native[-1].schema if native else group[0].entering
+            inputs.append(FrameRows(bare, columns, lean, counted))
+            branches.append(InputBranch(number, source, native, tuple(columns.names)))
+        return Inputs(tuple(inputs)), tuple(branches)
+
+
+def _by_input(feeds: Sequence[Feed]) -> list[list[Feed]]:
+    """Feeds that read one input: those of a source whose files are named, or one alone."""
+    found: dict[object, list[Feed]] = {}
+    for position, feed in enumerate(feeds):
+        assert isinstance(feed.origin, Source)
+        key = id(feed.origin) if isinstance(feed.origin.origin, FileNames) else -1 - position
+        found.setdefault(key, []).append(feed)
+    return list(found.values())
