@@ -170,10 +170,16 @@ def run(options: Options) -> int:
 
 
 def measure(process: EngineProcess, place: Path, options: Options, span_seconds: float) -> Measured:
-    """Run a query under the load once."""
+    """Run a query under the load once.
+
+    One without a load goes before: while others had their turn, the system may have taken the pages of this process.
+    """
+    for part in ("before", "in"):
+        (place / part).mkdir(parents=True)
+        pq.write_table(COLUMNS.empty_table(), place / part / PRIMER)
+    process.call("start", folder=str(place / "before"), scratch=str(place / "unmeasured"))
+    process.call("stop")
     folder = place / "in"
-    folder.mkdir(parents=True)
-    pq.write_table(COLUMNS.empty_table(), folder / PRIMER)
     with PeakMemory(process.pid) as memory:
         start_s = process.call("start", folder=str(folder), scratch=str(place))
         load = Load.soon(options, span_seconds)

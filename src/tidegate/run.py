@@ -43,6 +43,7 @@ _ELSEWHERE = {
     "spark": "needs no session",
     "files_per_batch": "reads one file after the other",
     "bounded": "runs until its input ends",
+    "cells": "has none",
 }
 LOOK_SECONDS = 0.2
 """How often an elastic query in this process is looked at."""

@@ -168,7 +168,9 @@ def _kill(processes: list[psutil.Process], what: str) -> str:
 
 def _directories(target: Target) -> list[Path]:
     """The directories that cells have written."""
-    return list((target.checkpoint.parent / "state").glob("*/step-*/cell-*/[0-9]*"))
+    with suppress(FileNotFoundError):  # a run that begins anew removes what there was
+        return list((target.checkpoint.parent / "state").glob("*/step-*/cell-*/[0-9]*"))
+    return []
 
 
 def _committed(checkpoint: Path, log: str) -> int:

@@ -86,7 +86,8 @@ def test_a_function_that_gives_no_iterable_is_named() -> None:
 
 @pytest.mark.parametrize("runtime", ["local", "reference"])
 @pytest.mark.parametrize(
-    "option", [{"checkpoint": "somewhere"}, {"files_per_batch": 3}, {"bounded": False}, {"spark": "local[2]"}]
+    "option",
+    [{"checkpoint": "somewhere"}, {"files_per_batch": 3}, {"bounded": False}, {"spark": "local[2]"}, {"cells": 2}],
 )
 def test_what_only_spark_knows_is_refused_elsewhere(runtime: str, option: dict[str, Any], tmp_path: Path) -> None:
     query = tg.stream(TABLE, time="ts").key_by("k").window("1 second").aggregate(n=tg.count())

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from examples.inputs.usage import usage
 from tests.kit import full_disk_run
 from tidegate.results import read_results
 from tidegate.runtime.spark.control import unknown_files
+from tidegate.runtime.spark.sinks import SparkFolder
 from tidegate.testing import answer, difference
 
 NO_MESSAGES = {
@@ -76,7 +78,7 @@ def test_a_control_file_holds_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_checkpoint_of_another_query_is_refused_before_a_batch_runs(spark: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_query_is_refused_before_a_query_is_started(spark: Any, tmp_path: Path) -> None:
     """``to_spark`` is told where the checkpoint is, and looks; a new one, and the query's own, are taken."""
     (tmp_path / "in").mkdir()
     files = usage(tmp_path / "in" / "usage", rows=200, minutes=5, files=1)
@@ -88,11 +90,51 @@ def test_a_checkpoint_of_another_query_is_refused_before_a_batch_runs(spark: Any
 
     assert query.to_spark(checkpoint=place).isStreaming
     other = keyed.window("2 minutes").aggregate(flows=tg.count())
-    with pytest.raises(tg.CheckpointError, match=r"holds «window 1 minute.*», the query wants «window 2 minutes"):
-        other.to_spark(checkpoint=str(place))
+    differs = "it holds «window 1 minute every 1 minute», the query wants «window 2 minutes every 2 minutes»"
+    assert refusal(lambda: other.to_spark(checkpoint=str(place))) == refused(place / "tidegate", differs)
+    cells = "it holds «cells 1», the query wants «cells 2»"
+    assert refusal(lambda: query.to_spark(checkpoint=place, cells=2)) == refused(place / "tidegate", cells)
     two = query.key_by("flows").window("5 minutes").aggregate(apps=tg.count())
-    with pytest.raises(tg.CheckpointError, match=r"holds the state of 1 stateful steps, and the query has 2"):
-        two.to_spark(checkpoint=place)
+    steps = "it holds the state of 1 stateful steps, and the query has 2"
+    assert refusal(lambda: two.to_spark(checkpoint=place)) == refused(place / "tidegate", steps)
+
+
+def refused(place: Path, why: str) -> str:
+    return (
+        f"{place} was written by another query and cannot serve this one: {why}. "
+        "Start from a new checkpoint, or restore the query"
+    )
+
+
+def refusal(build: Callable[[], object]) -> str:
+    """What is said, in a sentence that stands alone."""
+    with pytest.raises(tg.CheckpointError) as told:
+        build()
+    assert told.value.__cause__ is None
+    return str(told.value)
+
+
+@pytest.mark.spark
+def test_a_run_from_the_checkpoint_of_another_query_starts_none(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, out = usage(tmp_path / "in", rows=200, minutes=5, files=3), tmp_path / "out"
+
+    def stop_soon(progress: tg.Progress) -> None:
+        if progress.batch == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tg.run(counts(files), to=out, spark=spark, files_per_batch=1, progress=stop_soon)
+    monkeypatch.setattr(SparkFolder, "start", lambda *given: pytest.fail("a query was started"))
+    keyed = tg.stream(files, time="time").key_by("appId")
+    other = keyed.window("2 minutes").aggregate(flows=tg.count())
+    differs = "it holds «window 1 minute every 1 minute», the query wants «window 2 minutes every 2 minutes»"
+    told = refusal(lambda: tg.run(other, to=out, spark=spark, progress=False))
+    assert told == refused(out / "_checkpoint", differs)
+    cells = "it holds «cells 1», the query wants «cells 2»"
+    told = refusal(lambda: tg.run(counts(files), to=out, spark=spark, cells=2, progress=False))
+    assert told == refused(out / "_checkpoint", cells)
 
 
 @pytest.mark.long

@@ -245,7 +245,7 @@ def test_the_python_of_the_readme_runs(spark: Any, tmp_path: Path, monkeypatch: 
         refused.awaitTermination()
 
     exec(ours, names)
-    assert names["near"].to_spark().isStreaming
+    assert names["near"].to_spark(state=tmp_path / "state").isStreaming
     exec(in_process, names)
     near = sum(max(0, 200 - abs(apart)) for apart in range(-10, 11))
     assert pq.read_table(tmp_path / "joins" / "out").num_rows == near

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,10 @@ def committed(checkpoint: Path) -> int:
 
 def directories(checkpoint: Path) -> dict[Path, int]:
     """The directories that cells have written, in any run, each with its batch."""
-    found = (checkpoint / "state").glob("*/step-*/cell-*/[0-9]*")
-    return {path: int(path.name.partition("-")[0]) for path in found}
+    with suppress(FileNotFoundError):  # a run that begins anew removes what there was
+        found = (checkpoint / "state").glob("*/step-*/cell-*/[0-9]*")
+        return {path: int(path.name.partition("-")[0]) for path in found}
+    return {}
 
 
 def die_between_commits(checkpoint: Path, batches: int) -> None:

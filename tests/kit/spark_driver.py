@@ -30,9 +30,9 @@ from tidegate.query.nodes import Node, apply_stateless
 from tidegate.query.schema import TIME
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark import codec, control
+from tidegate.runtime.spark.cell_batch import StateRoot, TaskBatch
 from tidegate.runtime.spark.codec import CLOCK, METRICS
 from tidegate.runtime.spark.inputs import CONTROL, INPUT, TEXT, column_name
-from tidegate.runtime.spark.operator import StateRoot, TaskBatch
 from tidegate.runtime.spark.stages import (
     ExchangedStage,
     FeedBranch,

@@ -14,7 +14,7 @@ from tests.kit.effort import LONG
 from tests.kit.spark_driver import Batch, Driver, forget
 from tidegate.query.nodes import sources
 from tidegate.reference import interpret
-from tidegate.runtime.spark import operator
+from tidegate.runtime.spark import cell_batch
 from tidegate.state.storage import Storage, open_storage
 from tidegate.testing import difference
 
@@ -106,10 +106,10 @@ def run(
     query: tg.Stream, cells: int, last: int | None, behind: bool, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Driver, Faulty]:
     """A run whose process ends once, and which is started again."""
-    monkeypatch.setattr(operator, "open_storage", open_storage)
+    monkeypatch.setattr(cell_batch, "open_storage", open_storage)
     driver = Driver(query.node, cells, retain=1)
     faulty = Faulty(open_storage(driver.root.uri), last, behind)
-    monkeypatch.setattr(operator, "open_storage", lambda uri, options: faulty)
+    monkeypatch.setattr(cell_batch, "open_storage", lambda uri, options: faulty)
     read = [source.name for source in sources(query.node)]
     for given in [*(batch(number, read) for number in range(4)), Batch({}, ends=True)]:
         try:
@@ -126,7 +126,7 @@ def run(
 def test_a_process_that_ends_at_any_operation_changes_nothing(
     query: Any, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operator, "SWEEP_EVERY", 1)
+    monkeypatch.setattr(cell_batch, "SWEEP_EVERY", 1)
     whole, faulty = run(query(), cells, None, False, monkeypatch)
     law = interpret(query().node, whole.outcome.events)
     expected = pa.concat_tables([query().schema.empty_table(), *whole.outcome.tables])

@@ -31,11 +31,11 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import TIME, conform
 from tidegate.runtime.spark import codec
+from tidegate.runtime.spark.cell_batch import StateRoot
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import CLOCK, DELTA_ROWS
 from tidegate.runtime.spark.control import control_rows
 from tidegate.runtime.spark.inputs import CONTROL, INPUT, TEXT, column_name
-from tidegate.runtime.spark.operator import StateRoot
 from tidegate.runtime.spark.sources import FileNames
 from tidegate.runtime.spark.stages import (
     BeforeExchange,

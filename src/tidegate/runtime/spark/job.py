@@ -161,8 +161,9 @@ def _temporary(stack: ExitStack) -> Path:
 
 @dataclass(slots=True)
 class Tally:
-    """Adds up the reports on a query."""
+    """Adds up the reports on a query; ``control`` is the folder whose rows are not data."""
 
+    control: Path
     batches: int = 0
     rows: int = 0
     results: int = 0
@@ -180,13 +181,15 @@ class Tally:
         return [self.take(report) for report in new_reports(query, self._batch)]
 
     def take(self, report: StreamingQueryProgress) -> Progress:
-        """Adds one batch; of a query without stages of ours, rows are what Spark counts."""
+        """Adds one batch."""
         self._batch = report.batchId
         self.batches += 1
         self.results += _figure(report.observedMetrics.get(RESULTS), "rows")
         told = reported(report.observedMetrics)
         counted = [each for each in told if "source" in each]
-        rows = sum(each["rows"] for each in counted) if told else report.numInputRows
+        # Spark counts names where workers read files, and workers count what native steps let through.
+        data = [source for source in report.sources if str(self.control) not in source.description]
+        rows = max(sum(each["rows"] for each in counted), sum(source.numInputRows for source in data))
         self.rows += rows
         for each in counted:
             _count(self.ahead, each["source"], each["ahead"])
@@ -243,7 +246,7 @@ class _Run:
     ) -> None:
         self.job, self.checkpoint, self.staged, self.java, self.letters = job, checkpoint, staged, java, letters
         self.control = checkpoint.control
-        self.tally = Tally()
+        self.tally = Tally(self.control)
         self.notes: list[str] = []
         self._stop_requested = threading.Event()
         self._controls: set[Path] = set()

@@ -19,18 +19,11 @@ import pyarrow as pa
 
 from tidegate.compile.plan import Feed, Place, Plan, Subquery
 from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
+from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS, result_columns
 from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles
-from tidegate.runtime.spark.operator import (
-    CellStage,
-    FeedStage,
-    PulseStage,
-    StateRoot,
-    StepLogic,
-    WholeQuery,
-    logic_of,
-)
+from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, WholeQuery
 from tidegate.runtime.spark.sources import FileNames
 
 Step = TypeVar("Step", bound=Stateful | Stateless)

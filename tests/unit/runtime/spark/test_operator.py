@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import tidegate as tg
 from tests.kit.spark_driver import FIRST_CLOCK_US, Batch, Driver
 from tidegate.errors import CheckpointError, EnvironmentFault, QueryError
 from tidegate.query.nodes import unique_names
-from tidegate.runtime.spark import operator
+from tidegate.runtime.spark.cell_batch import TaskBatch, of_this_task
 from tidegate.runtime.spark.codec import Header
-from tidegate.runtime.spark.operator import TaskBatch, letters_name, of_this_task, write_letters
+from tidegate.runtime.spark.operator import letters_name, write_letters
 
 MOMENT = pa.timestamp("us", tz="UTC")
 COLUMNS = pa.schema([("ts", MOMENT), ("k", pa.int64())])
@@ -113,7 +114,7 @@ def test_a_consumer_that_stops_early_loses_no_state(tmp_path: Path, monkeypatch:
     whole.attempt(rows(4, 5), task)
 
     def first(function: Any, given: list[pa.RecordBatch], task: TaskBatch) -> list[pa.RecordBatch]:
-        stage = operator.replace(function, task=lambda: task)
+        stage = replace(function, task=lambda: task)
         taken = stage(iter(given))
         row = next(taken)
         taken.close()
