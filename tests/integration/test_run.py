@@ -16,6 +16,7 @@ import pytest
 
 import tidegate as tg
 from examples.inputs.usage import usage
+from tests.kit.late_files import late_files, late_rows
 from tidegate.results import SPARK_LOG
 from tidegate.testing import answer, difference
 
@@ -131,11 +132,18 @@ def test_a_table_goes_to_json_lines(spark: Any, tmp_path: Path) -> None:
     assert difference(reference.read(), result.read()) is None
 
 
-def test_late_tuples_are_counted(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cells", [1, 2])
+def test_late_tuples_are_counted_and_written_on_request(spark: Any, tmp_path: Path, cells: int) -> None:
     on_time, late = [tuples([10.5, 11.5, 12.5]), tuples([13.5, 12.75])], tuples([1.5, 2.5, 11.25], "late")
     folder = write(tmp_path / "in", [on_time[0], pa.concat_tables([late, on_time[1]])])
-    result = tg.run(counts(folder), to=tmp_path / "out", spark=spark, progress=False)
+    options = {"spark": spark, "cells": cells, "progress": False}
+    result = tg.run(counts(folder), to=tmp_path / "out", late_to=tmp_path / "late", **options)
     assert result.late == 3
+    (step,) = late_files(tmp_path / "late")
+    missed = int(12.5 * MINUTE)
+    assert late_rows(tmp_path / "late", step) == [
+        (int(minute * MINUTE), "late", missed) for minute in (1.5, 2.5, 11.25)
+    ]
     assert difference(result.read(), answer(counts(pa.concat_tables(on_time))).rows) is None
 
 

@@ -1,9 +1,8 @@
-"""Queries as DataFrames in streaming queries of the user's own: what Spark's users do with them, and what is refused."""
+"""Queries as parts of streaming queries of the user's own; `test_batches_on_spark` has what is done to their batches."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ def tuples(minutes: list[float]) -> pa.Table:
 
 
 def counts(source: Any, name: str = "counts") -> tg.Stream:
-    return tg.stream(source, time="ts", name="s").key_by("k").window("1 minute").aggregate(n=tg.count(), name=name)
+    stream = source if isinstance(source, tg.Stream) else tg.stream(source, time="ts")
+    return stream.key_by("k").window("1 minute").aggregate(n=tg.count(), name=name)
 
 
 @pytest.fixture
@@ -82,73 +82,13 @@ def test_a_frame_that_has_a_watermark_already_is_taken_as_any_other(frame: Any, 
     assert difference(pa.concat_tables([before, collected(df, tmp_path / "checkpoint")]), LAW) is None
 
 
-@pytest.mark.parametrize("cells", [1, 2])
-def test_a_batch_may_be_looked_at_in_part_and_more_than_once(frame: Any, tmp_path: Path, cells: int) -> None:
-    found: list[pa.Table] = []
-
-    def looks(batch: Any, number: int) -> None:
-        batch.isEmpty()
-        batch.limit(1).collect()
-        found.append(batch.toArrow())
-        assert batch.count() == found[-1].num_rows
-
-    run(counts(frame).to_spark(state=tmp_path / "state", cells=cells), tmp_path / "checkpoint", looks)
-    assert difference(pa.concat_tables(found).cast(LAW.schema), CLOSED) is None
-
-
-def test_a_batch_that_is_not_evaluated_is_missed_in_the_next(frame: Any, tmp_path: Path) -> None:
-    df = counts(frame).to_spark(state=tmp_path / "state")
-    told = refused(df, tmp_path / "checkpoint", lambda batch, number: None if number == 1 else batch.collect())
-    assert told.startswith("step 'counts': the state of cell 0 after batch 1 is missing from")
-    assert "a foreachBatch that does not evaluate all of its DataFrame" in told
-    # What the message says helps.
-    (tmp_path / "checkpoint" / "commits" / "1").unlink()
-    (tmp_path / "checkpoint" / "offsets" / "2").unlink()
-    for crc in (tmp_path / "checkpoint").rglob(".*.crc"):
-        crc.unlink()
-    made = collected(counts(frame).to_spark(state=tmp_path / "state"), tmp_path / "checkpoint")
-    assert made.num_rows == 3, "the windows of minutes 1 to 3"
-
-
-def test_a_batch_that_is_kept_and_evaluated_in_a_later_one_is_refused(frame: Any, tmp_path: Path) -> None:
-    kept: list[Any] = []
-
-    def keeps(batch: Any, number: int) -> None:
-        kept.append(batch)
-        batch.collect()
-        kept[0].collect()
-
-    told = refused(counts(frame).to_spark(state=tmp_path / "state"), tmp_path / "checkpoint", keeps)
-    assert "a DataFrame was kept beyond its foreachBatch" in told or "was evaluated twice, with different rows" in told
-
-
-def test_a_thread_that_does_not_know_its_batch_is_refused(frame: Any, tmp_path: Path) -> None:
-    from pyspark.errors import PySparkException
-
-    said: list[str] = []
-
-    def elsewhere(batch: Any, number: int) -> None:
-        def evaluate() -> None:
-            try:
-                batch.collect()
-            except PySparkException as error:
-                said.append(str(translated(str(error))))
-
-        thread = threading.Thread(target=evaluate)
-        thread.start()
-        thread.join()
-        batch.collect()
-
-    run(counts(frame).to_spark(state=tmp_path / "state"), tmp_path / "checkpoint", elsewhere)
-    assert len(said) == len(MINUTES)
-    assert all("outside a micro-batch" in each and "pyspark.InheritableThread" in each for each in said)
-
-
 def test_two_queries_make_one_of_sparks(frame: Any, tmp_path: Path) -> None:
+    """One of them has two steps side by side, each with cells that have to be told of every batch."""
     one = counts(frame, "one").to_spark(state=tmp_path / "one")
-    two = counts(frame, "two").to_spark(state=tmp_path / "two", cells=2)
+    stream = tg.stream(frame, time="ts")
+    two = counts(stream, "two").union(counts(stream, "three")).to_spark(state=tmp_path / "two", cells=2)
     made = collected(one.unionByName(two), tmp_path / "checkpoint")
-    assert difference(made, pa.concat_tables([CLOSED, CLOSED])) is None
+    assert difference(made, pa.concat_tables([CLOSED] * 3)) is None
 
 
 def test_two_queries_of_one_folder_cannot_go_on(frame: Any, tmp_path: Path) -> None:
