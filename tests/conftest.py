@@ -56,11 +56,11 @@ def s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local session with two cores and two cells, as tidegate wants it."""
+    """A local session with two cores; queries of tidegate need no setting of it but the time zone, for times without one."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.spark.session import LOCAL_CHECKPOINTS, STREAMING
+    from tidegate.runtime.spark.session import LOCAL_CHECKPOINTS
 
     session = (
         SparkSession.builder.master("local[2]")
@@ -68,7 +68,8 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config(map={**STREAMING, **LOCAL_CHECKPOINTS})
+        .config("spark.sql.session.timeZone", "UTC")
+        .config(map=LOCAL_CHECKPOINTS)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

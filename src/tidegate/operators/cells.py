@@ -2,7 +2,7 @@
 
 A cell's operator gives work to its instances in two forms: items that any instance may take (`spread`), and one task per
 instance over the shards mapped to it (`run`). The caller stays on its own thread and is the only one to touch what must not
-be shared, such as the handle of a state store. Which instance computes a shard cannot change a result.
+be shared. Which instance computes a shard cannot change a result.
 """
 
 from __future__ import annotations
