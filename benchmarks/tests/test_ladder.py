@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.ladder import held_against, table
@@ -40,3 +42,16 @@ def test_the_better_of_two_is_not_known_from_one() -> None:
 def test_in_process_against_spark(workload: str, must: float) -> None:
     (rung,) = held_against(workload, [], {"tidegate-local/spark": 1.0})
     assert (rung.goal.must, rung.reached) == (must, "missed")
+
+
+def test_a_start_counts_at_its_longest_and_less_is_better() -> None:
+    starts = [replace(row("tidegate-spark", 1), start_s=seconds) for seconds in (0.3, 0.4)]
+    (rung,) = held_against("keyed", [*starts, replace(row("spark-hdfs", 1), start_s=0.7)], {})
+    assert (rung.value, rung.reached) == (0.4, "must")
+
+
+def test_on_spark_a_ratio_is_held_against_the_marks_of_its_batch() -> None:
+    ratios = {"tidegate-spark/spark@50k": 1.5, "tidegate-spark/spark@1m": 2.2, "tidegate-spark-2/spark@1m": 9.0}
+    assert [rung.reached for rung in held_against("keyed", [], ratios)] == ["aim", "missed"]
+    (grown,) = held_against("state-growth", [], {"10x/1x": 1.08})
+    assert grown.reached == "must"

@@ -118,6 +118,7 @@ class Driver:
         self.run_number = 0
         self.random = random.Random(seed)
         self.outcome = Outcome()
+        self._shipped: dict[int, Any] = {}
         self._last: tuple[Batch, TaskBatch] | None = None
 
     def run(self, batches: Sequence[Batch], no_data_after: Sequence[bool] = ()) -> Outcome:
@@ -224,9 +225,12 @@ class Driver:
                 yield self._run(branch.function, self._control(batch), task)
 
     def _run(self, function: Any, rows: list[pa.RecordBatch], task: TaskBatch) -> list[pa.RecordBatch]:
-        given = replace(function, task=_Task(task)) if hasattr(function, "task") else function
-        shipped: Callable[..., Iterator[pa.RecordBatch]] = pickle.loads(cloudpickle.dumps(given))
-        return list(shipped(iter(rows)))
+        if id(function) not in self._shipped:
+            self._shipped[id(function)] = pickle.loads(cloudpickle.dumps(function))
+        shipped = self._shipped[id(function)]
+        run: Callable[..., Iterator[pa.RecordBatch]]
+        run = replace(shipped, task=_Task(task)) if hasattr(shipped, "task") else shipped
+        return list(run(iter(rows)))
 
     def _input(self, branch: InputBranch, batch: Batch) -> Iterator[list[pa.RecordBatch]]:
         """The partitions of an input, in small Arrow batches; none if its source is idle: Spark prunes it."""

@@ -54,7 +54,7 @@ def test_late_tuples_are_the_laws_however_instances_change(
         pytest.param(spark_join_cases(), id="joins"),
     ],
 )
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_late_tuples_are_the_laws_whatever_happens_to_batches(
     drawn: st.SearchStrategy[Any], data: st.DataObject

@@ -249,6 +249,7 @@ class _Run:
         self.tally = Tally(self.control)
         self.notes: list[str] = []
         self._stop_requested = threading.Event()
+        self._waiting: threading.Thread | None = None
         self._controls: set[Path] = set()
         self._ahead: set[str] = set()
 
@@ -282,6 +283,8 @@ class _Run:
                 raise
             finally:
                 _stop(running)
+                if self._waiting is not None:
+                    self._waiting.join(GRACE_SECONDS)
                 self._write_letters(running)
         LOG.info("query %s %s after %d batches", running.id, "ended" if finished else "stopped", self.tally.batches)
         self._note(*unknown_files(self.control, self._controls))
@@ -298,7 +301,7 @@ class _Run:
                 failures.append(error)
 
         # On a thread of its own, so that signals are not held up.
-        waiting = threading.Thread(target=wait, daemon=True, name="tidegate-wait")
+        self._waiting = waiting = threading.Thread(target=wait, daemon=True, name="tidegate-wait")
         waiting.start()
         while waiting.is_alive() and not self._stop_requested.is_set():
             waiting.join(POLL_SECONDS)
