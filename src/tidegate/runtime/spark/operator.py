@@ -299,9 +299,9 @@ class CellStage:
                 for table in results:
                     for intake in intakes.values():
                         intake.add(table)
-            for position, data in received.late:
-                feed = next(feed for feed in self.subquery.feeds if feed.input == position)
-                write_late(self.step, feed, [chunks.decode(data)], cell)
+            for feed in self.subquery.feeds:
+                late = [chunks.decode(data) for position, data in received.late if position == feed.input]
+                write_late(self.step, feed, late, cell)
             write_letters(header, task, self.root, f"{self.step.number}-{number}")
             cell.commit()
             onward = replace(header, arrived={}, letters={}, newest=dict(cell.directory.newest))
