@@ -72,7 +72,7 @@ def run(query: Stream, batches: list[dict[str, list[pa.Table]]], folder: Path, *
             times = [time for table in tables for time in table.column("ts").cast(pa.int64()).to_pylist()]
             latest[name] = max([latest.get(name, -(2**63)), *times])
         events.append(Advance(min(latest.get(name, -(2**63)) for name in names)))
-    check_late_files(done.job, folder, interpret(query.node, [*events, Advance(END)]))
+    check_late_files(done.job.late, done.job.running.plan, folder, interpret(query.node, [*events, Advance(END)]))
     return done
 
 
