@@ -40,7 +40,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("runtime", ["local", "reference", "spark"])
+@pytest.mark.parametrize("runtime", ["local", "reference", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize(("column", "kind", "message"), OTHERS)
 def test_another_type_is_refused_with_file_and_column(
     column: str, kind: pa.DataType, message: str, runtime: str, tmp_path: Path
@@ -50,7 +50,7 @@ def test_another_type_is_refused_with_file_and_column(
         tg.run(counts, on=runtime, to=tmp_path / "out", progress=False)
 
 
-@pytest.mark.parametrize("runtime", ["local", "reference", "spark"])
+@pytest.mark.parametrize("runtime", ["local", "reference", pytest.param("spark", marks=pytest.mark.spark)])
 def test_a_missing_column_is_refused(runtime: str, tmp_path: Path) -> None:
     counts = query(tmp_path / "in", FIRST.drop_columns(["x"]))
     with pytest.raises(DataError, match=r"2\.parquet: the column 'x' is not there; it has 'ts', 'k', 'unused'"):
