@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.errors import DataError, choices
-from tidegate.query.schema import fitting, normal_type
+from tidegate.query.schema import TIME, fitting, normal_type
 from tidegate.sources import PlacedBatch, Rejects, RowPlace
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def infer_parquet(path: str, rejects: Rejects) -> pa.Schema:
     """The columns of a file."""
-    return pq.read_schema(path).remove_metadata()
+    with _opened(path) as file:
+        return columns_of(file)
 
 
 def read_parquet(
@@ -27,14 +28,38 @@ def read_parquet(
     """The records of one of some files."""
     row = 0
     try:
-        with pq.ParquetFile(path) as file:
-            check_columns(path, file.schema_arrow, files)
+        with _opened(path) as file:
+            check_columns(path, columns_of(file), files)
             for batch in file.iter_batches(rows, columns=schema.names):
                 for part in fitting(pa.Table.from_batches([batch]), schema, path).combine_chunks().to_batches():
                     yield PlacedBatch(part, RowPlace(path, "row", row))
                     row += part.num_rows
     except (OSError, KeyError, pa.ArrowException) as error:
         raise DataError(f"{path} does not hold rows of ({', '.join(schema.names)}): {error}") from error
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    # Spark keeps times as INT96 unless told otherwise; in nanoseconds, as Arrow takes them, years end at 2262.
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+
+
+def columns_of(file: pq.ParquetFile) -> pa.Schema:
+    """The columns of a file. Its INT96 are moments, which Arrow takes for times without zone."""
+    moments = {leaf.path.split(".")[0] for leaf in file.schema if leaf.physical_type == "INT96"}
+    fields = [
+        field.with_type(_with_zone(field.type)) if field.name in moments else field for field in file.schema_arrow
+    ]
+    return pa.schema(fields)
+
+
+def _with_zone(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return TIME
+    if pa.types.is_list(kind):
+        return pa.list_(_with_zone(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_zone(field.type)) for field in kind])
+    return kind
 
 
 def check_columns(path: str, found: pa.Schema, files: Files) -> None:

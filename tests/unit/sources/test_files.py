@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError, QueryError
+from tidegate.query.schema import TIME
 from tidegate.sources import read_table
 from tidegate.sources.files import files_of
 
@@ -29,3 +33,12 @@ def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
 def test_a_glob_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="no file matches"):
         tg.stream(str(tmp_path / "*.parquet"), time="ts")
+
+
+def test_times_kept_as_spark_keeps_them_by_default_are_moments(tmp_path: Path) -> None:
+    moments = [datetime(2024, 1, 1, tzinfo=UTC), datetime(2800, 1, 1, 0, 0, 0, 7, tzinfo=UTC)]
+    table = pa.table({"ts": pa.array(moments, TIME), "seen": pa.array([moments, []], pa.list_(TIME)), "n": [1, 2]})
+    pq.write_table(table, tmp_path / "int96.parquet", use_deprecated_int96_timestamps=True)
+    files = files_of(str(tmp_path))
+    assert files.schema == table.schema
+    assert read_table(files, files.schema).equals(table)
