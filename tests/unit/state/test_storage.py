@@ -31,7 +31,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "s3":
         port = request.getfixturevalue("s3_port")
         return open_storage(f"s3a://bucket/state/{tmp_path.name}/", s3_options(port))
-    pytest.importorskip("fsspec", reason="optional: storage other than disks, S3 and Google's")
     return open_storage(f"memory://{tmp_path.name}/state")
 
 
