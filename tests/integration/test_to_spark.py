@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 import tidegate as tg
 from tidegate.runtime.spark.failure import translated
@@ -74,12 +75,17 @@ def refused(df: Any, checkpoint: Path, each: Callable[[Any, int], None]) -> str:
 def test_a_frame_that_has_a_watermark_already_is_taken_as_any_other(frame: Any, tmp_path: Path) -> None:
     """Spark's watermark drops nothing before a step of ours, and ours is by the disorder that the stream says."""
     query = counts(frame.withWatermark("ts", "1 second"))
-    df = query.to_spark(checkpoint=tmp_path / "checkpoint")
+    with pytest.warns(UserWarning, match=r"has a watermark.*; remove withWatermark before"):
+        df = query.to_spark(checkpoint=tmp_path / "checkpoint")
     before = collected(df, tmp_path / "checkpoint")
     assert difference(before, CLOSED) is None
     tg.end_input(tmp_path / "checkpoint" / "tidegate" / "control")
-    df = query.to_spark(checkpoint=tmp_path / "checkpoint")
+    with pytest.warns(UserWarning, match="has a watermark"):
+        df = query.to_spark(checkpoint=tmp_path / "checkpoint")
     assert difference(pa.concat_tables([before, collected(df, tmp_path / "checkpoint")]), LAW) is None
+    behind = df.withWatermark("ts", "1 second").groupBy(F.window("ts", "4 seconds")).count()
+    with pytest.raises(StreamingQueryException, match="Redefining watermark"):
+        run(behind, tmp_path / "another", lambda batch, _: batch.collect())
 
 
 def test_two_queries_make_one_of_sparks(frame: Any, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,13 +126,6 @@ class ChunkCache:
 def cache_of(run: str, step: int) -> ChunkCache:
     """Where the chunks of a run's step are kept, by the step's number, on each machine that has its cells."""
     return ChunkCache(Path(f"{PREFIX}{run}-{step}"))
-
-
-def remove_caches(run: str) -> None:
-    """Remove what the steps of a run, which has ended, keep on this machine."""
-    with contextlib.suppress(OSError, EnvironmentFault):
-        for folder in own_folder().glob(f"{PREFIX}{run}-*"):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _let_go(folder: Path) -> None:

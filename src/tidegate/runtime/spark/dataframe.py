@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -54,6 +55,8 @@ from tidegate.state.chunks import Directory
 from tidegate.state.storage import open_storage
 
 RETAIN = "spark.sql.streaming.minBatchesToRetain"
+WATERMARK = "spark.watermarkDelayMs"
+"""What Spark notes on the column that a DataFrame has a watermark on."""
 UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 
 
@@ -82,7 +85,7 @@ def _stage(stage: OneStage | ExchangedStage, control: DataFrame) -> DataFrame:
         together = reduce(_union, rows)
         if stage.function.steps or stage.function.inputs.may_reject:
             together = together.coalesce(1)
-        return together.mapInArrow(stage.function, spark_schema(stage.columns))
+        return _with_clock(together).mapInArrow(stage.function, spark_schema(stage.columns))
     rows = [_before_exchange(branch, control) for branch in stage.before]
     cells = reduce(DataFrame.unionByName, rows).repartition(stage.cells, F.col("cell"))
     return cells.mapInArrow(stage.function, spark_schema(stage.columns))
@@ -94,11 +97,13 @@ def _before_exchange(branch: BeforeExchange, control: DataFrame) -> DataFrame:
         case ExchangedStage():
             return _stage(branch, control).withColumn(CLOCK, _no_clock())
         case FeedBranch():
-            deltas = _input(branch.input).mapInArrow(branch.function, spark_schema(DELTA_ROWS))
+            deltas = _with_clock(_input(branch.input)).mapInArrow(branch.function, spark_schema(DELTA_ROWS))
             return deltas.withColumn(CLOCK, _no_clock())
         case PulseBranch():
-            pulse = control.coalesce(1).mapInArrow(branch.function, spark_schema(DELTA_ROWS))
-            return pulse.withColumn(CLOCK, F.current_timestamp())
+            pulse = control.coalesce(1).withColumn(CLOCK, _no_clock()).mapInArrow(
+                branch.function, spark_schema(DELTA_ROWS)
+            )
+            return _with_clock(pulse)
 
 
 def _input(branch: InputBranch) -> DataFrame:
@@ -139,6 +144,7 @@ def build_dataframe(plan: Plan, place: StatePlace, instances: int, late_to: str 
     if not needs_workers(plan):
         return to_dataframe(plan, None)
     spark = next(frames_of(plan)).sparkSession
+    _warn_of_watermarks(plan.sources)
     root = state_root(place.uri(spark), place.options, spark)
     control = place.control or f"{root.storage.uri}/control"
     if root.storage.is_local or place.control is not None:
@@ -146,6 +152,18 @@ def build_dataframe(plan: Plan, place: StatePlace, instances: int, late_to: str 
     if place.checkpoint is not None:
         check_stored(root, place.checkpoint, plan)
     return to_dataframe(plan, RunOptions(root, control, instances, late_to))
+
+
+def _warn_of_watermarks(sources: Iterable[Source]) -> None:
+    """Says what Spark will refuse if the results get a watermark as well."""
+    for source in sources:
+        if any(WATERMARK in field.metadata for field in _frame(source).schema):
+            warnings.warn(
+                f"stream '{source.name}': its DataFrame has a watermark. tidegate does not use it (disorder= says how far "
+                "out of order tuples come), and behind to_spark() Spark would refuse another ('Redefining watermark is "
+                "disallowed'); remove withWatermark before tg.stream(...)",
+                stacklevel=4,
+            )
 
 
 def check_stored(root: StateRoot, checkpoint: str, plan: Plan) -> None:
@@ -198,9 +216,14 @@ def needs_workers(plan: Plan) -> bool:
 
 
 def _tagged(df: DataFrame, number: int, text: Column, columns: Iterable[str]) -> DataFrame:
-    """The rows of an input, with its number, a text, the batch's timestamp, and columns under names of their own."""
+    """The rows of an input, with its number, a text, and columns under names of their own."""
     own = [F.col(name).alias(column_name(number, name)) for name in columns]
-    return df.select(F.lit(number).alias(INPUT), text.alias(TEXT), F.current_timestamp().alias(CLOCK), *own)
+    return df.select(F.lit(number).alias(INPUT), text.alias(TEXT), *own)
+
+
+def _with_clock(df: DataFrame) -> DataFrame:
+    """Rows with the batch's timestamp: a constant of the batch, so Spark compiles what it is part of for every batch."""
+    return df.withColumn(CLOCK, F.current_timestamp())
 
 
 def _no_clock() -> Column:

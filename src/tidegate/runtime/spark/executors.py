@@ -72,8 +72,8 @@ def refusal(master: str, conf: Mapping[str, str], most: int, partitions: int | N
     if partitions is not None and most > partitions:
         return (
             f"up to {most} executors are allowed and the query has {partitions} partitions, so {most - partitions} of them "
-            f"would never get a stateful task; allow at most {partitions}, or start the query on a new checkpoint with a "
-            "larger spark.sql.shuffle.partitions"
+            f"would never get a stateful task; allow at most {partitions}, or start the query on a new checkpoint with "
+            "more: cells= of to_spark and tg.run, spark.sql.shuffle.partitions for Spark's own stateful steps"
         )
     return None
 

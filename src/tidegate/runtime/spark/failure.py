@@ -24,8 +24,6 @@ _UNREADABLE = re.compile(
     r"MALFORMED_RECORD_IN_PARSING|FAILED_READ_FILE|CSV header does not conform|CANNOT_READ_FILE_FOOTER|is not a Parquet file"
 )
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
-_STATE_LOST = re.compile(r"stateful_processor_api_client\.py.*^EOFError", re.MULTILINE | re.DOTALL)
-LITTLE_BYTES = 16_000_000
 _STAGED = re.compile(r"(?:file:)?(/[^\s'\"]*/inputs/\d+/[0-9a-f]{24}\.(?:parquet|json|csv))")
 
 
@@ -52,11 +50,7 @@ def translated(message: str) -> TidegateError | None:
 
 @contextmanager
 def full_disks_named(folders: Sequence[Path], log: Path | None = None) -> Iterator[None]:
-    """Turns the errors of a full disk into one sentence; where only Spark's log has them, it is read.
-
-    A Python worker whose state cannot be written sees no more than the end of a connection. Without a log that is taken for
-    a full disk where one is.
-    """
+    """Turns the errors of a full disk into one sentence; where only Spark's log has them, it is read."""
     try:
         yield
     except TidegateError:
@@ -65,10 +59,10 @@ def full_disks_named(folders: Sequence[Path], log: Path | None = None) -> Iterat
         said = str(error)
         with suppress(OSError):
             said += log.read_text(encoding="utf-8", errors="replace") if log is not None else ""
+        if not _NO_SPACE.search(said):
+            raise
         room = {folder: shutil.disk_usage(_there(folder)).free for folder in folders}
         fullest = min(room, key=lambda folder: room[folder])
-        if not _NO_SPACE.search(said) and not (_STATE_LOST.search(said) and room[fullest] < LITTLE_BYTES):
-            raise
         raise EnvironmentFault(
             f"a disk is full, so that Spark could not write: {fullest} has {room[fullest] / 1e6:,.1f} MB left. Make room "
             "there, and run the same again: it goes on after the last batch that was committed"

@@ -42,7 +42,8 @@ from tidegate.runtime.spark.stages import RunOptions, fingerprints
 from tidegate.watermark import START, has_ended, is_finite
 
 POLL_SECONDS = 0.1
-HOUSEKEEPING_SECONDS = 1.0
+# New files are looked for this often; where a folder is large, for at most a tenth of the time.
+WATCH_SECONDS, WATCH_SHARE = 0.02, 0.1
 # How long a stop waits for the running batch; a batch that is cut short is done again by the next run.
 GRACE_SECONDS = 10.0
 RESULTS = "tidegate_results"
@@ -334,24 +335,24 @@ class _Run:
 
     def _until_stopped(self, running: StreamingQuery) -> bool:
         """Waits until a stop is requested or the input ends; True if the input has ended."""
-        kept = time.monotonic()
-        while not self._stop_requested.wait(POLL_SECONDS) and not self.tally.ended:
+        polled, least = 0.0, WATCH_SECONDS if self.staged else POLL_SECONDS
+        pause = least
+        while not self._stop_requested.wait(pause) and not self.tally.ended:
+            now = time.monotonic()
+            for source in self.staged:
+                source.add_new_files()
+            pause = max(least, (time.monotonic() - now) / WATCH_SHARE)
+            if now - polled < POLL_SECONDS:
+                continue
+            polled = now
             if not running.isActive:
                 running.awaitTermination()  # raises what ended it
                 break
             self._poll(running)
-            if time.monotonic() - kept >= HOUSEKEEPING_SECONDS:
-                self._keep_house()
-                kept = time.monotonic()
+            self._note(*unknown_files(self.control, self._controls))
+            if self.java is not None:
+                self.java.empty_log(MOST_LOG_BYTES)
         return self.tally.ended
-
-    def _keep_house(self) -> None:
-        """What a run without end does now and then: take files that appeared, and keep the log short."""
-        if self.java is not None:
-            self.java.empty_log(MOST_LOG_BYTES)
-        for source in self.staged:
-            source.add_new_files()
-        self._note(*unknown_files(self.control, self._controls))
 
     def _stop_after_batch(self, running: StreamingQuery) -> None:
         """Stops the query, after the batch that is running if that does not take long."""
