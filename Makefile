@@ -13,7 +13,7 @@ demo: $(VENV)/.ready java
 test: $(VENV)/.ready java
 	$(BIN)/python -m tests.run
 
-# What make test leaves out, five times its generated cases, three minutes of chaos, other versions of what it needs. Writes tests/long_run.md.
+# What make test leaves out, eight times its generated cases, minutes of chaos, other versions of what it needs. Writes tests/long_run.md.
 test-long: $(VENV)/.ready java
 	$(BIN)/python -m tests.run --long
 

@@ -1,7 +1,7 @@
 """The whole suite: the tests that need Spark in one process, the others in another, side by side.
 
     python -m tests.run            what `make test` runs; then half a minute of generated cases with a seed of its own
-    python -m tests.run --long     the rest, five times the generated cases, other versions: `make test-long`
+    python -m tests.run --long     the rest, eight times the generated cases, other versions: `make test-long`
 
 A Spark session takes seconds to start, so all tests on Spark share one; most of their time is spent waiting, which leaves a
 core to the others. A long run writes what came of it to ``tests/long_run.md``, which is committed: so a reader knows when
@@ -53,6 +53,10 @@ class Part:
         last = next((line for line in reversed(self.lines) if _COUNT.search(line)), "")
         return Counter({kind.removesuffix("s"): int(number) for number, kind in _COUNT.findall(last)})
 
+    def failures(self) -> list[str]:
+        """The lines that name what did not pass."""
+        return [line for line in self.lines if line.startswith(("FAILED ", "ERROR "))]
+
     def summary(self) -> str:
         """What it says at the end: the slowest tests, and those that did not pass."""
         starts = [at for at, line in enumerate(self.lines) if line.startswith("===")]
@@ -96,6 +100,8 @@ def main(words: list[str]) -> int:
         REPORT.write_text(_report(began, minutes, failed, parts), encoding="utf-8")
     counts = sum((part.counts() for part in parts), Counter[str]())
     print(f"{minutes:.1f} minutes")
+    for line in (line for part in parts for line in part.failures()):
+        print(line)
     print(f"{counts['passed']} passed, {counts['failed'] + counts['error']} failed, {counts['skipped']} skipped")
     return int(failed)
 

@@ -262,7 +262,7 @@ def test_results_that_leave_one_by_one_are_the_laws(
     """Generated cases whose results leave a few at a time: ways that part and meet, instances that change, joins, cells."""
     monkeypatch.setattr(windowed_aggregate, "AT_ONCE", at_once)
     monkeypatch.setattr(results, "AT_ONCE", at_once)
-    sample = settings(max_examples=examples(6), database=None, suppress_health_check=list(HealthCheck))
+    sample = settings(max_examples=examples(4), database=None, suppress_health_check=list(HealthCheck))
 
     @sample
     @given(data=st.data())

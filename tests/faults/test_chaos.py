@@ -1,19 +1,35 @@
-"""Some of what ``python -m tests.chaos`` does: the rest takes longer."""
+"""Some of what ``python -m tests.chaos`` and ``python -m tests.chaos.kills`` do: the rest takes longer."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.chaos.__main__ import main
-from tests.kit.effort import LONG
+from tests.chaos import __main__ as chaos
+from tests.chaos import kills
+from tests.kit.effort import LONG, examples
 
-# In the process of the tests on Spark, so that no other Spark runs beside it.
-pytestmark = [pytest.mark.generated, pytest.mark.spark]
-MINUTES = "3" if LONG else "1"
+pytestmark = pytest.mark.generated
 SHOWN_LINES = 60
 
 
 @pytest.mark.timeout(1_800)
-def test_queries_that_are_killed_and_starved_give_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = main(["--minutes", MINUTES, "--seed", "1"])
-    assert not failed, "\n".join(capsys.readouterr().out.splitlines()[-SHOWN_LINES:])
+def test_jobs_in_process_that_are_disturbed_give_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = chaos.main(["--minutes", "3" if LONG else "0.3", "--seed", "1", "--only", "join", "--only", "apply"])
+    assert not failed, shown(capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(3_600)
+def test_queries_on_spark_that_are_killed_give_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not kills.main(["--kills", str(examples(10)), "--seed", "1"]), shown(capsys)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1_800)
+def test_queries_on_spark_that_are_killed_and_starved_give_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not chaos.main(["--minutes", "3", "--seed", "1", "--only", "spark"]), shown(capsys)
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    return "\n".join(capsys.readouterr().out.splitlines()[-SHOWN_LINES:])

@@ -11,7 +11,7 @@ from tests.kit.effort import examples
 from tests.kit.keyed_apply_cases import keyed_apply_cases
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_keyed_apply(data.draw(keyed_apply_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))

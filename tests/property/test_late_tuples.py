@@ -37,7 +37,7 @@ Check = Callable[[Any, Settings, Reconfigurer], None]
         pytest.param(keyed_apply_cases(), check_keyed_apply, id="apply"),
     ],
 )
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_late_tuples_are_the_laws_however_instances_change(
     drawn: st.SearchStrategy[Any], check: Check, data: st.DataObject
@@ -54,7 +54,7 @@ def test_late_tuples_are_the_laws_however_instances_change(
         pytest.param(spark_join_cases(), id="joins"),
     ],
 )
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_late_tuples_are_the_laws_whatever_happens_to_batches(
     drawn: st.SearchStrategy[Any], data: st.DataObject

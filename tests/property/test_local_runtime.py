@@ -19,7 +19,7 @@ from tidegate.reference import interpret
 from tidegate.testing import difference
 
 
-@settings(max_examples=examples(80))
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     case = data.draw(any_features().flatmap(cases))
@@ -83,7 +83,7 @@ def shapes(left: tg.Stream, right: tg.Stream) -> dict[str, tg.Stream]:
         "union without state",
     ],
 )
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_queries_of_several_parts_agree_with_the_law(shape: str, data: st.DataObject) -> None:
     kind = {"ts": SCHEMA.field("ts").type, "k": pa.string(), "n": pa.int64()}

@@ -12,7 +12,7 @@ from tests.kit.check import check_case
 from tests.kit.coverage import Coverage, covering_features
 from tests.kit.effort import examples
 
-CASES_PER_COMBINATION = 2
+CASES_PER_COMBINATION = 1
 
 
 def test_the_run_gives_the_answer_of_the_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
