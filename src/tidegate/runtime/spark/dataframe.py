@@ -100,8 +100,8 @@ def _before_exchange(branch: BeforeExchange, control: DataFrame) -> DataFrame:
             deltas = _with_clock(_input(branch.input)).mapInArrow(branch.function, spark_schema(DELTA_ROWS))
             return deltas.withColumn(CLOCK, _no_clock())
         case PulseBranch():
-            pulse = control.coalesce(1).withColumn(CLOCK, _no_clock()).mapInArrow(
-                branch.function, spark_schema(DELTA_ROWS)
+            pulse = (
+                control.coalesce(1).withColumn(CLOCK, _no_clock()).mapInArrow(branch.function, spark_schema(DELTA_ROWS))
             )
             return _with_clock(pulse)
 
