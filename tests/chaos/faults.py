@@ -58,10 +58,10 @@ def in_the_middle_of_a_batch(target: Target) -> Moment:
     return Moment(f"in the middle of the {batch + 1}th batch", has_come)
 
 
-def between_state_and_commit(target: Target) -> Moment:
-    """When a cell has written its directory of a batch, and the batch is not complete."""
+def between_state_and_commit(target: Target, batches: int = 4) -> Moment:
+    """When a cell has written its directory of one of the next batches, and the batch is not complete."""
     # What an earlier attempt left there is no sign of this one.
-    before, wanted = set(_directories(target)), target.random.randrange(1, 5)
+    before, wanted = set(_directories(target)), target.random.randint(1, batches)
 
     def has_come() -> bool:
         new = {_number(path) for path in _directories(target) if path not in before}
@@ -70,9 +70,9 @@ def between_state_and_commit(target: Target) -> Moment:
     return Moment("between the state and the commit of a batch", has_come)
 
 
-def between_sink_and_commit(target: Target) -> Moment:
-    """When the results of a batch are in their folder, and the batch is not complete."""
-    log, wanted = target.checkpoint.parent.parent / "out" / "_spark_metadata", target.random.randrange(1, 5)
+def between_sink_and_commit(target: Target, batches: int = 4) -> Moment:
+    """When the results of one of the next batches are in their folder, and the batch is not complete."""
+    log, wanted = target.checkpoint.parent.parent / "out" / "_spark_metadata", target.random.randint(1, batches)
 
     def written() -> int:
         return max((_number(path) for path in log.glob("*")), default=-1)

@@ -4,7 +4,8 @@
 
 Windows, a join without an equality and an `apply` take turns, with one cell and with two, on threads and on executors of
 this machine. Python workers, executors, the Java process and the driver with all of its processes are killed at any moment,
-and between the state of a batch and its commit. What survives makes the same call again; what does not is started again.
+and between the state of a batch and its commit. A driver that survives makes the same call again; one that does not is
+started again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from tests.chaos.faults import (
     between_sink_and_commit,
     between_state_and_commit,
     kill_all_workers,
+    kill_driver,
     kill_everything,
     kill_executor,
     kill_java,
@@ -44,17 +47,35 @@ from tidegate.testing import answer, difference
 KILLS_PER_ROUND = 12
 THREADS, EXECUTORS = "local[2]", "local-cluster[2,1,1024]"
 # Those that cost the start of a Java process are rarer.
-FAULTS = (*(kill_worker,) * 6, *(kill_all_workers,) * 4, kill_java, kill_everything)
+FAULTS = (*(kill_worker,) * 12, *(kill_all_workers,) * 9, kill_driver, kill_java, kill_everything)
 FILES = 16
 
 
-def at_any_moment(target: Target) -> Moment:
-    """Within three seconds from now."""
-    due = time.monotonic() + target.random.uniform(0.0, 3.0)
+def soon(target: Target) -> Moment:
+    """Within five seconds from now, whatever happens then."""
+    due = time.monotonic() + target.random.uniform(0.0, 5.0)
     return Moment("at any moment", lambda: time.monotonic() >= due)
 
 
-MOMENTS = (at_any_moment, at_any_moment, between_state_and_commit, between_sink_and_commit)
+def in_the_next_batch(target: Target) -> Moment:
+    """Within half a second after the next sign of life."""
+    lines, beyond = len(target.child.lines), target.random.uniform(0.0, 0.5)
+    seen: list[float] = []
+
+    def has_come() -> bool:
+        if not seen and len(target.child.lines) > lines:
+            seen.append(time.monotonic())
+        return bool(seen) and time.monotonic() >= seen[0] + beyond
+
+    return Moment("in the middle of a batch", has_come)
+
+
+MOMENTS = (
+    soon,
+    *(in_the_next_batch,) * 3,
+    *(partial(between_state_and_commit, batches=1),) * 2,
+    partial(between_sink_and_commit, batches=1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,45 +115,43 @@ class Kills:
             shutil.rmtree(folder)
 
     def _play(self, chosen: Round, files: str, folder: Path) -> None:
-        least, drivers = self.struck.total(), 0
+        least, drivers, failed = self.struck.total(), 0, 0
         most = min(self.wanted, least + KILLS_PER_ROUND)
         while True:
-            drivers += 1
+            drivers, before = drivers + 1, self.struck.total()
             words = [chosen.query, files, str(folder), str(chosen.cells), chosen.master]
             temporary = {"TMPDIR": str(folder / "tmp")}
             child = Child("tests.chaos.kill_driver", words, folder / f"{drivers}.log", temporary)
             try:
-                killed = self._strike(child, chosen, folder, most)
+                self._strike(child, chosen, folder, most)
                 code = child.wait()
             finally:
                 child.kill()
+            failed += sum(line.startswith("failed") for line in child.lines)
+            assert failed <= self.struck.total() - least, f"a query failed that nothing was done to:\n{child.lines}"
             if code == 0:
                 break
-            assert killed, f"a driver that was not killed ended with {code}:\n{child.errors()}"
-        failed = sum(line.startswith("failed") for line in child.lines)
-        assert failed <= self.struck.total() - least, f"a query failed that nothing was done to:\n{child.lines}"
+            assert self.struck.total() > before, f"a driver that nothing was done to ended:\n{child.errors()}"
         law = answer(QUERIES[chosen.query](files)).rows
         wrong = difference(read_results(folder / "out", "parquet", law.schema), law)
         assert wrong is None, f"{chosen}: {wrong}"
         assert pq.read_table(folder / "out").num_rows == law.num_rows, f"{chosen}: rows that no commit lists"
         self.say(f"{chosen}: {law.num_rows} rows, all right; {drivers} drivers, {self.struck.total()} kills so far")
 
-    def _strike(self, child: Child, chosen: Round, folder: Path, most: int) -> bool:
-        """Kills parts of a driver, or all of it; True if that is why it has ended."""
+    def _strike(self, child: Child, chosen: Round, folder: Path, most: int) -> None:
+        """Kills parts of a driver, until it has ended or has had its share."""
         disk = SmallDisk(folder, mounted=False)
         target = Target(child, folder / "checkpoint" / "spark", folder / "tmp", disk, self.random)
         while not child.ended and self.struck.total() < most:
             moment = self.random.choice(MOMENTS)(target)
             while not moment.has_come():
                 if child.next_line(until=moment.has_come) is None and child.ended:
-                    return False
+                    return
             faults = (*FAULTS, *(kill_executor,) * 4) if chosen.master == EXECUTORS else FAULTS
             done = self.random.choice(faults)(target)
             if done:
                 self.struck[done] += 1
-            if child.ended:
-                return True
-        return False
+                self.say(f"{self.struck.total()}: {moment.name}, {done}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
