@@ -95,7 +95,7 @@ def provision(
 ) -> Run:
     """The stateful subquery under LUT 0.5, UUT 0.9 and TUT 0.6, from one instance on."""
     subquery = SubqueryModel("aggregate", 1 / TUPLES_PER_INSTANCE, keys=UniformKeys(KEYS), shards=SHARDS)
-    rule = Rule(Thresholds.streamcloud(provisioning), Limits(1, most))
+    rule = Rule(Thresholds(provisioning=provisioning), Limits(1, most))
     return simulate(one(subquery, load), rule, SimulationSettings(seconds, period_seconds=period_seconds))
 
 

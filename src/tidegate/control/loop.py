@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidegate.control import events
 from tidegate.control.controller import Action, Actuator, Alternative, Decision, Effect, hold, resize
-from tidegate.control.events import (
-    Acted,
-    Advised,
-    Decided,
-    EffectMissed,
-    EffectSeen,
-    Event,
-    Observed,
-    Refused,
-    ShadowDecided,
-    ShadowFailed,
-    Stepped,
-    Withheld,
-    measured_effect,
-)
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 
-Record = Callable[[Event], None]
+Record = Callable[[events.Event], None]
 
 ROUNDING_SECONDS = 1e-9
 
 
-def unrecorded(event: Event) -> None:
+def unrecorded(event: events.Event) -> None:
     """Forget an event: for loops without a ledger."""
 
 
@@ -84,11 +70,11 @@ class ControlLoop:
         self._check(observation)
         self._step, self._last = self._step + 1, observation
         self._where = (observation.subquery, self._step, observation.time_seconds)
-        self._record(Observed(*self._where, observation))
+        self._record(events.Observed(*self._where, observation))
         self._watch(observation)
         cooling = self._cooling(observation)
         decision = cooling or self._driver.decide(observation)
-        self._record(Decided(*self._where, self._rule.controller.name, decision, cooling is None))
+        self._record(events.Decided(*self._where, self._rule.controller.name, decision, cooling is None))
         allowed = self._allow(decision, observation)
         if allowed.changes:
             self._carry_out(allowed, observation)
@@ -96,10 +82,10 @@ class ControlLoop:
             try:
                 opinion = shadow.decide(observation)
             except Exception as error:
-                self._record(ShadowFailed(*self._where, label, f"{type(error).__name__}: {error}"))
+                self._record(events.ShadowFailed(*self._where, label, f"{type(error).__name__}: {error}"))
             else:
-                self._record(ShadowDecided(*self._where, label, opinion))
-        self._record(Stepped(*self._where, allowed))
+                self._record(events.ShadowDecided(*self._where, label, opinion))
+        self._record(events.Stepped(*self._where, allowed))
         return allowed
 
     def _check(self, observation: Observation) -> None:
@@ -123,7 +109,9 @@ class ControlLoop:
             return
         self._pending = None
         expected = pending.decision.expected
-        self._record(EffectSeen(*self._where, pending.step, pending.before, expected, measured_effect(observation)))
+        self._record(
+            events.EffectSeen(*self._where, pending.step, pending.before, expected, events.measured_effect(observation))
+        )
 
     def _cooling(self, observation: Observation) -> Decision | None:
         """The decision to hold because something changed a short while ago, or None."""
@@ -157,7 +145,7 @@ class ControlLoop:
             reasons.append("the same change is still under way")
             allowed = hold(observation, f"{reasons[0]}: {wanted.why}", rejected=wanted.rejected)
         if reasons:
-            self._record(Withheld(*self._where, wanted, allowed, "; ".join(reasons)))
+            self._record(events.Withheld(*self._where, wanted, allowed, "; ".join(reasons)))
         return allowed
 
     def _under_way(self, wanted: Decision, observation: Observation) -> bool:
@@ -170,21 +158,23 @@ class ControlLoop:
 
     def _carry_out(self, decision: Decision, observation: Observation) -> None:
         if self._rule.dry_run:
-            self._record(Advised(*self._where, decision))
+            self._record(events.Advised(*self._where, decision))
             return
         try:
             outcome = self._actuator.reconfigure(decision.subquery, decision.instances, decision.mapping)
         except Exception as error:
-            self._record(Refused(*self._where, decision, f"the actuator failed: {type(error).__name__}: {error}"))
+            self._record(
+                events.Refused(*self._where, decision, f"the actuator failed: {type(error).__name__}: {error}")
+            )
             return
         if not outcome.accepted:
-            self._record(Refused(*self._where, decision, outcome.note or "the actuator gave no reason"))
+            self._record(events.Refused(*self._where, decision, outcome.note or "the actuator gave no reason"))
             return
         if self._pending is not None:
             overtaken = f"overtaken by the change of step {self._step} before it had settled"
-            self._record(EffectMissed(*self._where, self._pending.step, overtaken))
-        self._record(Acted(*self._where, decision, outcome))
+            self._record(events.EffectMissed(*self._where, self._pending.step, overtaken))
+        self._record(events.Acted(*self._where, decision, outcome))
         now = self._changed_seconds = observation.time_seconds
         self._pending = _PendingEffect(
-            self._step, decision, measured_effect(observation), now + (outcome.seconds or 0.0)
+            self._step, decision, events.measured_effect(observation), now + (outcome.seconds or 0.0)
         )

@@ -146,6 +146,8 @@ def _known(value: object) -> bool:
                 return len(value) > 0 and (math.isfinite(sum(value)) or all(map(math.isfinite, value)))
             except TypeError:
                 return all(_known(item) for item in value)
+        case WindowInput():
+            return math.isfinite(value.rate + value.held + value.window_seconds)
         case _:
             return True
 
