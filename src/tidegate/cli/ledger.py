@@ -43,6 +43,7 @@ FIGURES = {
     "watermark_lag_seconds": ("lag s", "{:.3g}"),
     "time_seconds": ("at s", "{:,.1f}"),
 }
+NOTICE = "{time_seconds:8.1f} s  {subquery}: {kind}: {text}"
 UNKNOWN = "–"
 
 
@@ -83,7 +84,7 @@ def ledger(
             print(textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False))
     elif notices:
         for each in read.notices(file):
-            print(f"run {each.run}  {each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}")
+            print(f"run {each['run']}  {NOTICE.format(**each)}")
     else:
         table = read.decisions(
             file,
@@ -184,7 +185,7 @@ def status_view(status: LedgerStatus | None) -> RenderableType:
             f"{change['instances']}{done}, {change['controller']}: {change['why']}"
         )
     lines += ["", "unplanned events"] if status.notices else []
-    lines += [f"{each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}" for each in status.notices]
+    lines += [NOTICE.format(**each) for each in status.notices]
     head = f"run {status.run}{f' of {status.label}' if status.label else ''}: {status.state.value}"
     cut = (Text(line, no_wrap=True, overflow="ellipsis") for line in lines)
     return Group(Text(head, no_wrap=True, overflow="ellipsis"), text_table(*figures), *cut)

@@ -177,11 +177,11 @@ def test_notices_are_in_the_ledger(tmp_path: Path) -> None:
     made = Scaling(script, script, rules, 0.001, Elastic(ledger=path), "a query")
     made.start()
     made._thread.join(10)
-    assert [(each.kind, each.subquery, each.time_seconds) for each in notices(path)][:2] == [
+    assert [(each["kind"], each["subquery"], each["time_seconds"]) for each in notices(path)][:2] == [
         ("instances lost", "q", 2.0),
         ("instances came", "q", 3.0),
     ]
-    assert notices(path)[-1].kind == "query ended"
+    assert notices(path)[-1]["kind"] == "query ended"
 
 
 def test_stopping_before_the_start_closes_what_was_opened(tmp_path: Path) -> None:
