@@ -22,8 +22,7 @@ from tidegate.errors import UserError, choices
 from tidegate.simulate.fluid import SubqueryFlow, SubqueryHistory, passed_share
 from tidegate.simulate.loads import Floats, Load, rates_of
 from tidegate.simulate.model import Noise, SubqueryModel
-from tidegate.simulate.observe import NoisyObserver
-from tidegate.simulate.run import SimulationProgress, SimulationSettings, Simulator
+from tidegate.simulate.run import NoisyObserver, SimulationSettings, Simulator
 
 NO_NOISE = Noise()
 
@@ -262,7 +261,7 @@ def simulate(
     settings: SimulationSettings,
     *,
     record: Callable[[Event], None] = unrecorded,
-    progress: Callable[[SimulationProgress], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Run:
     """Simulate a network under control from time 0. A single rule holds for every subquery."""
     each = Rules(rules) if isinstance(rules, Rule) else rules
