@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 
 from tidegate.control.controller import Decision
-from tidegate.control.events import Acted, Event, Refused
+from tidegate.control.events import Event, Stepped
 from tidegate.control.loop import unrecorded
 from tidegate.control.observation import DataflowEdge, Observation, with_demand
 from tidegate.control.rules import Rule, Rules
@@ -274,8 +274,8 @@ def simulate(
     taken: list[TakenDecision] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, Acted | Refused):
-            taken.append(TakenDecision(event.time_seconds, event.decision, isinstance(event, Acted)))
+        if isinstance(event, Stepped) and event.outcome is not None:
+            taken.append(TakenDecision(event.time_seconds, event.decision, event.outcome.accepted))
         record(event)
 
     simulator.run(by_name, note, progress)

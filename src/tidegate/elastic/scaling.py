@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from tidegate.control.controller import Actuator, Decision
-from tidegate.control.events import Acted, Event, Notice, Noticed, Observed, Observer, Poll, Stepped
+from tidegate.control.events import Event, Notice, Noticed, Observer, Poll, Stepped
 from tidegate.control.loop import ControlLoop, Record, unrecorded
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rules
@@ -238,6 +238,8 @@ class Scaling:
             return
         found = self._detector(subquery).observed(observation, self.clock() - self._began)
         self._notice(subquery, found, observation.time_seconds)
+        before = self._latest.get(subquery)
+        self._latest[subquery] = replace(before, observation=observation) if before else SubqueryStatus(observation)
         try:
             loop.step(observation)
         except Exception as error:
@@ -262,17 +264,14 @@ class Scaling:
 
     def _record(self, event: Event) -> None:
         match event:
-            case Observed(subquery=subquery):
-                changes = self._latest[subquery].changes if subquery in self._latest else 0
-                self._latest[subquery] = SubqueryStatus(event.observation, None, changes, event.step)
-            case Acted(subquery=subquery, decision=decision):
-                self._changes.append(decision)
-                self._detector(subquery).requested(decision, event.time_seconds)
-                latest = self._latest[subquery]
-                self._latest[subquery] = replace(latest, changes=latest.changes + 1)
-                LOG.info("'%s': to %d instances, because %s", subquery, decision.instances, decision.why)
-            case Stepped(subquery=subquery):
-                self._latest[subquery] = replace(self._latest[subquery], decision=event.decision)
+            case Stepped(subquery=subquery, decision=decision):
+                changes = self._latest[subquery].changes
+                if event.result == "acted":
+                    self._changes.append(decision)
+                    self._detector(subquery).requested(decision, event.time_seconds)
+                    changes += 1
+                    LOG.info("'%s': to %d instances, because %s", subquery, decision.instances, decision.why)
+                self._latest[subquery] = SubqueryStatus(event.observation, decision, changes, event.step)
             case Noticed(notice=notice):
                 level = logging.INFO if notice is Notice.QUERY_ENDED else logging.WARNING
                 LOG.log(level, "'%s': %s: %s", event.subquery, notice.value, event.text)

@@ -14,7 +14,7 @@ from tidegate.control.controllers.ds2 import Ds2
 from tidegate.control.controllers.queueing import Queueing
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.controllers.thresholds import Thresholds
-from tidegate.control.events import Advised, Event, ShadowDecided
+from tidegate.control.events import Event, Stepped
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule, Rules, default_rule
@@ -227,6 +227,7 @@ def test_a_rule_makes_a_loop() -> None:
     ControlLoop(rule, Never(), events.append).step(
         Observation("q", 5.0, 5.0, 1, busy=(1.0,), processed=10.0, demand=50.0)
     )
-    (advised,) = [event for event in events if isinstance(event, Advised)]
-    assert advised.decision.instances == 2
-    assert [event.shadow for event in events if isinstance(event, ShadowDecided)] == ["ds2"]
+    (step,) = events
+    assert isinstance(step, Stepped)
+    assert (step.result, step.decision.instances) == ("advised", 2)
+    assert [opinion.shadow for opinion in step.opinions] == ["ds2"]

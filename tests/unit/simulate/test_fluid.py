@@ -11,7 +11,7 @@ import pytest
 from lab.keys import UniformKeys
 from lab.network import ContendedSubquery, Network, NetworkSimulator, Run, Source, one, simulate
 from tidegate.control.controller import Decision, Limits, hold, resize
-from tidegate.control.events import Event, Observed
+from tidegate.control.events import Event, Stepped
 from tidegate.control.observation import DataflowEdge, Observation
 from tidegate.control.rules import Rule, Rules, default_rule
 from tidegate.errors import UserError
@@ -48,7 +48,7 @@ class Seen:
     observations: list[Observation] = field(default_factory=list)
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Observed):
+        if isinstance(event, Stepped):
             self.observations.append(event.observation)
 
 

@@ -61,7 +61,7 @@ def test_the_command_line_takes_rules_and_a_ledger(tmp_path: Path, capsys: pytes
     rules.write_text('[default]\ncontroller = "saso"\nmost = 3\n')
     common = ["run", str(file), "--on", "local", "--to", str(tmp_path / "out"), "--quiet"]
     assert main([*common, "--elastic", str(rules), "--ledger", str(path)]) == 0
-    assert [each.kind for each in notices(path)] == ["query ended"]
+    assert [each["kind"] for each in notices(path)] == ["query ended"]
     assert main([*common, "--ledger", str(path)]) == 2
     assert "go with --elastic" in capsys.readouterr().err
 
