@@ -321,7 +321,7 @@ def source(
         raise QueryError(f"stream '{name}': ahead_of is 'clock' or 'stream'; got {ahead_of!r}")
     if ahead_of == "stream" and ahead is None:
         raise QueryError(f"stream '{name}': ahead_of='stream' goes with ahead=..., how far after its newest tuple")
-    return Source(name, columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
+    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
 
 
 def _describe(stream: Builder) -> str:

@@ -37,38 +37,8 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """A stream that comes from outside.
-
-    ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
-    ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime reads it.
-    ``dead_letters`` is the file that takes records which cannot be read; without one they stop the run.
-    ``ahead_us`` is how far after the clock a tuple may lie; one that lies further is set aside. With ``ahead_of="stream"``
-    it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
-    """
-
-    name: str
-    schema: pa.Schema
-    time: str
-    disorder_us: int
-    origin: Any = field(default=None, repr=False)
-    dead_letters: str | None = None
-    ahead_us: int | None = None
-    ahead_of: Literal["clock", "stream"] = "clock"
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
-
-    @property
-    def is_read_in_batches(self) -> bool:
-        """Whether tidegate itself reads it, from files or memory; else another engine does, such as Spark."""
-        return hasattr(self.origin, "batches")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """What every step has: a name, the streams it reads, and the columns and event time of the tuples it emits."""
+    """What every node has: a name, the streams it reads, and the columns and event time of the tuples it emits."""
 
     name: str
     inputs: tuple[Node, ...]
@@ -79,6 +49,29 @@ class Step:
     def input(self) -> Node:
         """The stream it reads, the first if there are two."""
         return self.inputs[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source(Step):
+    """A stream that comes from outside.
+
+    ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
+    ``origin`` says where the tuples come from (a DataFrame, files, a table, or nothing yet); only a runtime reads it.
+    ``dead_letters`` is the file that takes records which cannot be read; without one they stop the run.
+    ``ahead_us`` is how far after the clock a tuple may lie; one that lies further is set aside. With ``ahead_of="stream"``
+    it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
+    """
+
+    disorder_us: int
+    origin: Any = field(default=None, repr=False)
+    dead_letters: str | None = None
+    ahead_us: int | None = None
+    ahead_of: Literal["clock", "stream"] = "clock"
+
+    @property
+    def is_read_in_batches(self) -> bool:
+        """Whether tidegate itself reads it, from files or memory; else another engine does, such as Spark."""
+        return hasattr(self.origin, "batches")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,7 +244,7 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     """A node that reads other inputs of the same schemas; the same node if they are the ones it has."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    return node if isinstance(node, Source) else replace(node, inputs=inputs)
+    return replace(node, inputs=inputs)
 
 
 class DefaultName(str):
