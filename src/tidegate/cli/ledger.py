@@ -142,22 +142,19 @@ def top(
     from rich.console import Console
     from rich.live import Live
 
-    from tidegate.results import plain
     from tidegate.telemetry.read import RunState, ledger_status
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        print(plain(status_view(ledger_status(file)), PIPED_WIDTH))
-    elif once or console.is_dumb_terminal:
-        console.print(status_view(ledger_status(file)))
-    else:
-        with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
-            while True:
-                status = ledger_status(file)
-                live.update(status_view(status), refresh=True)
-                if status is not None and status.state is not RunState.RUNNING:
-                    return
-                time.sleep(max(every, 0.1))
+    if once or not console.is_terminal or console.is_dumb_terminal:
+        show(status_view(ledger_status(file)), PIPED_WIDTH)
+        return
+    with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+        while True:
+            status = ledger_status(file)
+            live.update(status_view(status), refresh=True)
+            if status is not None and status.state is not RunState.RUNNING:
+                return
+            time.sleep(max(every, 0.1))
 
 
 def status_view(status: LedgerStatus | None) -> RenderableType:

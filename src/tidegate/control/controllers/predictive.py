@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, require, resize
 from tidegate.control.observation import Observation, WindowInput
 from tidegate.errors import UserError
 
@@ -197,7 +197,7 @@ class PredictiveRun:
         """Compare the greatest predicted work with what the instances can do; go to the target if it is out of range."""
         joins = observation.window_inputs is not None and len(observation.window_inputs) > 1
         if missing := observation.missing(JOIN_NEEDS if joins else TUPLE_NEEDS):
-            return hold_without(missing, observation)
+            return hold(observation, missing=missing)
         before, self._before = self._before, observation
         done = observation.comparisons if joins else observation.processed
         if done and observation.busy_instances > 0:

@@ -57,7 +57,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, require, resize
 from tidegate.control.observation import Observation
 
 
@@ -190,7 +190,7 @@ class SasoRun:
         blocked_share, throughput = observation.congestion, observation.processed
         missing = observation.missing(NEEDS)
         if missing or blocked_share is None or throughput is None:
-            return hold_without(missing, observation)
+            return hold(observation, missing=missing)
         level = self._levels.at_least(observation.instances)
         if self._levels.numbers[level] != observation.instances:
             return self._to_a_level(observation, level)
