@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
 NEGLIGIBLE = 1e-9
@@ -128,10 +128,6 @@ class Observation:
             return None
         busy = self.busy_instances
         return self.processed / busy if busy > 0 and self.processed > 0 else None
-
-
-OBSERVED = tuple(field.name for field in fields(Observation))[4:]
-"""The fields that may be absent."""
 
 
 def _known(value: object) -> bool:
