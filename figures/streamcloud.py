@@ -15,7 +15,7 @@ from lab.network import Run, TakenDecision, one, simulate
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.controller import Action, Limits
 from tidegate.control.controllers.thresholds import Thresholds
-from tidegate.control.events import Event, Observed
+from tidegate.control.events import Event, Stepped
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import ConstantLoad, Load, RampLoad, StepLoad
 from tidegate.simulate.model import SubqueryModel
@@ -78,7 +78,7 @@ def balance(keys: NormalKeys, *, balancing: bool, seed: int = 1) -> Balanced:
     busy: list[tuple[float, float, float]] = []
 
     def record(event: Event) -> None:
-        if isinstance(event, Observed) and event.observation.busy:
+        if isinstance(event, Stepped) and event.observation.busy:
             shares = np.array(event.observation.busy)
             busy.append((event.time_seconds, float(shares.mean()), float(shares.std())))
 
@@ -95,7 +95,7 @@ def provision(
 ) -> Run:
     """The stateful subquery under LUT 0.5, UUT 0.9 and TUT 0.6, from one instance on."""
     subquery = SubqueryModel("aggregate", 1 / TUPLES_PER_INSTANCE, keys=UniformKeys(KEYS), shards=SHARDS)
-    rule = Rule(Thresholds.streamcloud(provisioning), Limits(1, most))
+    rule = Rule(Thresholds(provisioning=provisioning), Limits(1, most))
     return simulate(one(subquery, load), rule, SimulationSettings(seconds, period_seconds=period_seconds))
 
 

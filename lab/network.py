@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 
 from tidegate.control.controller import Decision
-from tidegate.control.events import Acted, Event, Refused
+from tidegate.control.events import Event, Stepped
 from tidegate.control.loop import unrecorded
 from tidegate.control.observation import DataflowEdge, Observation, with_demand
 from tidegate.control.rules import Rule, Rules
@@ -22,8 +22,7 @@ from tidegate.errors import UserError, choices
 from tidegate.simulate.fluid import SubqueryFlow, SubqueryHistory, passed_share
 from tidegate.simulate.loads import Floats, Load, rates_of
 from tidegate.simulate.model import Noise, SubqueryModel
-from tidegate.simulate.observe import NoisyObserver
-from tidegate.simulate.run import SimulationProgress, SimulationSettings, Simulator
+from tidegate.simulate.run import NoisyObserver, SimulationSettings, Simulator
 
 NO_NOISE = Noise()
 
@@ -262,7 +261,7 @@ def simulate(
     settings: SimulationSettings,
     *,
     record: Callable[[Event], None] = unrecorded,
-    progress: Callable[[SimulationProgress], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Run:
     """Simulate a network under control from time 0. A single rule holds for every subquery."""
     each = Rules(rules) if isinstance(rules, Rule) else rules
@@ -275,8 +274,8 @@ def simulate(
     taken: list[TakenDecision] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, Acted | Refused):
-            taken.append(TakenDecision(event.time_seconds, event.decision, isinstance(event, Acted)))
+        if isinstance(event, Stepped) and event.outcome is not None:
+            taken.append(TakenDecision(event.time_seconds, event.decision, event.outcome.accepted))
         record(event)
 
     simulator.run(by_name, note, progress)

@@ -6,7 +6,8 @@ import base64
 import json
 import math
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from io import StringIO
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.errors import CheckpointError, DataError, EnvironmentFault, InternalError, QueryError, UserError, choices
+from tidegate.errors import CheckpointError, DataError, EnvironmentFault, QueryError, UserError, choices
 from tidegate.sources import read_table
 from tidegate.sources.files import Files
 
@@ -123,28 +124,17 @@ class PartWriter:
 
     def write(self, table: pa.Table) -> None:
         """Add rows to the part that is being written; if that fails, the part is gone."""
-        try:
-            self._write(table)
-        except OSError as error:
-            self.discard()
-            raise self._fault(error) from error
-        except DataError:
-            self.discard()
-            raise
-
-    def _write(self, table: pa.Table) -> None:
-        if self._file is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._draft = self.folder / f".{uuid.uuid4().hex}"
-            parquet = self.format == "parquet"
-            self._file = (
-                pq.ParquetWriter(self._draft, self.schema) if parquet else self._draft.open("w", encoding="utf-8")
-            )
-        if self.format == "parquet":
-            self._file.write_table(table)
-        else:
-            for row in _python_rows(table):
-                self._file.write(json.dumps({name: _plain(value) for name, value in row.items()}) + "\n")
+        parquet = self.format == "parquet"
+        with self._whole_or_gone():
+            if self._file is None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._draft = draft = self.folder / f".{uuid.uuid4().hex}"
+                self._file = pq.ParquetWriter(draft, self.schema) if parquet else draft.open("w", encoding="utf-8")
+            if parquet:
+                self._file.write_table(table)
+            else:
+                for row in _python_rows(table):
+                    self._file.write(json.dumps(_plain(row)) + "\n")
         self._rows += table.num_rows
         if self._rows >= self.rows_per_part:
             self.close()
@@ -153,12 +143,9 @@ class PartWriter:
         """Give the part its name."""
         if self._file is None or self._draft is None:
             return
-        try:
+        with self._whole_or_gone():
             self._file.close()
             self._draft.rename(self.folder / f"part-{self._parts:05}{SUFFIXES[self.format]}")
-        except OSError as error:
-            self.discard()
-            raise self._fault(error) from error
         self._file, self._draft, self._rows, self._parts = None, None, 0, self._parts + 1
 
     def discard(self) -> None:
@@ -171,9 +158,17 @@ class PartWriter:
                 self._draft.unlink(missing_ok=True)
             self._file, self._draft, self._rows = None, None, 0
 
-    def _fault(self, error: OSError) -> EnvironmentFault:
-        whole = f"; the {self._parts} parts before are whole" if self._parts else ""
-        return EnvironmentFault(f"results cannot be written to {self.folder}: {error}{whole}")
+    @contextmanager
+    def _whole_or_gone(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            whole = f"; the {self._parts} parts before are whole" if self._parts else ""
+            raise EnvironmentFault(f"results cannot be written to {self.folder}: {error}{whole}") from error
+        except DataError:
+            self.discard()
+            raise
 
 
 def write_results(table: pa.Table, to: Path, kind: str) -> None:
@@ -313,22 +308,18 @@ def _cell(value: Any) -> str:
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
 
 
-def _python_rows(table: pa.Table) -> list[dict[str, Any]]:
+def _python_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     """Rows as Python values; a column of text that is none is named."""
-    try:
-        return list(table.to_pylist())
-    except UnicodeDecodeError:
-        pass
+    columns = []
     for name in table.column_names:
-        for row, value in enumerate(table.column(name)):
-            try:
-                value.as_py()
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"results: the column '{name}' has a text that is not UTF-8 ({error.reason}, in row {row} of these "
-                    f"{table.num_rows}), which JSON cannot hold; write format='parquet', or cast the column to binary before"
-                ) from error
-    raise InternalError("results cannot be decoded, and no column is at fault")
+        try:
+            columns.append(table.column(name).to_pylist())
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"results: the column '{name}' has a text that is not UTF-8 ({error.reason}), which JSON cannot hold; write "
+                "format='parquet', or cast the column to binary before"
+            ) from error
+    return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def _plain(value: Any) -> Any:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
 
-# On Spark, where a cell for each core is the usual case and leaves none for a second instance.
-DEFAULT_INSTANCES = 1
 RUNTIMES = ("spark", "local", "reference")
 _ELSEWHERE = {
     "checkpoint": "keeps none and begins anew",
@@ -174,7 +172,7 @@ def start(
     """
     from tidegate.compile.compiler import compile_query
     from tidegate.elastic.options import Elastic, most_of
-    from tidegate.elastic.scaling import FaultTimeouts, Scaling
+    from tidegate.elastic.scaling import Scaling
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
@@ -216,7 +214,7 @@ def start(
             wanted.period_seconds or LOOK_SECONDS,
             wanted,
             query.node.name,
-            FaultTimeouts(overdue_seconds=5.0, silent_seconds=5.0),
+            patience_seconds=5.0,
         )
     try:
         job.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +22,8 @@ from tidegate.sources.in_memory import TableOrigin, items_of
 
 if TYPE_CHECKING:
     from tidegate.runtime.spark.types import DataFrame
+
+DEFAULT_NAME = "stream"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,15 +129,15 @@ def stream(
     if name is not None and not isinstance(name, str):
         raise QueryError(f"stream: name is text; got {name!r}")
     letters = None if dead_letters is None else Path(dead_letters).expanduser().absolute()
-    opened = _open(origin, as_schema(schema) if schema is not None else None, letters is not None)
+    read, columns, default = _opened(origin, as_schema(schema) if schema is not None else None, letters is not None)
     if letters is not None:
-        _check_dead_letters(origin, opened.origin, letters)
+        _check_dead_letters(origin, read, letters)
     node = source(
-        name or DefaultName(opened.name),
-        opened.schema,
+        name or DefaultName(default),
+        columns,
         time=time,
         disorder=disorder,
-        origin=opened.origin,
+        origin=read,
         dead_letters=None if letters is None else str(letters),
         ahead=ahead,
         ahead_of=ahead_of,
@@ -144,67 +145,35 @@ def stream(
     return Stream(node)
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What a runtime reads, its columns, and what the stream is called by default."""
-
-    origin: Any
-    schema: pa.Schema | Mapping[str, pa.DataType]
-    name: str = "stream"
-
-
-@singledispatch
-def _open(given: Any, declared: pa.Schema | None, lenient: bool) -> _Opened:
-    """Open what a user gives as the origin of a stream, by its type; here what the functions below do not take.
+def _opened(
+    given: Any, declared: pa.Schema | None, lenient: bool
+) -> tuple[Any, pa.Schema | Mapping[str, pa.DataType], str]:
+    """What a runtime reads of a user's origin, its columns, and what the stream is called by default.
 
     ``lenient`` lets malformed records pass, which will be set aside when the query runs.
     """
+    if isinstance(given, str | Path):
+        files = files_of(str(given), declared, lenient=lenient)
+        return files, files.schema, files.name
+    origin = TableOrigin(given) if isinstance(given, pa.Table) else given
+    has_schema = isinstance(origin, pa.Schema | Mapping | BatchOrigin)
     if declared is not None:
-        return _open_iterable(given, declared)
-    if type(given).__module__.startswith("pyspark."):
+        if has_schema or not (hasattr(origin, "__iter__") or callable(origin)):
+            raise QueryError(
+                "stream: schema=... goes with files, an iterable of batches, tables or dicts, or a function that returns "
+                f"one; other origins have their own. Got {type(given).__name__}"
+            )
+        return items_of(origin), declared, DEFAULT_NAME
+    if type(origin).__module__.startswith("pyspark."):
         from tidegate.runtime.spark.types import arrow_schema
 
-        return _Opened(given, arrow_schema(given.schema))
-    if isinstance(given, BatchOrigin):
-        return _Opened(given, given.schema, given.name)
-    raise QueryError(
-        "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table, a schema, or an iterable "
-        f"together with schema=...; got {type(given).__name__}"
-    )
-
-
-@_open.register(str)
-@_open.register(Path)
-def _open_files(given: str | Path, declared: pa.Schema | None, lenient: bool) -> _Opened:
-    files = files_of(str(given), declared, lenient=lenient)
-    return _Opened(files, files.schema, files.name)
-
-
-@_open.register
-def _open_table(given: pa.Table, declared: pa.Schema | None, lenient: bool) -> _Opened:
-    _refuse_declared(given, declared)
-    return _open(TableOrigin(given), None, lenient)
-
-
-@_open.register(pa.Schema)
-@_open.register(Mapping)
-def _open_schema(given: pa.Schema | Mapping[str, pa.DataType], declared: pa.Schema | None, lenient: bool) -> _Opened:
-    _refuse_declared(given, declared)
-    return _Opened(None, given)
-
-
-def _open_iterable(given: Any, declared: pa.Schema) -> _Opened:
-    if isinstance(given, BatchOrigin) or not (hasattr(given, "__iter__") or callable(given)):
-        _refuse_declared(given, declared)
-    return _Opened(items_of(given), declared)
-
-
-def _refuse_declared(given: Any, declared: pa.Schema | None) -> None:
-    if declared is not None:
+        return origin, arrow_schema(origin.schema), DEFAULT_NAME
+    if not has_schema:
         raise QueryError(
-            "stream: schema=... goes with files, an iterable of batches, tables or dicts, or a function that returns one; "
-            f"other origins have their own. Got {type(given).__name__}"
+            "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table, a schema, or an "
+            f"iterable together with schema=...; got {type(given).__name__}"
         )
+    return (origin, origin.schema, origin.name) if isinstance(origin, BatchOrigin) else (None, origin, DEFAULT_NAME)
 
 
 def _check_dead_letters(given: Any, origin: Any, path: Path) -> None:

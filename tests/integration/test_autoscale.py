@@ -16,7 +16,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.control.events import Notice
-from tidegate.control.rules import Rules, default_rule
+from tidegate.control.rules import Rule, Rules
 from tidegate.errors import QueryError, UnsupportedError, UserError
 from tidegate.runtime.spark.executors import Executor
 from tidegate.runtime.spark.observe import SparkObserver
@@ -90,7 +90,7 @@ def test_an_elastic_run_is_refused_where_it_could_not_scale_before_a_query_is_st
     with pytest.raises(UnsupportedError, match="driver is the only executor"):
         tg.run(counts(UTC), to=tmp_path / "out", spark=spark, elastic=True, progress=False)
     with pytest.raises(UserError, match="there is no subquery 'speed'"):
-        rules = Rules(default_rule(), (("speed", default_rule()),))
+        rules = Rules(Rule(), (("speed", Rule()),))
         tg.run(counts(UTC), to=tmp_path / "other", spark=spark, elastic=rules, progress=False)
     with pytest.raises(UnsupportedError, match=r"master is 'local\[3\]'"):
         tg.run(counts(UTC), to=tmp_path / "third", spark="local[3]", elastic=True, progress=False)

@@ -13,7 +13,7 @@ from lab.keys import NormalKeys
 from lab.network import one, simulate
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.controllers.thresholds import Thresholds
-from tidegate.control.events import Event, Observed
+from tidegate.control.events import Event, Stepped
 from tidegate.control.rules import Rule
 from tidegate.simulate.loads import GEDIK_SINE, GEDIK_STEP, ConstantLoad
 from tidegate.simulate.model import Noise, SubqueryModel, ZipfKeys, shard_shares
@@ -134,7 +134,7 @@ def test_idle_congestion_is_seen_where_nothing_is_blocked_and_shows_its_mean() -
     seen: list[float] = []
 
     def record(event: Event) -> None:
-        if isinstance(event, Observed):
+        if isinstance(event, Stepped):
             seen.append(event.observation.congestion or 0.0)
 
     network = one(SubqueryModel("idle", 0.001), ConstantLoad(100.0), noise=Noise(idle_congestion=0.01))

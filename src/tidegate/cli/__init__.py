@@ -20,8 +20,8 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 
-def show(content: RenderableType) -> None:
-    """Print the output of a command: with colours on a terminal; else plain, and lines as long as they are."""
+def show(content: RenderableType, width: int = 10_000) -> None:
+    """Print the output of a command: with colours on a terminal; else plain, and of at most this width."""
     from rich.console import Console
 
     from tidegate.results import plain
@@ -30,4 +30,4 @@ def show(content: RenderableType) -> None:
     if console.is_terminal:
         console.print(content)
     else:
-        print(plain(content))
+        print(plain(content, width))

@@ -43,6 +43,7 @@ FIGURES = {
     "watermark_lag_seconds": ("lag s", "{:.3g}"),
     "time_seconds": ("at s", "{:,.1f}"),
 }
+NOTICE = "{time_seconds:8.1f} s  {subquery}: {kind}: {text}"
 UNKNOWN = "–"
 
 
@@ -83,7 +84,7 @@ def ledger(
             print(textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False))
     elif notices:
         for each in read.notices(file):
-            print(f"run {each.run}  {each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}")
+            print(f"run {each['run']}  {NOTICE.format(**each)}")
     else:
         table = read.decisions(
             file,
@@ -141,22 +142,19 @@ def top(
     from rich.console import Console
     from rich.live import Live
 
-    from tidegate.results import plain
     from tidegate.telemetry.read import RunState, ledger_status
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        print(plain(status_view(ledger_status(file)), PIPED_WIDTH))
-    elif once or console.is_dumb_terminal:
-        console.print(status_view(ledger_status(file)))
-    else:
-        with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
-            while True:
-                status = ledger_status(file)
-                live.update(status_view(status), refresh=True)
-                if status is not None and status.state is not RunState.RUNNING:
-                    return
-                time.sleep(max(every, 0.1))
+    if once or not console.is_terminal or console.is_dumb_terminal:
+        show(status_view(ledger_status(file)), PIPED_WIDTH)
+        return
+    with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+        while True:
+            status = ledger_status(file)
+            live.update(status_view(status), refresh=True)
+            if status is not None and status.state is not RunState.RUNNING:
+                return
+            time.sleep(max(every, 0.1))
 
 
 def status_view(status: LedgerStatus | None) -> RenderableType:
@@ -184,7 +182,7 @@ def status_view(status: LedgerStatus | None) -> RenderableType:
             f"{change['instances']}{done}, {change['controller']}: {change['why']}"
         )
     lines += ["", "unplanned events"] if status.notices else []
-    lines += [f"{each.time_seconds:8.1f} s  {each.subquery}: {each.kind}: {each.text}" for each in status.notices]
+    lines += [NOTICE.format(**each) for each in status.notices]
     head = f"run {status.run}{f' of {status.label}' if status.label else ''}: {status.state.value}"
     cut = (Text(line, no_wrap=True, overflow="ellipsis") for line in lines)
     return Group(Text(head, no_wrap=True, overflow="ellipsis"), text_table(*figures), *cut)

@@ -86,15 +86,9 @@ def _options(
 
 def exit_code(error: Exception) -> int:
     """The exit code for an error: who can fix it."""
-    match error:
-        case DataError():
-            return FAILED
-        case UserError():
-            return MISTAKE
-        case EnvironmentFault() | ImportError() | OSError():
-            return ENVIRONMENT
-        case _:
-            return FAILED
+    if isinstance(error, UserError):
+        return FAILED if isinstance(error, DataError) else MISTAKE
+    return ENVIRONMENT if isinstance(error, EnvironmentFault | ImportError | OSError) else FAILED
 
 
 def _paragraph(error: Exception) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, TypeVar
+
 import narwhals as nw
 
 from tidegate.query.expressions import cannot_fail, columns_made, columns_passed, columns_read, names_its_columns
-from tidegate.query.nodes import Filter, Node, Select, WithColumns, rewrite
+from tidegate.query.nodes import Filter, Node, Select, Step, WithColumns, rewrite
+
+S = TypeVar("S", bound=Step)
 
 
 def fold_stateless(query: Node) -> Node:
@@ -38,9 +43,9 @@ def _fold(node: Node) -> Node:
     match node:
         case Filter(input=Filter() as first) if cannot_fail(node.predicate):
             both = first.predicate & node.predicate
-            return Filter(_joined(first, node), first.input, both, node.schema, node.time)
+            return _folded(first, node, predicate=both)
         case WithColumns(input=WithColumns() as first) if _independent(first, node):
-            return WithColumns(_joined(first, node), first.input, first.exprs + node.exprs, node.schema, node.time)
+            return _folded(first, node, exprs=first.exprs + node.exprs)
         case Select(input=Select() as first):
             folded = _select_of_select(first, node)
             return _without_identity(node) if folded is node else _fold(folded)
@@ -60,7 +65,7 @@ def _select_of_select(first: Select, second: Select) -> Select:
     exprs = _picked(first, second) or _over_picked(first, second)
     if exprs is None:
         return second
-    return Select(_joined(first, second), first.input, exprs, second.schema, second.time)
+    return _folded(first, second, exprs=exprs)
 
 
 def _picked(first: Select, second: Select) -> tuple[nw.Expr, ...] | None:
@@ -102,5 +107,6 @@ def _without_identity(select: Select) -> Node:
     return select.input if _columns(select) == tuple(select.input.schema.names) else select
 
 
-def _joined(first: Node, second: Node) -> str:
-    return f"{first.name}+{second.name}"
+def _folded(first: S, second: S, **changed: Any) -> S:
+    """The second step as it is after both, in place of the two."""
+    return replace(second, name=f"{first.name}+{second.name}", inputs=first.inputs, **changed)

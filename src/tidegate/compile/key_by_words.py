@@ -48,7 +48,7 @@ def _from_text(node: Node) -> Node:
     if words is None or keys.column in read_by(replace(node, keys=Columns(()))):
         return node
     rest = tuple(expr for expr in made.exprs if expr is not listed[0])
-    return node if words.column in _made(rest, made) else replace(node, keys=words, input=_only(made, rest))
+    return node if words.column in _made(rest, made) else replace(node, keys=words, inputs=(_only(made, rest),))
 
 
 def _cut(expr: nw.Expr, keys: Each, schema: pa.Schema) -> Words | None:

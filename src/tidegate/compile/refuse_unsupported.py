@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
@@ -11,32 +10,24 @@ from tidegate.errors import UnsupportedError, choices
 from tidegate.query.nodes import Node, sources
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """One thing a runtime cannot do: how to find the steps that ask for it, what is wrong, and what to do instead."""
-
-    finds: Callable[[Node], tuple[Node, ...]]
-    problem: str
-    remedy: str
-
-
 def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
     return tuple(source for source in sources(query) if source.ahead_of == "stream")
 
 
-LIMITS: Mapping[str, tuple[Limit, ...]] = MappingProxyType(
+LIMITS: Mapping[str, tuple[tuple[Callable[[Node], tuple[Node, ...]], str, str], ...]] = MappingProxyType(
     {
         "spark": (
-            Limit(
-                finds=_ahead_of_itself,
-                problem="Spark cannot compare a tuple with the newest one before it, as ahead_of='stream' asks",
-                remedy="run it on=\"local\", or compare with the clock: ahead_of='clock'",
+            (
+                _ahead_of_itself,
+                "Spark cannot compare a tuple with the newest one before it, as ahead_of='stream' asks",
+                "run it on=\"local\", or compare with the clock: ahead_of='clock'",
             ),
         ),
         "local": (),
         "reference": (),
     }
 )
+"""What each runtime cannot do: how to find the steps that ask for it, what is wrong, and what to do instead."""
 
 
 def refuse_unsupported(plan: Plan) -> Plan:
@@ -49,8 +40,7 @@ def refuse_unsupported(plan: Plan) -> Plan:
     """
     if plan.runtime not in LIMITS:
         raise UnsupportedError(f"there is no runtime '{plan.runtime}'; choose one of {choices(LIMITS)}")
-    for limit in LIMITS[plan.runtime]:
-        steps = limit.finds(plan.query)
-        if steps:
-            raise UnsupportedError(f"{limit.problem}; it has {choices(step.name for step in steps)}; {limit.remedy}")
+    for finds, problem, remedy in LIMITS[plan.runtime]:
+        if steps := finds(plan.query):
+            raise UnsupportedError(f"{problem}; it has {choices(step.name for step in steps)}; {remedy}")
     return plan

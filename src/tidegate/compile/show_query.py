@@ -129,12 +129,8 @@ def _state(schema: pa.Schema) -> str:
 
 def _column(field: pa.Field) -> str:
     if pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
-        return f"{field.name}: list of ({_names(field.type.value_type)})"
+        return f"{field.name}: list of ({', '.join(part.name for part in field.type.value_type)})"
     return f"{field.name}: {field.type}"
-
-
-def _names(fields: Iterable[pa.Field]) -> str:
-    return ", ".join(field.name for field in fields)
 
 
 def _columns(node: Node) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tidegate.compile.plan import OUTPUT, Feed, PlacedStep, Plan, Subquery
-from tidegate.errors import InternalError
 from tidegate.query.nodes import Node, Source, Stateless, Union, is_stateful, walk
 
 
@@ -68,7 +67,5 @@ def _paths(
         case Union():
             for upstream in node.inputs:
                 yield from _paths(upstream, after, number_of)
-        case _ if hasattr(node, "input"):
-            yield from _paths(node.input, (node, *after), number_of)
         case _:
-            raise InternalError(f"no path leads to {type(node).__name__}")
+            yield from _paths(node.input, (node, *after), number_of)

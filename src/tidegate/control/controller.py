@@ -84,15 +84,11 @@ def resize(
 
 
 def hold(
-    observation: Observation, why: str, *, missing: tuple[str, ...] = (), rejected: tuple[Alternative, ...] = ()
+    observation: Observation, why: str = "", *, missing: tuple[str, ...] = (), rejected: tuple[Alternative, ...] = ()
 ) -> Decision:
-    """The decision to leave things as they are."""
+    """The decision to leave things as they are; without a reason given, because of the observations that are missing."""
+    why = why or f"not known: {', '.join(missing)}"
     return Decision(observation.subquery, Action.HOLD, observation.instances, why, rejected=rejected, missing=missing)
-
-
-def hold_without(missing: tuple[str, ...], observation: Observation) -> Decision:
-    """The decision to leave things as they are because observations that are needed are missing."""
-    return hold(observation, f"not known: {', '.join(missing)}", missing=missing)
 
 
 @dataclass(frozen=True, slots=True)

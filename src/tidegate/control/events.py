@@ -1,9 +1,6 @@
 """What happened in a control loop, as typed values in the order in which it happened.
 
-One step of a loop records `Observed`, then what became of earlier changes (`EffectSeen`, `EffectMissed`), then `Decided`,
-then at most one of `Acted`, `Refused` and `Advised`, preceded by `Withheld` where the loop cut the decision down, then
-what the shadows would have done, and at last `Stepped`. Everything up to `Stepped` may be written as
-one transaction. `Noticed` stands outside of steps: it reports what happened unplanned.
+Each step of a loop is one `Stepped`. `Noticed` stands outside of steps: it reports what happened unplanned.
 """
 
 from __future__ import annotations
@@ -33,92 +30,54 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed(Event):
-    """An observation came in, which begins a step."""
-
-    observation: Observation
-
-
-@dataclass(frozen=True, slots=True)
-class EffectSeen(Event):
-    """A change has settled, and this is the first whole period under it."""
+class ChangeEffect:
+    """What became of the change of an earlier step: what it led to, or why that was missed."""
 
     decided_step: int
     before: Effect
-    expected: Effect
-    seen: Effect
+    seen: Effect | None
+    missed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class EffectMissed(Event):
-    """A change was overtaken by another before its effect could be measured."""
-
-    decided_step: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decided(Event):
-    """The driving controller said what it wants; or the loop held without asking it, and says why."""
-
-    controller: str
-    decision: Decision
-    asked: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld(Event):
-    """The loop allowed less than the controller wanted: by its limits, or because that change is under way already."""
-
-    wanted: Decision
-    allowed: Decision
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Acted(Event):
-    """The actuator accepted a change."""
-
-    decision: Decision
-    outcome: ChangeOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class Refused(Event):
-    """The actuator did not accept a change, or failed; things are as they were."""
-
-    decision: Decision
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Advised(Event):
-    """A change that would have been made, were this not a dry run."""
-
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowDecided(Event):
-    """A controller in the shadow said what it would have done; nothing follows from it."""
+class Opinion:
+    """What a controller in the shadow would have done, or the error that it raised; nothing follows from it."""
 
     shadow: str
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowFailed(Event):
-    """A controller in the shadow raised an error; the loop went on without its opinion."""
-
-    shadow: str
-    error: str
+    decision: Decision | None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped(Event):
-    """The step is over, and this is what the loop settled on."""
+    """One whole step of a loop.
 
+    asked, wanted
+        whether the driving controller was asked, and what it said; otherwise the loop held, for the reason in `wanted`.
+    decision, withheld
+        what the loop settled on, and why that is less than was wanted: by its limits, or because that change is under way.
+    outcome
+        the actuator's answer; None if nothing was to be changed, or nothing was in a dry run.
+    effects
+        of earlier changes: one that has settled, of which this was the first whole period, or one that was overtaken.
+    """
+
+    observation: Observation
+    controller: str
+    asked: bool
+    wanted: Decision
+    withheld: str | None
     decision: Decision
+    outcome: ChangeOutcome | None
+    effects: tuple[ChangeEffect, ...]
+    opinions: tuple[Opinion, ...]
+
+    @property
+    def result(self) -> str:
+        """What became of the decision: it was held, advised (in a dry run), acted upon or refused."""
+        if self.outcome is None:
+            return "advised" if self.decision.changes else "held"
+        return "acted" if self.outcome.accepted else "refused"
 
 
 class Notice(StrEnum):

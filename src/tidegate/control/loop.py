@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tidegate.control.controller import Action, Actuator, Alternative, Decision, Effect, hold, resize
-from tidegate.control.events import (
-    Acted,
-    Advised,
-    Decided,
-    EffectMissed,
-    EffectSeen,
-    Event,
-    Observed,
-    Refused,
-    ShadowDecided,
-    ShadowFailed,
-    Stepped,
-    Withheld,
-    measured_effect,
+from tidegate.control.controller import (
+    Action,
+    Actuator,
+    Alternative,
+    ChangeOutcome,
+    Deciding,
+    Decision,
+    Effect,
+    hold,
+    resize,
 )
+from tidegate.control.events import ChangeEffect, Event, Opinion, Stepped, measured_effect
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
@@ -55,7 +51,7 @@ class ControlLoop:
     - A decision is cut to `limits` and, from the observed number of instances, to `max_step` more or fewer. What is
       expected of it and its mapping belong to the number that was wanted, and go with it.
     - The same change is not asked for again as long as the actuator said that it is still under way.
-    - In a `dry_run` nothing is carried out, and `Advised` is recorded instead.
+    - In a `dry_run` nothing is carried out, and the decision is recorded as advice.
 
     An actuator that refuses or raises is recorded and survived, and so is a shadow that raises. The driving controller's
     own error is not: it is raised, after nothing has been done.
@@ -83,23 +79,34 @@ class ControlLoop:
         """Take one observation through the loop; returns what was settled on, whether or not it could be carried out."""
         self._check(observation)
         self._step, self._last = self._step + 1, observation
-        self._where = (observation.subquery, self._step, observation.time_seconds)
-        self._record(Observed(*self._where, observation))
-        self._watch(observation)
+        effects = [*self._settled(observation)]
         cooling = self._cooling(observation)
-        decision = cooling or self._driver.decide(observation)
-        self._record(Decided(*self._where, self._rule.controller.name, decision, cooling is None))
-        allowed = self._allow(decision, observation)
-        if allowed.changes:
-            self._carry_out(allowed, observation)
-        for label, shadow in self._shadows:
-            try:
-                opinion = shadow.decide(observation)
-            except Exception as error:
-                self._record(ShadowFailed(*self._where, label, f"{type(error).__name__}: {error}"))
-            else:
-                self._record(ShadowDecided(*self._where, label, opinion))
-        self._record(Stepped(*self._where, allowed))
+        wanted = cooling or self._driver.decide(observation)
+        allowed, withheld = self._allow(wanted, observation)
+        outcome = self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None
+        if outcome is not None and outcome.accepted:
+            if (pending := self._pending) is not None:
+                overtaken = f"overtaken by the change of step {self._step} before it had settled"
+                effects.append(ChangeEffect(pending.step, pending.before, None, overtaken))
+            now = self._changed_seconds = observation.time_seconds
+            in_force_seconds = now + (outcome.seconds or 0.0)
+            self._pending = _PendingEffect(self._step, allowed, measured_effect(observation), in_force_seconds)
+        self._record(
+            Stepped(
+                observation.subquery,
+                self._step,
+                observation.time_seconds,
+                observation,
+                self._rule.controller.name,
+                cooling is None,
+                wanted,
+                withheld,
+                allowed,
+                outcome,
+                tuple(effects),
+                tuple(_opinion(label, shadow, observation) for label, shadow in self._shadows),
+            )
+        )
         return allowed
 
     def _check(self, observation: Observation) -> None:
@@ -114,16 +121,14 @@ class ControlLoop:
                 f"{last.time_seconds:g} s; observations must come in order of time"
             )
 
-    def _watch(self, observation: Observation) -> None:
-        """Report the effect of the last change, if this is the first whole period under it."""
+    def _settled(self, observation: Observation) -> Iterator[ChangeEffect]:
+        """The effect of the last change, if this is the first whole period under it."""
         pending = self._pending
         if pending is None or observation.instances != pending.decision.instances:
             return
-        if observation.time_seconds - observation.period_seconds < pending.in_force_seconds - ROUNDING_SECONDS:
-            return
-        self._pending = None
-        expected = pending.decision.expected
-        self._record(EffectSeen(*self._where, pending.step, pending.before, expected, measured_effect(observation)))
+        if observation.time_seconds - observation.period_seconds >= pending.in_force_seconds - ROUNDING_SECONDS:
+            self._pending = None
+            yield ChangeEffect(pending.step, pending.before, measured_effect(observation))
 
     def _cooling(self, observation: Observation) -> Decision | None:
         """The decision to hold because something changed a short while ago, or None."""
@@ -135,10 +140,10 @@ class ControlLoop:
         why = f"cooling down until {until:g} s after the change at {self._changed_seconds:g} s"
         return hold(observation, why)
 
-    def _allow(self, wanted: Decision, observation: Observation) -> Decision:
-        """What the loop's own limits leave of a decision."""
+    def _allow(self, wanted: Decision, observation: Observation) -> tuple[Decision, str | None]:
+        """What the loop's own limits leave of a decision, and why that is less than was wanted."""
         if not wanted.changes:
-            return wanted
+            return wanted, None
         before, after, reasons = observation.instances, wanted.instances, []
         if wanted.action is not Action.BALANCE:
             limits, most = self._rule.limits, self._rule.max_step
@@ -148,17 +153,14 @@ class ControlLoop:
             if limits.clamp(after) != after:
                 after = limits.clamp(after)
                 reasons.append(f"the limits are {limits} instances")
-        allowed = wanted
         if reasons:
             why = "; ".join(reasons)
             cut = (*wanted.rejected, Alternative(wanted.instances, why))
-            allowed = resize(observation, after, f"{wanted.why}; {why}", rejected=cut)
-        elif self._under_way(wanted, observation):
-            reasons.append("the same change is still under way")
-            allowed = hold(observation, f"{reasons[0]}: {wanted.why}", rejected=wanted.rejected)
-        if reasons:
-            self._record(Withheld(*self._where, wanted, allowed, "; ".join(reasons)))
-        return allowed
+            return resize(observation, after, f"{wanted.why}; {why}", rejected=cut), why
+        if self._under_way(wanted, observation):
+            why = "the same change is still under way"
+            return hold(observation, f"{why}: {wanted.why}", rejected=wanted.rejected), why
+        return wanted, None
 
     def _under_way(self, wanted: Decision, observation: Observation) -> bool:
         pending = self._pending
@@ -168,23 +170,16 @@ class ControlLoop:
             and (wanted.instances, wanted.mapping) == (pending.decision.instances, pending.decision.mapping)
         )
 
-    def _carry_out(self, decision: Decision, observation: Observation) -> None:
-        if self._rule.dry_run:
-            self._record(Advised(*self._where, decision))
-            return
+    def _carry_out(self, decision: Decision) -> ChangeOutcome:
         try:
             outcome = self._actuator.reconfigure(decision.subquery, decision.instances, decision.mapping)
         except Exception as error:
-            self._record(Refused(*self._where, decision, f"the actuator failed: {type(error).__name__}: {error}"))
-            return
-        if not outcome.accepted:
-            self._record(Refused(*self._where, decision, outcome.note or "the actuator gave no reason"))
-            return
-        if self._pending is not None:
-            overtaken = f"overtaken by the change of step {self._step} before it had settled"
-            self._record(EffectMissed(*self._where, self._pending.step, overtaken))
-        self._record(Acted(*self._where, decision, outcome))
-        now = self._changed_seconds = observation.time_seconds
-        self._pending = _PendingEffect(
-            self._step, decision, measured_effect(observation), now + (outcome.seconds or 0.0)
-        )
+            return ChangeOutcome(False, f"the actuator failed: {type(error).__name__}: {error}")
+        return outcome if outcome.accepted or outcome.note else ChangeOutcome(False, "the actuator gave no reason")
+
+
+def _opinion(label: str, shadow: Deciding, observation: Observation) -> Opinion:
+    try:
+        return Opinion(label, shadow.decide(observation))
+    except Exception as error:
+        return Opinion(label, None, f"{type(error).__name__}: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
 NEGLIGIBLE = 1e-9
@@ -130,10 +130,6 @@ class Observation:
         return self.processed / busy if busy > 0 and self.processed > 0 else None
 
 
-OBSERVED = tuple(field.name for field in fields(Observation))[4:]
-"""The fields that may be absent."""
-
-
 def _known(value: object) -> bool:
     match value:
         case None:
@@ -146,6 +142,8 @@ def _known(value: object) -> bool:
                 return len(value) > 0 and (math.isfinite(sum(value)) or all(map(math.isfinite, value)))
             except TypeError:
                 return all(_known(item) for item in value)
+        case WindowInput():
+            return math.isfinite(value.rate + value.held + value.window_seconds)
         case _:
             return True
 

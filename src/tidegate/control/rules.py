@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.control.controller import Controller, Limits
-from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
+from tidegate.control.controllers.steady import Steady
 from tidegate.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one subquery is driven; `ControlLoop` says what each of these means."""
+    """How one subquery is driven, by default as is recommended; `ControlLoop` says what each of these means."""
 
-    controller: Controller
+    controller: Controller = field(default_factory=Steady)
     limits: Limits = Limits()  # noqa: RUF009 - a frozen value
     cooldown_seconds: float = 0.0
     max_step: int | None = None
@@ -32,9 +32,8 @@ class Rule:
 class Rules:
     """The rule of each subquery that has one of its own, and the one of all others.
 
-    >>> rules = Rules(default_rule())
-    >>> rules.of("speed").controller.name == RECOMMENDED
-    True
+    >>> Rules(Rule()).of("speed").controller.name
+    'steady'
     """
 
     default: Rule
@@ -56,8 +55,3 @@ class Rules:
         unknown = [name for name, _ in self.subqueries if name not in known]
         if unknown:
             raise UserError(f"rules: there is no subquery {unknown[0]!r}; the query has {', '.join(map(repr, known))}")
-
-
-def default_rule() -> Rule:
-    """The recommended controller with its own settings."""
-    return Rule(CONTROLLERS[RECOMMENDED]())

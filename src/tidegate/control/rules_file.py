@@ -36,14 +36,16 @@ from tidegate.errors import UserError, choices
 
 NO_BALANCER = "none"
 HEAD = "# Rules of control: which controller drives which subquery. What a [subquery.NAME] leaves out is as in [default].\n"
-TYPES: dict[Any, str] = {
-    float: "a number",
-    int: "a whole number",
-    bool: "true or false",
-    str: "a text in quotes",
-    tuple[str, ...]: "a list of texts in quotes",
-    Balancer: "the name of a balancer, or a table with its name and settings",
+TYPES: dict[Any, tuple[Any, str]] = {
+    float: (int | float, "a number"),
+    int: (int, "a whole number"),
+    bool: (bool, "true or false"),
+    str: (str, "a text in quotes"),
+    tuple[str, ...]: (list, "a list of texts in quotes"),
+    Balancer: (str | dict, "the name of a balancer, or a table with its name and settings"),
 }
+"""What a file gives for a setting of each type, and that in words."""
+
 RULE_KEYS: dict[str, tuple[Any, str]] = {
     "controller": (str, f"one of {choices(CONTROLLERS)}"),
     "least": (int, "fewest instances"),
@@ -175,22 +177,12 @@ def _known(table: Table, valid: Iterable[str], where: str) -> None:
 
 def _converted(kind: Any, value: Any, where: str) -> Any:
     """What a value of a TOML file stands for; refused if it is not of the type."""
-    match value:
-        case str() | dict() if kind is Balancer:
-            return _balancer(value, where)
-        case bool() if kind is bool:
-            return value
-        case bool():
-            pass
-        case int() if kind in (int, float):
-            return kind(value)
-        case float() if kind is float:
-            return value
-        case str() if kind is str:
-            return value
-        case list() if kind == tuple[str, ...] and all(isinstance(item, str) for item in value):
-            return tuple(value)
-    raise UserError(f"{where} = {_toml(value)}: must be {TYPES[kind]}")
+    accepted, said = TYPES[kind]
+    # To Python, true is a whole number.
+    fits = isinstance(value, accepted) and isinstance(value, bool) == (kind is bool)
+    if not fits or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+        raise UserError(f"{where} = {_toml(value)}: must be {said}")
+    return _balancer(value, where) if kind is Balancer else kind(value)
 
 
 def _balancer(value: str | Table, where: str) -> Balancer | None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from tidegate.control.controller import Actuator, Decision
-from tidegate.control.events import Acted, Event, Notice, Noticed, Observed, Observer, Poll, Stepped
+from tidegate.control.events import Event, Notice, Noticed, Observer, Poll, Stepped
 from tidegate.control.loop import ControlLoop, Record, unrecorded
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rules
@@ -32,22 +32,14 @@ class SubqueryStatus:
     step: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FaultTimeouts:
-    """How long a request may take, and how long a query may go unobserved, before that is reported."""
-
-    overdue_seconds: float = 60.0
-    silent_seconds: float = 60.0
-
-
 class FaultDetector:
     """Detects overdue requests, lost instances and missing observations of one subquery; reports each once, and its end.
 
     Call `requested` for each change that was accepted and `observed` for each observation. Pure: times are passed in.
     """
 
-    def __init__(self, timeouts: FaultTimeouts) -> None:
-        self._timeouts = timeouts
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience_seconds = patience_seconds
         self._request: tuple[int, float] | None = None
         self._overdue = self._silent = False
         self._instances: int | None = None
@@ -80,7 +72,7 @@ class FaultDetector:
             self._request, self._overdue = None, False
         elif before is not None and (now - before) * (wanted - before) < 0:
             found.append((moved, f"{before} became {now}, while {wanted} were requested"))
-        elif waited >= self._timeouts.overdue_seconds and not self._overdue:
+        elif waited >= self._patience_seconds and not self._overdue:
             self._overdue = True
             why = f"{wanted} were requested {waited:.0f} s ago and there are {now}"
             found.append((Notice.REQUEST_OVERDUE, f"{why}; the query goes on with what there is"))
@@ -91,7 +83,7 @@ class FaultDetector:
         if self._observed_seconds is None:
             self._observed_seconds = seconds
         waited = seconds - self._observed_seconds
-        if self._silent or waited < self._timeouts.silent_seconds:
+        if self._silent or waited < self._patience_seconds:
             return []
         self._silent = True
         text = f"nothing could be observed for {waited:.0f} s{f': {why}' if why else ''}; the query is left as it is"
@@ -107,8 +99,9 @@ class Scaling:
     at the end.
 
     ``elastic`` names the ledger and the port for metrics, which are opened now and closed when it ends.
-    ``period_seconds`` is the time between polls; whether each of them is a period is the observer's business. Times in
-    the ledger are seconds since it began.
+    ``period_seconds`` is the time between polls; whether each of them is a period is the observer's business. A request
+    that takes longer than ``patience_seconds`` is reported, and so is a query that goes unobserved for longer. Times in the
+    ledger are seconds since it began.
     """
 
     observer: Observer
@@ -117,7 +110,7 @@ class Scaling:
     period_seconds: float
     elastic: Elastic = Elastic()  # noqa: RUF009 - a frozen value
     name: str = "query"
-    timeouts: FaultTimeouts = FaultTimeouts()
+    patience_seconds: float = 60.0
     record: Record = unrecorded
     clock: Callable[[], float] = time.monotonic
     metrics_port: int | None = None
@@ -238,6 +231,8 @@ class Scaling:
             return
         found = self._detector(subquery).observed(observation, self.clock() - self._began)
         self._notice(subquery, found, observation.time_seconds)
+        before = self._latest.get(subquery)
+        self._latest[subquery] = replace(before, observation=observation) if before else SubqueryStatus(observation)
         try:
             loop.step(observation)
         except Exception as error:
@@ -250,7 +245,7 @@ class Scaling:
             self._notice(subquery, self._detector(subquery).unobserved(self.clock() - self._began, why))
 
     def _detector(self, subquery: str) -> FaultDetector:
-        return self._detectors.setdefault(subquery, FaultDetector(self.timeouts))
+        return self._detectors.setdefault(subquery, FaultDetector(self.patience_seconds))
 
     def _notice(self, subquery: str, found: list[tuple[Notice, str]], seconds: float | None = None) -> None:
         now = self.clock() - self._began if seconds is None else seconds
@@ -262,17 +257,14 @@ class Scaling:
 
     def _record(self, event: Event) -> None:
         match event:
-            case Observed(subquery=subquery):
-                changes = self._latest[subquery].changes if subquery in self._latest else 0
-                self._latest[subquery] = SubqueryStatus(event.observation, None, changes, event.step)
-            case Acted(subquery=subquery, decision=decision):
-                self._changes.append(decision)
-                self._detector(subquery).requested(decision, event.time_seconds)
-                latest = self._latest[subquery]
-                self._latest[subquery] = replace(latest, changes=latest.changes + 1)
-                LOG.info("'%s': to %d instances, because %s", subquery, decision.instances, decision.why)
-            case Stepped(subquery=subquery):
-                self._latest[subquery] = replace(self._latest[subquery], decision=event.decision)
+            case Stepped(subquery=subquery, decision=decision):
+                changes = self._latest[subquery].changes
+                if event.result == "acted":
+                    self._changes.append(decision)
+                    self._detector(subquery).requested(decision, event.time_seconds)
+                    changes += 1
+                    LOG.info("'%s': to %d instances, because %s", subquery, decision.instances, decision.why)
+                self._latest[subquery] = SubqueryStatus(event.observation, decision, changes, event.step)
             case Noticed(notice=notice):
                 level = logging.INFO if notice is Notice.QUERY_ENDED else logging.WARNING
                 LOG.log(level, "'%s': %s: %s", event.subquery, notice.value, event.text)

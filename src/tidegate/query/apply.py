@@ -216,13 +216,13 @@ class Applies(Advises, Generic[B]):
         node = KeyedApply(
             step,
             tuple(part.stream.node for part in self.parts),
+            normal_schema(self._schema(form.returns), step),
+            stream.time,
             tuple(part.keys for part in self.parts),
             self.parts[0].key_schema,
             self.window,
             windows == "single",
             form,
-            normal_schema(self._schema(form.returns), step),
-            stream.time,
         )
         return stream._then(node)
 

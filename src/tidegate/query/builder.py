@@ -64,7 +64,7 @@ class Builder(Advises):
         touched = set(expressions.derive(step, self.schema, expressions.select, computed).names)
         if self.time in touched:
             raise QueryError(f"step '{step}': '{self.time}' is the event time and cannot be replaced; add a new column")
-        return self._then(WithColumns(step, self.node, computed, schema, self.time))
+        return self._then(WithColumns(step, (self.node,), schema, self.time, computed))
 
     def select(self, *exprs: nw.Expr | str, name: str | None = None, **named: Any) -> Self:
         """Keep only some columns, or expressions of them; the event time must be among them."""
@@ -73,7 +73,7 @@ class Builder(Advises):
         schema = normal_schema(expressions.derive(step, self.schema, expressions.select, computed), step)
         if self.time not in schema.names or schema.field(self.time).type != self.schema.field(self.time).type:
             raise QueryError(f"step '{step}': a stream needs its event time; select '{self.time}' too, as it is")
-        return self._then(Select(step, self.node, computed, schema, self.time))
+        return self._then(Select(step, (self.node,), schema, self.time, computed))
 
     @advised
     def filter(self, predicate: nw.Expr, *, name: str | None = None) -> Self:
@@ -84,7 +84,7 @@ class Builder(Advises):
                 f"step '{step}': filter takes a Narwhals expression, as in nw.col('x') > 3; got {predicate!r}"
             )
         expressions.derive_condition(step, self.schema, "a filter", predicate)
-        return self._then(Filter(step, self.node, predicate, self.schema, self.time))
+        return self._then(Filter(step, (self.node,), self.schema, self.time, predicate))
 
     @advised
     def map_batches(
@@ -105,7 +105,7 @@ class Builder(Advises):
         )
         if column_type(returned, self.time, step) != self.schema.field(self.time).type:
             raise QueryError(f"step '{step}': the event time '{self.time}' must keep its type")
-        node = MapBatches(step, self.node, function, returned, self.time)
+        node = MapBatches(step, (self.node,), returned, self.time, function)
         try:
             apply_stateless(node, self.schema.empty_table())
         except QueryError:
@@ -254,7 +254,7 @@ class Windowed(Applies[B]):
         check_unique((field for field, _ in fields), step)
         schema, named = normal_schema(pa.schema(fields), step), tuple(aggregates.items())
         return stream._then(
-            WindowAggregate(step, stream.node, keyed.keys, keyed.key_schema, window, named, schema, stream.time)
+            WindowAggregate(step, (stream.node,), schema, stream.time, keyed.keys, keyed.key_schema, window, named)
         )
 
 
@@ -321,7 +321,7 @@ def source(
         raise QueryError(f"stream '{name}': ahead_of is 'clock' or 'stream'; got {ahead_of!r}")
     if ahead_of == "stream" and ahead is None:
         raise QueryError(f"stream '{name}': ahead_of='stream' goes with ahead=..., how far after its newest tuple")
-    return Source(name, columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
+    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
 
 
 def _describe(stream: Builder) -> str:

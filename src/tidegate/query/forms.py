@@ -132,10 +132,7 @@ class TupleForm:
         if self.update is None:
             return TupleResult(self._stored(window.states, arriving), [])
         call = (step, "update", arriving)
-        try:
-            returned = self.update(window, arriving)
-        except Exception as error:
-            _failed(call, error)
+        returned = _called(call, self.update, window, arriving)
         if returned is None:
             return TupleResult(window.states, [])
         if not isinstance(returned, Updated):
@@ -151,11 +148,7 @@ class TupleForm:
         if self.output is None:
             return []
         call = (step, "output", window)
-        try:
-            returned = self.output(window)
-        except Exception as error:
-            _failed(call, error)
-        return self._rows(call, returned)
+        return self._rows(call, _called(call, self.output, window))
 
     def slides(self, step: str, window: KeyedWindow) -> tuple[Record, ...]:
         """Call ``slide`` for a window that has advanced; by default tuples before its start are purged."""
@@ -163,10 +156,7 @@ class TupleForm:
             assert window.start is not None
             return self._purged(window.states, window.start)
         call = (step, "slide", window)
-        try:
-            returned = self.slide(window)
-        except Exception as error:
-            _failed(call, error)
+        returned = _called(call, self.slide, window)
         if returned is None:
             return window.states
         if not isinstance(returned, Updated) or returned.retire or self._rows(call, returned.rows):
@@ -249,6 +239,13 @@ def _about(call: Call) -> str:
     """What a function was called for; written only where something went wrong."""
     _, _, subject = call
     return f"the tuple {dict(subject)}" if isinstance(subject, Tuple) else f"the key {subject.key!r}"
+
+
+def _called(call: Call, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        _failed(call, error)
 
 
 def _failed(call: Call, error: Exception) -> NoReturn:

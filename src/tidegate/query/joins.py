@@ -55,7 +55,7 @@ def join_nodes(
     fields += [(field.name, field.type) for field in pair]
     check_unique((name for name, _ in fields), step)
     schema = normal_schema(pa.schema(fields), step)
-    return Join(step, left, right, keys, within_us, window, predicate, columns, schema, left.time, bands)
+    return Join(step, (left, right), schema, left.time, keys, within_us, window, predicate, columns, bands)
 
 
 def join_extent(

@@ -37,7 +37,22 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Step:
+    """What every node has: a name, the streams it reads, and the columns and event time of the tuples it emits."""
+
+    name: str
+    inputs: tuple[Node, ...]
+    schema: pa.Schema
+    time: str
+
+    @property
+    def input(self) -> Node:
+        """The stream it reads, the first if there are two."""
+        return self.inputs[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source(Step):
     """A stream that comes from outside.
 
     ``disorder_us`` is how far out of order its tuples may be: the watermark is the latest time seen, less that.
@@ -47,9 +62,6 @@ class Source:
     it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
     """
 
-    name: str
-    schema: pa.Schema
-    time: str
     disorder_us: int
     origin: Any = field(default=None, repr=False)
     dead_letters: str | None = None
@@ -57,116 +69,68 @@ class Source:
     ahead_of: Literal["clock", "stream"] = "clock"
 
     @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
-
-    @property
     def is_read_in_batches(self) -> bool:
         """Whether tidegate itself reads it, from files or memory; else another engine does, such as Spark."""
         return hasattr(self.origin, "batches")
 
 
-class _OneInput:
-    """A node that reads one stream."""
-
-    __slots__ = ()
-
-    if TYPE_CHECKING:
-
-        @property
-        def input(self) -> Node: ...
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _Computed(_OneInput):
-    """A node whose columns are computed by element-wise expressions."""
-
-    name: str
-    input: Node
-    exprs: tuple[nw.Expr, ...]
-    schema: pa.Schema
-    time: str
-
-
-class WithColumns(_Computed):
+class WithColumns(Step):
     """Adds or replaces columns by element-wise expressions."""
 
-    __slots__ = ()
+    exprs: tuple[nw.Expr, ...]
 
 
-class Select(_Computed):
+@dataclass(frozen=True, slots=True, eq=False)
+class Select(Step):
     """Keeps only the columns that element-wise expressions compute."""
 
+    exprs: tuple[nw.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filter(Step):
+    """Keeps the tuples for which an element-wise predicate is true."""
+
+    predicate: nw.Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapBatches(Step):
+    """Turns batches into batches by a user's function that treats one row at a time."""
+
+    function: Callable[[pa.RecordBatch], Any]
+
+
+class Union(Step):
+    """Brings streams of one schema together; the watermark is the least of theirs."""
+
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filter(_OneInput):
-    """Keeps the tuples for which an element-wise predicate is true."""
-
-    name: str
-    input: Node
-    predicate: nw.Expr
-    schema: pa.Schema
-    time: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MapBatches(_OneInput):
-    """Turns batches into batches by a user's function that treats one row at a time."""
-
-    name: str
-    input: Node
-    function: Callable[[pa.RecordBatch], Any]
-    schema: pa.Schema
-    time: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Union:
-    """Brings streams of one schema together; the watermark is the least of theirs."""
-
-    name: str
-    inputs: tuple[Node, ...]
-    schema: pa.Schema
-    time: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WindowAggregate(_OneInput):
+class WindowAggregate(Step):
     """Aggregates tuples per key and window; the results of a window carry its end − 1 µs."""
 
-    name: str
-    input: Node
     keys: Keys
     key_schema: pa.Schema
     window: Window
     aggregates: tuple[tuple[str, Aggregate], ...]
-    schema: pa.Schema
-    time: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyedApply:
+class KeyedApply(Step):
     """The generalized stateful operator (STRETCH §4): the user's functions on the windows of each key.
 
     Every input has its own schema and keys; the keys of all have the columns ``key_schema``. Without ``window`` a key
     has one window that never ends. ``single`` keeps one window per key, which slides; else there is one for each place.
     """
 
-    name: str
-    inputs: tuple[Node, ...]
     keys: tuple[Keys, ...]
     key_schema: pa.Schema
     window: Window | None
     single: bool
     form: TupleForm | ColumnForm
-    schema: pa.Schema
-    time: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,28 +143,19 @@ class JoinColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Join:
+class Join(Step):
     """Pairs of tuples that are near in time, equal in their keys, and for which a predicate is true.
 
     Near is at most ``within_us`` apart, and a pair's event time the later of the two; or in a ``window`` together: then the
     pair is there once for each, at its end − 1 µs. ``bands`` lets conditions on differences be served by sorting.
     """
 
-    name: str
-    left: Node
-    right: Node
     on: tuple[tuple[str, str], ...]
     within_us: int | None
     window: Window | None
     where: Predicate | None
     columns: tuple[JoinColumn, ...]
-    schema: pa.Schema
-    time: str
     bands: bool = True
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.left, self.right)
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
@@ -289,15 +244,7 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     """A node that reads other inputs of the same schemas; the same node if they are the ones it has."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    match node:
-        case Source():
-            return node
-        case Union() | KeyedApply():
-            return replace(node, inputs=inputs)
-        case Join():
-            return replace(node, left=inputs[0], right=inputs[1])
-        case _:
-            return replace(node, input=inputs[0])
+    return replace(node, inputs=inputs)
 
 
 class DefaultName(str):

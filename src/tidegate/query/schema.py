@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.errors import DataError, InternalError, QueryError, choices
+from tidegate.errors import DataError, QueryError, choices
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -155,40 +155,32 @@ def contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def fitting(table: pa.Table, schema: pa.Schema, subject: str) -> pa.Table:
     """The columns of ``schema`` from a user's table; one that is missing or does not fit is named."""
+    columns = []
     for field in schema:
         if field.name not in table.column_names:
             raise DataError(
                 f"{subject}: the column '{field.name}' is not there; there are {choices(table.column_names)}"
             )
-    try:
-        return conform(table, schema)
-    except pa.ArrowException:
-        pass
-    for field in schema:
         column = table.column(field.name)
         try:
-            column.cast(field.type)
+            columns.append(column if column.type == field.type else column.cast(field.type))
         except pa.ArrowException as error:
+            why = f"is {column.type} and does not fit {field.type}: {error}"
             if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-                raise DataError(
-                    f"{subject}: the column '{field.name}' holds times in nanoseconds, and times here are whole "
-                    f"microseconds; round them first: pc.floor_temporal(table['{field.name}'], unit='microsecond')"
-                ) from error
-            raise DataError(
-                f"{subject}: the column '{field.name}' is {column.type} and does not fit {field.type}: {error}"
-            ) from error
-    raise InternalError(f"{subject}: no column is at fault")
+                why = (
+                    "holds times in nanoseconds, and times here are whole microseconds; round them first: "
+                    f"pc.floor_temporal(table['{field.name}'], unit='microsecond')"
+                )
+            raise DataError(f"{subject}: the column '{field.name}' {why}") from error
+    return pa.table(columns, schema=schema)
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of ``schema`` from ``table``, cast to its types (dictionaries and large strings decoded)."""
     if table.schema.equals(schema, check_metadata=True):
         return table
-    columns = [table.column(field.name) for field in schema]
-    if all(column.type == field.type for column, field in zip(columns, schema, strict=True)):
-        return pa.table(columns, schema=schema)
-    cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.table(cast, schema=schema)
+    columns = [(table.column(field.name), field.type) for field in schema]
+    return pa.table([each if each.type == kind else each.cast(kind) for each, kind in columns], schema=schema)
 
 
 def canonical(value: Any) -> tuple[Any, ...]:

@@ -14,15 +14,12 @@ from tidegate.errors import UserError
 from tidegate.simulate.loads import Floats, Load
 
 
-def _check(
-    subject: str, *, above_0: dict[str, float] | None = None, at_least_0: dict[str, float] | None = None
-) -> None:
-    for name, value in (above_0 or {}).items():
-        if not 0 < value < math.inf:
-            raise UserError(f"{subject}: {name} must be more than 0 and finite; got {value}")
-    for name, value in (at_least_0 or {}).items():
-        if not value >= 0:
-            raise UserError(f"{subject}: {name} must be 0 or more; got {value}")
+def _check(subject: str, model: object, above_0: tuple[str, ...] = (), at_least_0: tuple[str, ...] = ()) -> None:
+    for name in (*above_0, *at_least_0):
+        value, above = getattr(model, name), name in above_0
+        if not (0 < value < math.inf if above else value >= 0):
+            rule = "more than 0 and finite" if above else "0 or more"
+            raise UserError(f"{subject}: {name} must be {rule}; got {value}")
 
 
 class KeyDistribution(Protocol):
@@ -51,8 +48,7 @@ class ZipfKeys:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        shuffles = {"exponent": self.exponent, "shuffles_per_minute": self.shuffles_per_minute}
-        _check("zipf keys", above_0={"keys": self.keys}, at_least_0=shuffles)
+        _check("zipf keys", self, above_0=("keys",), at_least_0=("exponent", "shuffles_per_minute"))
 
     def era(self, seconds: float) -> int:
         # A little is added so that a shuffle on the edge of a tick is not put off by rounding.
@@ -85,8 +81,7 @@ class ReconfigurationCost:
     start_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        seconds = {"pause_seconds": self.pause_seconds, "start_seconds": self.start_seconds}
-        _check("reconfiguration cost", at_least_0=seconds)
+        _check("reconfiguration cost", self, at_least_0=("pause_seconds", "start_seconds"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +96,7 @@ class JoinWindow:
     seconds_per_comparison: float
 
     def __post_init__(self) -> None:
-        comparison = {"seconds_per_comparison": self.seconds_per_comparison}
-        _check("join window", above_0={"window_seconds": self.window_seconds}, at_least_0=comparison)
+        _check("join window", self, above_0=("window_seconds",), at_least_0=("seconds_per_comparison",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +121,7 @@ class SubqueryModel:
     cost: ReconfigurationCost = ReconfigurationCost()
 
     def __post_init__(self) -> None:
-        above_0 = {name: getattr(self, name) for name in ("service_seconds", "shards", "buffer_tuples")}
-        _check(f"subquery '{self.name}'", above_0=above_0)
+        _check(f"subquery '{self.name}'", self, above_0=("service_seconds", "shards", "buffer_tuples"))
 
     def speed(self, instances: int) -> float:
         """What one of so many instances is worth, as a share of one that is alone; less in a model with contention."""
@@ -153,7 +146,7 @@ class Noise:
     idle_congestion: float = 0.0
 
     def __post_init__(self) -> None:
-        _check("noise", at_least_0={name: getattr(self, name) for name in self.__slots__})
+        _check("noise", self, at_least_0=self.__slots__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Runs a simulation: each period goes to a control loop per subquery, whose decisions are carried out."""
+"""Runs a simulation: each period is observed and goes to a control loop, whose decisions are carried out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.events import Event
 from tidegate.control.loop import ControlLoop, unrecorded
-from tidegate.control.observation import Observation, with_demand
+from tidegate.control.observation import Observation, WindowInput, with_demand
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 from tidegate.simulate.fluid import SubqueryFlow, SubqueryHistory, reordered
 from tidegate.simulate.loads import Floats, Load, rates_of
 from tidegate.simulate.model import Noise, SimulatedQuery
-from tidegate.simulate.observe import NoisyObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +71,6 @@ class SimulationSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationProgress:
-    """How far a simulation has come."""
-
-    seconds: float
-    total_seconds: float
-    instances: int
-    backlog: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.seconds / self.total_seconds:4.0%} · {self.seconds:,.0f} of {self.total_seconds:,.0f} s · "
-            f"{self.instances:,} instances · {self.backlog:,.0f} tuples waiting"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class RunSummary:
     """How a run went against a target for its mean latency.
 
@@ -135,6 +118,57 @@ class SimulatedRun:
         )
 
 
+class NoisyObserver:
+    """Observes flows at the ends of periods. Its noise comes from the seed alone."""
+
+    def __init__(self, noise: Noise, seed: int) -> None:
+        self._noise = noise
+        self._random = np.random.default_rng((seed, 2))
+
+    def observe(self, flow: SubqueryFlow, index: int, ticks: int) -> Observation:
+        """The period of so many ticks that ends with the tick of that index; the next period starts."""
+        history, noise = flow.history, self._noise
+        rows = slice(index + 1 - ticks, index + 1)
+        period = ticks * flow.tick_seconds
+        admitted, processed = float(history.admitted[rows].mean()), float(history.processed[rows].mean())
+        busy = self._off(flow.busy_seconds / period, noise.busy)
+        flow.busy_seconds = np.zeros(flow.instances)
+        weights = history.processed[rows]
+        latency = np.average(history.latency[rows], weights=weights) if weights.sum() > 0 else history.latency[index]
+        window = flow.model.window
+        held = None if window is None else WindowInput(admitted / 2, flow.held / 2, window.window_seconds)
+        return Observation(
+            subquery=flow.model.name,
+            time_seconds=(index + 1) * flow.tick_seconds,
+            period_seconds=period,
+            instances=flow.instances,
+            mapping=tuple(flow.mapping.tolist()) if flow.keyed else None,
+            shard_loads=tuple(self._off(admitted * flow.shares, noise.rates).tolist()) if flow.keyed else None,
+            offered=None if flow.entering is None else self._one_off(float(history.offered[rows].mean()), noise.rates),
+            admitted=self._one_off(admitted, noise.rates),
+            processed=self._one_off(processed, noise.rates),
+            backlog=float(history.backlog[index]),
+            congestion=self._blocked(float(history.congestion[rows].mean())),
+            busy=tuple(np.minimum(busy, 1.0).tolist()),
+            watermark_lag_seconds=flow.watermark_lag,
+            latency_seconds=self._one_off(float(latency), noise.latency),
+            window_inputs=None if held is None else (held, held),
+            comparisons=None if held is None else processed * 0.5 * flow.held,
+        )
+
+    def _off(self, values: Floats, deviation: float) -> Floats:
+        if deviation == 0:
+            return values
+        return np.maximum(values * (1.0 + deviation * self._random.normal(size=len(values))), 0.0)
+
+    def _one_off(self, value: float, deviation: float) -> float:
+        return float(self._off(np.array([value]), deviation)[0])
+
+    def _blocked(self, share: float) -> float:
+        seen, idle = min(self._one_off(share, self._noise.congestion), 1.0), self._noise.idle_congestion
+        return seen if idle == 0 else seen + (1.0 - seen) * min(float(self._random.exponential(idle)), 1.0)
+
+
 class Simulator:
     """One subquery under control, and the actuator that carries out what its loop decides.
 
@@ -164,9 +198,9 @@ class Simulator:
         self,
         rules: Mapping[str, Rule],
         record: Callable[[Event], None] = unrecorded,
-        progress: Callable[[SimulationProgress], None] | None = None,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
-        """Let all ticks pass, with a loop for each subquery that has a rule."""
+        """Let all ticks pass, with a loop for each subquery that has a rule; `progress` is told in a line."""
         loops = {name: ControlLoop(rule, self, record) for name, rule in rules.items()}
         ticks = self.settings.ticks_per_period
         for index in range(self.settings.ticks):
@@ -181,7 +215,11 @@ class Simulator:
             if progress is not None:
                 working = sum(flow.instances for flow in self.flows.values())
                 waiting = float(sum(flow.history.backlog[index] for flow in self.flows.values()))
-                progress(SimulationProgress(self.now_seconds, self.settings.seconds, working, waiting))
+                seconds, total = self.now_seconds, self.settings.seconds
+                progress(
+                    f"{seconds / total:4.0%} · {seconds:,.0f} of {total:,.0f} s · {working:,} instances · "
+                    f"{waiting:,.0f} tuples waiting"
+                )
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         """Order a number of instances, with a mapping that holds once all are there, from the next tick on or later.
@@ -215,7 +253,7 @@ def simulate(
     settings: SimulationSettings,
     *,
     record: Callable[[Event], None] = unrecorded,
-    progress: Callable[[SimulationProgress], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> SimulatedRun:
     """Simulate a subquery under control from time 0; without a rule it keeps the instances it starts with."""
     simulator = Simulator(query, rule, settings)

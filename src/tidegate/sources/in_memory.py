@@ -123,29 +123,24 @@ class Marked(_ItemsWrapper):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
 class Paced(_ItemsWrapper):
-    """Batches that are due at given seconds after the start: an open-loop load, which does not wait for the query."""
+    """Batches that are due at given seconds after the start: an open-loop load, which does not wait for the query.
 
-    __slots__ = ()
+    The items are pairs of seconds and a batch, unless there is a rate in tuples per second, or a time from item to item.
+    """
 
+    rate: float | None = None
+    every_seconds: float | None = None
 
-@dataclass(frozen=True, slots=True)
-class _AtRate(_ItemsWrapper):
-    tuples_per_second: float
-
-    def __iter__(self) -> Iterator[tuple[float, Any]]:
+    def __iter__(self) -> Iterator[Any]:
+        if self.rate is None and self.every_seconds is None:
+            yield from self.items
+            return
         tuples = 0
-        for item in self.items:
-            yield tuples / self.tuples_per_second, item
+        for number, item in enumerate(self.items):
+            yield tuples / self.rate if self.rate is not None else number * (self.every_seconds or 0.0), item
             tuples += 0 if isinstance(item, Heartbeat) else getattr(item, "num_rows", 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Every(_ItemsWrapper):
-    seconds: float
-
-    def __iter__(self) -> Iterator[tuple[float, Any]]:
-        return ((number * self.seconds, item) for number, item in enumerate(self.items))
 
 
 @advised
@@ -194,14 +189,10 @@ def paced(items: IterableOrFunction, *, rate: float | None = None, every: Durati
     """
     if rate is not None and every is not None:
         raise QueryError("paced: give rate=... or every=..., not both")
-    given = items_of(_checked(items, "paced"))
-    if rate is not None:
-        if not isinstance(rate, int | float) or not rate > 0:
-            raise QueryError(f"paced: rate is in tuples per second and above 0; got {rate!r}")
-        return Paced(_AtRate(given, rate))
-    if every is not None:
-        return Paced(_Every(given, parse_duration(every, "paced: every") / 1e6))
-    return Paced(given)
+    if rate is not None and (not isinstance(rate, int | float) or not rate > 0):
+        raise QueryError(f"paced: rate is in tuples per second and above 0; got {rate!r}")
+    seconds = None if every is None else parse_duration(every, "paced: every") / 1e6
+    return Paced(items_of(_checked(items, "paced")), rate, seconds)
 
 
 def _checked(items: IterableOrFunction, what: str) -> IterableOrFunction:

@@ -7,17 +7,16 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from tidegate.control import events
 from tidegate.control.controller import Action, Decision, Effect
+from tidegate.control.events import Event, Noticed, Stepped
 from tidegate.control.observation import Observation
-from tidegate.errors import EnvironmentFault, InternalError
+from tidegate.errors import EnvironmentFault
 from tidegate.telemetry.read import process_start
 from tidegate.telemetry.schema import open_to_write
 
@@ -35,8 +34,8 @@ AS_OBSERVED = (
 class Ledger:
     """Writes the events of control loops to a file; give it to a loop as its `record`.
 
-    Events are gathered until their step is over and then written in one transaction, so that a reader, also one that opens
-    the file after a crash, finds whole steps only. A transaction is handed to the operating system before `__call__`
+    A step is written in one transaction, so that a reader, also one that opens the file after a crash, finds whole steps
+    only. A transaction is handed to the operating system before `__call__`
     returns: killing the process loses nothing but the step it was in, losing the machine also the last seconds. Any number
     of loops and threads may share a ledger, and several processes may write to one file; each `open` is a run of its own.
 
@@ -45,7 +44,6 @@ class Ledger:
 
     def __init__(self, connection: sqlite3.Connection, path: Path, run: int) -> None:
         self._connection, self._path, self.run = connection, path, run
-        self._gathered: dict[str, list[events.Event]] = {}
         self._watched: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
 
@@ -68,8 +66,8 @@ class Ledger:
         LOG.info("ledger %s: run %d", path, ledger.run)
         return ledger
 
-    def __call__(self, event: events.Event) -> None:
-        """Take an event; with the last one of a step, write the step. A notice is written at once."""
+    def __call__(self, event: Event) -> None:
+        """Write a step, or a notice."""
         with self._lock:
             try:
                 self._take(event)
@@ -90,31 +88,30 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, event: events.Event) -> None:
-        if isinstance(event, events.Noticed):
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Noticed):
             row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
             self._insert("notices", {"run": self.run, **row, "kind": event.notice.value, "text": event.text})
             return
-        if isinstance(event, events.Observed):
-            # Also forgets what is left of a step in which a controller raised an error.
-            self._gathered[event.subquery] = []
-        self._gathered.setdefault(event.subquery, []).append(event)
-        if isinstance(event, events.Stepped):
-            rows = step_rows(self._gathered.pop(event.subquery))
+        if isinstance(event, Stepped):
             # Leaving the block commits, or rolls back after an error.
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._write_step(event.subquery, event.step, rows)
+                self._write_step(event)
 
-    def _write_step(self, subquery: str, step: int, rows: StepRows) -> None:
-        observation = self._insert("observations", {"run": self.run, **rows.observation})
-        numbers = [self._insert("decisions", {"observation": observation, **row}) for row in rows.decisions]
-        for decided_step, row in rows.effects:
-            number = self._watched.pop((subquery, decided_step), None)
+    def _write_step(self, event: Stepped) -> None:
+        row: Row = {"run": self.run, "step": event.step, **_summary(event.observation)}
+        observation = self._insert("observations", row)
+        numbers = [self._insert("decisions", {"observation": observation, **row}) for row in decision_rows(event)]
+        for effect in event.effects:
+            number = self._watched.pop((event.subquery, effect.decided_step), None)
+            row = {"effect_time_seconds": event.time_seconds, "effect_missed": effect.missed}
+            if effect.seen is not None:
+                row |= _prefixed("before", effect.before) | _prefixed("seen", effect.seen)
             assigned = ", ".join(f"{name} = ?" for name in row)
             self._connection.execute(f"UPDATE decisions SET {assigned} WHERE decision = ?", (*row.values(), number))
-        if rows.decisions[0]["result"] == "acted":
-            self._watched[subquery, step] = numbers[0]
+        if event.result == "acted":
+            self._watched[event.subquery, event.step] = numbers[0]
 
     def _insert(self, table: str, row: Row) -> int:
         names, places = ", ".join(row), ", ".join("?" * len(row))
@@ -125,54 +122,19 @@ class Ledger:
         return EnvironmentFault(f"ledger {self._path} cannot be written: {error}")
 
 
-@dataclass(slots=True)
-class StepRows:
-    """What one step adds: its observation, decisions, the driver's first, and effects of earlier steps."""
-
-    observation: Row = field(default_factory=dict)
-    decisions: list[Row] = field(default_factory=list)
-    effects: list[tuple[int, Row]] = field(default_factory=list)
-
-
-def step_rows(step: Sequence[events.Event]) -> StepRows:
-    """The rows of a whole step, from `Observed` to `Stepped`; pure."""
-    rows = StepRows()
-    driver: Row = {"role": "driver", "result": "held"}
-    for event in step:
-        match event:
-            case events.Observed(observation=observation):
-                rows.observation = {"step": event.step, **_summary(observation)}
-            case events.Decided(decision=decision):
-                driver |= {"controller": event.controller, "asked": event.asked, **_wanted(decision)}
-            case events.Withheld(why=why):
-                driver["withheld"] = why
-            case events.Acted(outcome=outcome):
-                taken = {"takes_seconds": outcome.seconds, "state_bytes_moved": outcome.state_bytes_moved}
-                driver |= {"result": "acted", "note": outcome.note or None, **taken}
-            case events.Refused(why=why):
-                driver |= {"result": "refused", "note": why}
-            case events.Advised():
-                driver["result"] = "advised"
-            case events.ShadowDecided(decision=decision):
-                shadow: Row = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "opinion"}
-                rows.decisions.append(shadow | _wanted(decision) | _settled(decision))
-            case events.ShadowFailed():
-                nothing = Decision("", Action.HOLD, int(rows.observation["instances"] or 0), "")
-                shadow = {"role": "shadow", "controller": event.shadow, "asked": True, "result": "failed"}
-                rows.decisions.append(shadow | {"note": event.error} | _wanted(nothing) | _settled(nothing))
-            case events.EffectSeen():
-                measured = _prefixed("before", event.before) | _prefixed("seen", event.seen)
-                rows.effects.append((event.decided_step, {"effect_time_seconds": event.time_seconds, **measured}))
-            case events.EffectMissed():
-                rows.effects.append(
-                    (event.decided_step, {"effect_time_seconds": event.time_seconds, "effect_missed": event.why})
-                )
-            case events.Stepped(decision=decision):
-                if not rows.observation or "controller" not in driver:
-                    raise InternalError("a step must have been observed and decided before it ends")
-                rows.decisions.insert(0, driver | _settled(decision))
-            case _:
-                raise InternalError(f"the ledger does not know the event {type(event).__name__}")
+def decision_rows(step: Stepped) -> list[Row]:
+    """The decisions of a step, the driver's first; pure."""
+    driver: Row = {"role": "driver", "controller": step.controller, "asked": step.asked, "result": step.result}
+    driver |= {"withheld": step.withheld, **_wanted(step.wanted), **_settled(step.decision)}
+    if (outcome := step.outcome) is not None:
+        driver |= {"note": outcome.note or None, "takes_seconds": outcome.seconds}
+        driver["state_bytes_moved"] = outcome.state_bytes_moved
+    rows = [driver]
+    for opinion in step.opinions:
+        decision = opinion.decision or Decision("", Action.HOLD, step.observation.instances, "")
+        shadow: Row = {"role": "shadow", "controller": opinion.shadow, "asked": True, "note": opinion.error}
+        shadow["result"] = "opinion" if opinion.error is None else "failed"
+        rows.append(shadow | _wanted(decision) | _settled(decision))
     return rows
 
 
@@ -207,5 +169,5 @@ def _settled(decision: Decision) -> Row:
     }
 
 
-def _prefixed(prefix: str, figures: Effect | Effect) -> Row:
+def _prefixed(prefix: str, figures: Effect) -> Row:
     return {f"{prefix}_{name}": value for name, value in asdict(figures).items()}

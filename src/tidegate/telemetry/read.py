@@ -97,22 +97,10 @@ class RunState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerNotice:
-    """An unplanned event: to which subquery it happened, and when."""
-
-    run: int
-    subquery: str
-    step: int
-    time_seconds: float
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerStatus:
     """The last run of a ledger: its state, the last figures of each subquery, the last changes and notices, newest first.
 
-    Figures are columns of `observations`, changes those of the view `explained`.
+    Figures are columns of `observations`, changes those of the view `explained`, notices those of `notices`.
     """
 
     run: int
@@ -120,7 +108,7 @@ class LedgerStatus:
     state: RunState
     subqueries: tuple[dict[str, Any], ...]
     changes: tuple[dict[str, Any], ...]
-    notices: tuple[LedgerNotice, ...]
+    notices: tuple[dict[str, Any], ...]
 
 
 def ledger_status(path: str | Path, last: int = 8) -> LedgerStatus | None:
@@ -130,31 +118,24 @@ def ledger_status(path: str | Path, last: int = 8) -> LedgerStatus | None:
         if row is None:
             return None
         run = row["run"]
-        figures = connection.execute(
+
+        def rows(select: str, *values: int) -> tuple[dict[str, Any], ...]:
+            return tuple(map(dict, connection.execute(select, (run, *values))))
+
+        figures = rows(
             f"SELECT {FIGURES} FROM observations WHERE observation IN "
-            "(SELECT max(observation) FROM observations WHERE run = ? GROUP BY subquery) ORDER BY subquery",
-            (run,),
-        ).fetchall()
-        changes = connection.execute(
-            "SELECT * FROM explained WHERE run = ? AND role = 'driver' AND action <> 'hold' "
-            "ORDER BY decision DESC LIMIT ?",
-            (run, last),
-        ).fetchall()
-        found = _notices(connection, "WHERE run = ? ORDER BY notice DESC LIMIT ?", (run, last))
-        return LedgerStatus(
-            run, row["label"], _run_state(row), tuple(map(dict, figures)), tuple(map(dict, changes)), found
+            "(SELECT max(observation) FROM observations WHERE run = ? GROUP BY subquery) ORDER BY subquery"
         )
+        changed = "run = ? AND role = 'driver' AND action <> 'hold'"
+        changes = rows(f"SELECT * FROM explained WHERE {changed} ORDER BY decision DESC LIMIT ?", last)
+        noticed = rows("SELECT * FROM notices WHERE run = ? ORDER BY notice DESC LIMIT ?", last)
+        return LedgerStatus(run, row["label"], _run_state(row), figures, changes, noticed)
 
 
-def notices(path: str | Path) -> tuple[LedgerNotice, ...]:
+def notices(path: str | Path) -> tuple[dict[str, Any], ...]:
     """All notices of a ledger in the order in which they were written."""
     with closing(open_to_read(path)) as connection:
-        return _notices(connection, "ORDER BY notice", ())
-
-
-def _notices(connection: sqlite3.Connection, condition: str, values: tuple[int, ...]) -> tuple[LedgerNotice, ...]:
-    select = f"SELECT run, subquery, step, time_seconds, kind, text FROM notices {condition}"
-    return tuple(LedgerNotice(*row) for row in connection.execute(select, values))
+        return tuple(map(dict, connection.execute("SELECT * FROM notices ORDER BY notice")))
 
 
 def process_start(process: int) -> str | None:

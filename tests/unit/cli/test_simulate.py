@@ -12,7 +12,7 @@ from tidegate.cli.main import main
 from tidegate.control.controller import Limits
 from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.controllers.ds2 import Ds2
-from tidegate.control.rules import Rule, Rules, default_rule
+from tidegate.control.rules import Rule, Rules
 from tidegate.control.rules_file import parse_rules
 from tidegate.errors import EnvironmentFault
 from tidegate.simulate.loads import NAMED, ConstantLoad
@@ -77,7 +77,7 @@ def test_the_controller_and_its_settings_come_from_the_rules_of_the_subquery(tmp
 
 def test_rules_are_printed_as_a_file_that_reads_as_the_same_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--print-rules"]) == 0
-    assert parse_rules(capsys.readouterr().out) == Rules(default_rule())
+    assert parse_rules(capsys.readouterr().out) == Rules(Rule())
     assert main(["simulate", "--print-rules", "--controller", "ds2", "--instances", "2:9", "--max-step", "3"]) == 0
     assert parse_rules(capsys.readouterr().out) == Rules(Rule(Ds2(), Limits(2, 9), max_step=3))
 

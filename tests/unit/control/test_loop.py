@@ -12,21 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.control.controller import Action, Alternative, ChangeOutcome, Decision, Effect, Limits, hold, resize
 from tidegate.control.controllers.saso import Saso
-from tidegate.control.events import (
-    Acted,
-    Advised,
-    Decided,
-    EffectMissed,
-    EffectSeen,
-    Event,
-    Observed,
-    Refused,
-    ShadowDecided,
-    ShadowFailed,
-    Stepped,
-    Withheld,
-    measured_effect,
-)
+from tidegate.control.events import ChangeEffect, Event, Stepped, measured_effect
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
@@ -84,12 +70,16 @@ def seen(time_seconds: float, instances: int = 1, **known: object) -> Observatio
     return Observation("q", time_seconds, 5.0, instances, **known)  # type: ignore[arg-type]
 
 
-def kinds(events: list[Event]) -> list[type[Event]]:
-    return [type(event) for event in events]
+def steps(events: list[Event]) -> list[Stepped]:
+    return [event for event in events if isinstance(event, Stepped)]
 
 
-def of(events: list[Event], kind: type[Event]) -> list[Event]:
-    return [event for event in events if type(event) is kind]
+def results(events: list[Event]) -> list[str]:
+    return [step.result for step in steps(events)]
+
+
+def effects(events: list[Event]) -> list[tuple[Stepped, ChangeEffect]]:
+    return [(step, effect) for step in steps(events) for effect in step.effects]
 
 
 def test_a_step_observes_decides_acts_and_ends() -> None:
@@ -98,8 +88,9 @@ def test_a_step_observes_decides_acts_and_ends() -> None:
     decision = ControlLoop(Rule(to(3), LIMITS), machine, events.append).step(seen(5.0))
     assert (decision.action, decision.instances) == (Action.PROVISION, 3)
     assert machine.calls == [3]
-    assert kinds(events) == [Observed, Decided, Acted, Stepped]
-    assert {(event.subquery, event.step, event.time_seconds) for event in events} == {("q", 0, 5.0)}
+    (step,) = steps(events)
+    assert (step.subquery, step.step, step.time_seconds, step.result) == ("q", 0, 5.0, "acted")
+    assert (step.observation, step.controller, step.decision) == (seen(5.0), "scripted", decision)
 
 
 def test_holding_asks_nothing_of_the_actuator() -> None:
@@ -107,7 +98,7 @@ def test_holding_asks_nothing_of_the_actuator() -> None:
     machine = Machine()
     ControlLoop(Rule(to(1), LIMITS), machine, events.append).step(seen(5.0))
     assert machine.calls == []
-    assert kinds(events) == [Observed, Decided, Stepped]
+    assert results(events) == ["held"]
 
 
 def test_a_balance_is_carried_out_with_its_mapping() -> None:
@@ -130,9 +121,9 @@ def test_the_step_limit_cuts_both_ways_and_takes_the_expectation_along() -> None
     up = ControlLoop(Rule(to(9, Effect(0.5)), LIMITS, max_step=2), machine, events.append).step(seen(5.0, 5))
     assert (up.instances, machine.calls, up.expected) == (7, [7], Effect())
     assert up.rejected == (Alternative(9, "at most 2 instances may change at a time"),)
-    (withheld,) = of(events, Withheld)
-    assert isinstance(withheld, Withheld)
-    assert (withheld.wanted.instances, withheld.allowed.instances) == (9, 7)
+    (step,) = steps(events)
+    assert (step.wanted.instances, step.decision.instances) == (9, 7)
+    assert step.withheld == "at most 2 instances may change at a time"
     down = ControlLoop(Rule(to(1), LIMITS, max_step=2), Machine()).step(seen(5.0, 5))
     assert (down.action, down.instances) == (Action.DECOMMISSION, 3)
 
@@ -156,7 +147,7 @@ def test_the_controller_is_not_asked_while_cooling_down() -> None:
     assert machine.calls == [2, 3]
     assert [decision.changes for decision in decisions] == [True, False, False, True]
     assert decisions[1].why == "cooling down until 15 s after the change at 5 s"
-    assert [event.asked for event in events if isinstance(event, Decided)] == [True, False, False, True]
+    assert [step.asked for step in steps(events)] == [True, False, False, True]
 
 
 def test_a_refused_change_starts_no_cool_down() -> None:
@@ -176,10 +167,9 @@ def test_an_actuator_that_will_not_is_recorded_and_survived(actuator: Broken | S
     loop = ControlLoop(Rule(to(3), LIMITS), actuator, events.append)
     assert loop.step(seen(5.0)).instances == 3
     assert loop.step(seen(10.0)).instances == 3
-    refused = of(events, Refused)
-    assert [event.why for event in refused if isinstance(event, Refused)] == [why, why]
-    assert not of(events, Acted)
-    assert not of(events, EffectMissed)
+    assert [step.outcome for step in steps(events)] == [ChangeOutcome(False, why)] * 2
+    assert results(events) == ["refused", "refused"]
+    assert not effects(events)
 
 
 def test_a_dry_run_only_advises() -> None:
@@ -188,7 +178,7 @@ def test_a_dry_run_only_advises() -> None:
     loop = ControlLoop(Rule(to(3), LIMITS, dry_run=True, cooldown_seconds=60.0), machine, events.append)
     assert [loop.step(seen(time)).instances for time in (5.0, 10.0)] == [3, 3]
     assert machine.calls == []
-    assert kinds(events) == [Observed, Decided, Advised, Stepped] * 2
+    assert results(events) == ["advised", "advised"]
 
 
 def test_the_effect_is_that_of_the_first_whole_period_under_the_change() -> None:
@@ -198,13 +188,14 @@ def test_the_effect_is_that_of_the_first_whole_period_under_the_change() -> None
     loop = ControlLoop(Rule(to(2, expected), LIMITS), Machine(seconds=3.0), events.append)
     loop.step(seen(5.0, 1, busy=(1.0,), processed=100.0))
     loop.step(seen(10.0, 2, busy=(0.9, 0.9)))
-    assert not of(events, EffectSeen)
+    assert not effects(events)
     loop.step(seen(15.0, 2, busy=(0.5, 0.7), processed=120.0))
     loop.step(seen(20.0, 2, busy=(0.1, 0.1)))
-    (effect,) = of(events, EffectSeen)
-    assert isinstance(effect, EffectSeen)
-    assert (effect.decided_step, effect.step, effect.expected) == (0, 2, expected)
+    ((step, effect),) = effects(events)
+    assert (effect.decided_step, step.step, effect.missed) == (0, 2, None)
+    assert steps(events)[0].decision.expected == expected
     assert effect.before == Effect(1.0, None, 100.0, 0.0)
+    assert effect.seen is not None
     assert (effect.seen.utilisation, effect.seen.processed) == (pytest.approx(0.6), 120.0)
     assert effect.seen.deviation == pytest.approx(0.1)
 
@@ -215,7 +206,7 @@ def test_no_effect_is_seen_before_the_instances_are_there() -> None:
     loop = ControlLoop(Rule(driver, LIMITS), Machine(), events.append)
     for time, instances in ((5.0, 1), (10.0, 1), (15.0, 1), (20.0, 2)):
         loop.step(seen(time, instances))
-    assert [event.time_seconds for event in of(events, EffectSeen)] == [20.0]
+    assert [step.time_seconds for step, effect in effects(events) if effect.seen] == [20.0]
 
 
 def test_a_change_that_is_overtaken_has_no_effect_of_its_own() -> None:
@@ -224,9 +215,9 @@ def test_a_change_that_is_overtaken_has_no_effect_of_its_own() -> None:
     loop = ControlLoop(Rule(driver, LIMITS), Machine(seconds=30.0), events.append)
     loop.step(seen(5.0, 1))
     loop.step(seen(10.0, 1))
-    (missed,) = of(events, EffectMissed)
-    assert isinstance(missed, EffectMissed)
-    assert (missed.decided_step, missed.step) == (0, 1)
+    ((step, effect),) = effects(events)
+    assert (effect.decided_step, step.step, effect.seen) == (0, 1, None)
+    assert effect.missed == "overtaken by the change of step 1 before it had settled"
 
 
 def test_a_change_under_way_is_not_asked_for_again_until_it_is_overdue() -> None:
@@ -244,7 +235,7 @@ def test_shadows_see_the_same_and_do_nothing() -> None:
     loop = ControlLoop(Rule(to(1), LIMITS, shadows=shadows), machine, events.append)
     loop.step(seen(5.0))
     assert machine.calls == []
-    opinions = {event.shadow: event.decision for event in events if isinstance(event, ShadowDecided)}
+    opinions = {each.shadow: each.decision for step in steps(events) for each in step.opinions if each.decision}
     assert {label: decision.instances for label, decision in opinions.items()} == {
         "scripted": 7,
         "scripted#2": 8,
@@ -269,9 +260,8 @@ def test_a_shadow_that_fails_is_recorded_and_survived() -> None:
     machine = Machine()
     ControlLoop(Rule(to(3), LIMITS, shadows=(Scripted(fail, "odd"),)), machine, events.append).step(seen(5.0))
     assert machine.calls == [3]
-    (failed,) = of(events, ShadowFailed)
-    assert isinstance(failed, ShadowFailed)
-    assert (failed.shadow, failed.error) == ("odd", "ZeroDivisionError: no rate")
+    (failed,) = steps(events)[0].opinions
+    assert (failed.shadow, failed.decision, failed.error) == ("odd", None, "ZeroDivisionError: no rate")
 
 
 def test_the_drivers_own_error_is_raised_and_nothing_is_done() -> None:
@@ -342,7 +332,6 @@ def test_whatever_is_wanted_the_loop_keeps_its_rules(
     assert all(abs(after - before) <= (max_step or 60) for _, before, after in changes)
     times = [time for time, _, _ in changes]
     assert all(later - earlier >= 5.0 * cooldown_periods for earlier, later in pairwise(times))
-    assert len(of(events, Stepped)) == len(of(events, Observed)) == len(of(events, Decided)) == len(wishes)
-    assert [event.time_seconds for event in of(events, Acted)] == times
-    told = len(of(events, EffectSeen)) + len(of(events, EffectMissed))
-    assert len(changes) - 1 <= told <= len(changes)
+    assert [step.step for step in steps(events)] == list(range(len(wishes)))
+    assert [step.time_seconds for step in steps(events) if step.result == "acted"] == times
+    assert len(changes) - 1 <= len(effects(events)) <= len(changes)

@@ -10,9 +10,10 @@ from tests.kit.needs import NEEDS
 from tidegate.control.controller import Action, ChangeOutcome, Controller, Limits
 from tidegate.control.controllers import CONTROLLERS, RECOMMENDED
 from tidegate.control.loop import ControlLoop
-from tidegate.control.observation import OBSERVED, Observation, Station, WindowInput
+from tidegate.control.observation import Observation, Station, WindowInput
 from tidegate.control.rules import Rule
 
+OBSERVED = tuple(field.name for field in fields(Observation))[4:]  # the fields that may be absent
 SETTINGS = {"queueing": {"target_seconds": 0.5}}
 DERIVED = {
     "due": ("demand", "offered"),

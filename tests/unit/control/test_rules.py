@@ -14,10 +14,10 @@ from tidegate.control.controllers.ds2 import Ds2
 from tidegate.control.controllers.queueing import Queueing
 from tidegate.control.controllers.saso import Saso
 from tidegate.control.controllers.thresholds import Thresholds
-from tidegate.control.events import Advised, Event, ShadowDecided
+from tidegate.control.events import Event, Stepped
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
-from tidegate.control.rules import Rule, Rules, default_rule
+from tidegate.control.rules import Rule, Rules
 from tidegate.control.rules_file import parse_rules, read_rules, rules_text, settings_of
 from tidegate.errors import UserError
 
@@ -59,7 +59,7 @@ def test_a_file_says_which_controller_drives_what(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_the_recommended_rule() -> None:
-    assert parse_rules("") == Rules(default_rule())
+    assert parse_rules("") == Rules(Rule())
 
 
 def mistake(text: str) -> str:
@@ -156,7 +156,7 @@ def test_a_balancer_is_given_by_name_or_with_its_settings() -> None:
 
 
 ROUND = [
-    Rules(default_rule()),
+    Rules(Rule()),
     Rules(Rule(Thresholds(balancer=None), Limits(2, 7), 12.5, 3, True, (Saso(noise=0.1), Ds2()))),
     Rules(
         Rule(Saso()),
@@ -174,8 +174,8 @@ def test_rules_written_and_read_are_the_same(rules: Rules) -> None:
 
 
 def test_the_default_text_explains_every_key() -> None:
-    text = rules_text(Rules(default_rule()))
-    assert parse_rules(text) == Rules(default_rule())
+    text = rules_text(Rules(Rule()))
+    assert parse_rules(text) == Rules(Rule())
     for key in ("controller", "least", "most", "cooldown_seconds", "max_step", "dry_run", "shadows"):
         (line,) = [line for line in text.splitlines() if line.removeprefix("# ").startswith(f"{key} = ")]
         assert "  # " in line
@@ -209,9 +209,9 @@ def test_rules_in_python_are_checked() -> None:
     with pytest.raises(UserError, match="max_step"):
         Rule(Saso(), max_step=0)
     with pytest.raises(UserError, match="more than one rule"):
-        Rules(default_rule(), (("a", Rule(Saso())), ("a", Rule(Ds2()))))
-    rules = Rules(default_rule(), (("sped", Rule(Ds2())),))
-    assert rules.of("speed") == default_rule()
+        Rules(Rule(), (("a", Rule(Saso())), ("a", Rule(Ds2()))))
+    rules = Rules(Rule(), (("sped", Rule(Ds2())),))
+    assert rules.of("speed") == Rule()
     rules.check(["sped", "other"])
     with pytest.raises(UserError, match="no subquery 'sped'; the query has 'speed', 'calls'"):
         rules.check(["speed", "calls"])
@@ -227,6 +227,7 @@ def test_a_rule_makes_a_loop() -> None:
     ControlLoop(rule, Never(), events.append).step(
         Observation("q", 5.0, 5.0, 1, busy=(1.0,), processed=10.0, demand=50.0)
     )
-    (advised,) = [event for event in events if isinstance(event, Advised)]
-    assert advised.decision.instances == 2
-    assert [event.shadow for event in events if isinstance(event, ShadowDecided)] == ["ds2"]
+    (step,) = events
+    assert isinstance(step, Stepped)
+    assert (step.result, step.decision.instances) == ("advised", 2)
+    assert [opinion.shadow for opinion in step.opinions] == ["ds2"]

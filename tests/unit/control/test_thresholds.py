@@ -19,8 +19,8 @@ from tidegate.control.controllers.thresholds import Thresholds
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
 
-PAPER = Thresholds.streamcloud()
-ONE_BY_ONE = Thresholds.streamcloud("individual")
+PAPER = Thresholds()
+ONE_BY_ONE = Thresholds(provisioning="individual")
 WIDE = Limits(1, 100)
 
 
@@ -173,7 +173,7 @@ def test_settings_are_checked() -> None:
             Thresholds(**wrong)
     with pytest.raises(UserError, match="'load-aware', 'individual'"):
         Thresholds(provisioning="lazy")
-    assert Thresholds.streamcloud() == Thresholds(0.5, 0.9, 0.6, "load-aware")
+    assert Thresholds() == Thresholds(0.5, 0.9, 0.6, "load-aware")
 
 
 def test_load_aware_reconfigures_less_often_under_a_rising_load() -> None:

@@ -17,11 +17,11 @@ from tidegate.control.events import Event, Notice, Noticed, Poll
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule, Rules
 from tidegate.elastic.options import Elastic
-from tidegate.elastic.scaling import FaultDetector, FaultTimeouts, Scaling
+from tidegate.elastic.scaling import FaultDetector, Scaling
 from tidegate.errors import EnvironmentFault, UserError
 from tidegate.telemetry.read import notices
 
-SOON = FaultTimeouts(overdue_seconds=10.0, silent_seconds=10.0)
+SOON = 10.0
 
 
 def seen(seconds: float, instances: int) -> Observation:
@@ -112,7 +112,12 @@ class Script:
 def scaled(script: Script, controller: Controller, record: Callable[[Event], None] = lambda _: None) -> Scaling:
     """Scaling that has run through a script."""
     made = Scaling(
-        script, script, Rules(Rule(controller, Limits(1, 8))), period_seconds=0.001, timeouts=SOON, record=record
+        script,
+        script,
+        Rules(Rule(controller, Limits(1, 8))),
+        period_seconds=0.001,
+        patience_seconds=SOON,
+        record=record,
     )
     made.start()
     deadline = threading.Event()
@@ -177,11 +182,11 @@ def test_notices_are_in_the_ledger(tmp_path: Path) -> None:
     made = Scaling(script, script, rules, 0.001, Elastic(ledger=path), "a query")
     made.start()
     made._thread.join(10)
-    assert [(each.kind, each.subquery, each.time_seconds) for each in notices(path)][:2] == [
+    assert [(each["kind"], each["subquery"], each["time_seconds"]) for each in notices(path)][:2] == [
         ("instances lost", "q", 2.0),
         ("instances came", "q", 3.0),
     ]
-    assert notices(path)[-1].kind == "query ended"
+    assert notices(path)[-1]["kind"] == "query ended"
 
 
 def test_stopping_before_the_start_closes_what_was_opened(tmp_path: Path) -> None:

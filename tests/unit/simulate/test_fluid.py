@@ -11,9 +11,9 @@ import pytest
 from lab.keys import UniformKeys
 from lab.network import ContendedSubquery, Network, NetworkSimulator, Run, Source, one, simulate
 from tidegate.control.controller import Decision, Limits, hold, resize
-from tidegate.control.events import Event, Observed
+from tidegate.control.events import Event, Stepped
 from tidegate.control.observation import DataflowEdge, Observation
-from tidegate.control.rules import Rule, Rules, default_rule
+from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
 from tidegate.simulate.loads import ConstantLoad, RampLoad, SineLoad, StepLoad
 from tidegate.simulate.model import JoinWindow, Noise, ReconfigurationCost, SimulatedQuery, SubqueryModel, ZipfKeys
@@ -48,7 +48,7 @@ class Seen:
     observations: list[Observation] = field(default_factory=list)
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Observed):
+        if isinstance(event, Stepped):
             self.observations.append(event.observation)
 
 
@@ -359,7 +359,7 @@ def test_a_mapping_is_put_into_force_or_refused() -> None:
         (
             lambda: simulate(
                 one(SubqueryModel("q", 1), ConstantLoad(1)),
-                Rules(default_rule(), (("r", Rule(Plan({}))),)),
+                Rules(Rule(), (("r", Rule(Plan({}))),)),
                 SimulationSettings(10),
             ),
             "no subquery 'r'",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heapify, heappop, heappush, heapreplace
-from itertools import pairwise
+from heapq import heapify, heapreplace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -203,81 +201,52 @@ def shard_use(owners: Ints, rates: Floats, busy: Loads) -> Floats:
     return np.asarray(costs[owners] * rates, dtype=np.float64)
 
 
-LoadedShard: TypeAlias = tuple[float, int]
-"""A shard's load and its number negated, so that of equal loads the first shard moves first."""
-
-
 class ShardMover:
     """A mapping that is being changed, shard by shard, with the most and the least loaded instance at hand.
 
-    Finding these, and the shard nearest to a load, costs a logarithm each; a move costs one insertion into a sorted
-    list. Of equally loaded instances the one with the lowest number counts as most and as least loaded. `set_aside` hides
-    an instance from `most_loaded` for good. A caller that only moves shards from the most to the least loaded, and less
-    than their gap, may do so once nothing there helps: the least load never falls, so the gap only narrows, and by the
-    time the instance is itself the least loaded no gap is left.
+    A move costs a pass over the shards. Of equally loaded instances the one with the lowest number counts as most and as
+    least loaded, and of equally heavy shards the one with the lowest number moves first. `set_aside` hides an instance from
+    `most_loaded` for good. A caller that only moves shards from the most to the least loaded, and less than their gap, may
+    do so once nothing there helps: the least load never falls, so the gap only narrows, and by the time the instance is
+    itself the least loaded no gap is left.
     """
 
-    def __init__(self, owners: Ints, loads: Floats, instances: int) -> None:
-        order = np.lexsort((-np.arange(len(owners)), loads, owners))
-        shards: list[LoadedShard] = list(zip(loads[order].tolist(), (-order).tolist(), strict=True))
-        ends = np.cumsum(np.bincount(owners, minlength=instances)).tolist()
-        self._sorted = [shards[start:end] for start, end in pairwise((0, *ends))]
-        self.loads: list[float] = instance_loads(owners, loads, instances).tolist()
-        self.owners = owners.copy()
-        self._most = [(-load, instance) for instance, load in enumerate(self.loads)]
-        self._least = [(load, instance) for instance, load in enumerate(self.loads)]
-        heapify(self._most)
-        heapify(self._least)
-        self._aside: set[int] = set()
+    def __init__(self, owners: Ints, shard_loads: Floats, instances: int) -> None:
+        self.owners, self._shard_loads = owners.copy(), shard_loads
+        self.loads = instance_loads(owners, shard_loads, instances)
+        self._aside = np.zeros(instances)
 
     def most_loaded(self) -> int | None:
         """The most loaded instance that is not set aside; None if all are."""
-        while self._most:
-            load, instance = self._most[0]
-            if -load == self.loads[instance] and instance not in self._aside:
-                return instance
-            heappop(self._most)
-        return None
+        instance = int(np.argmax(self.loads - self._aside))
+        return None if self._aside[instance] else instance
 
     def least_loaded(self) -> int:
         """The least loaded instance."""
-        while self._least[0][0] != self.loads[self._least[0][1]]:
-            heappop(self._least)
-        return self._least[0][1]
+        return int(np.argmin(self.loads))
 
     def set_aside(self, instance: int) -> None:
         """Pass over an instance that has nothing worth moving."""
-        self._aside.add(instance)
+        self._aside[instance] = np.inf
 
-    def largest_within(self, instance: int, least: float, most: float) -> LoadedShard | None:
+    def largest_within(self, instance: int, least: float, most: float) -> int | None:
         """The heaviest shard of an instance whose load lies in [least, most]."""
-        shards = self._sorted[instance]
-        index = bisect_right(shards, most, key=_load) - 1
-        return shards[index] if index >= 0 and shards[index][0] >= least else None
+        shards = np.flatnonzero((self.owners == instance) & (self._shard_loads >= least) & (self._shard_loads <= most))
+        return int(shards[np.argmax(self._shard_loads[shards])]) if len(shards) else None
 
-    def nearest(self, instance: int, load: float) -> LoadedShard | None:
+    def nearest(self, instance: int, load: float) -> int | None:
         """The shard of an instance whose load is nearest to `load`; of two as near, the lighter."""
-        shards = self._sorted[instance]
-        above = bisect_left(shards, load, key=_load)
-        if above == len(shards):
-            return shards[-1] if shards else None
-        heavier = shards[bisect_right(shards, shards[above][0], key=_load) - 1]
-        if above == 0 or heavier[0] - load < load - shards[above - 1][0]:
-            return heavier
-        return shards[above - 1]
+        shards = np.flatnonzero(self.owners == instance)
+        if not len(shards):
+            return None
+        distances = np.abs(self._shard_loads[shards] - load)
+        nearest = shards[distances == distances.min()]
+        return int(nearest[np.argmin(self._shard_loads[nearest])])
 
-    def move(self, shard: LoadedShard, source: int, target: int) -> None:
-        """Move a shard from one instance to another."""
-        left = self._sorted[source]
-        left.pop(bisect_left(left, shard))
-        insort(self._sorted[target], shard)
-        self.owners[-shard[1]] = target
-        self.loads[source] -= shard[0]
-        self.loads[target] += shard[0]
-        for instance in (source, target):
-            heappush(self._most, (-self.loads[instance], instance))
-            heappush(self._least, (self.loads[instance], instance))
-
-
-def _load(shard: LoadedShard) -> float:
-    return shard[0]
+    def move(self, shard: int, target: int) -> float:
+        """Move a shard to another instance; returns its load."""
+        load = float(self._shard_loads[shard])
+        self.loads[self.owners[shard]] -= load
+        self.loads[target] += load
+        self.owners[shard] = target
+        return load

@@ -97,8 +97,8 @@ class Greedy:
             if shard is None:
                 mover.set_aside(source)
                 continue
-            mover.move(shard, source, target)
-            squares = max(0.0, squares - 2 * shard[0] * (gap - shard[0]))
+            load = mover.move(shard, target)
+            squares = max(0.0, squares - 2 * load * (gap - load))
 
 
 def _without_shards(owners: Ints, instances: int) -> set[int]:

@@ -11,6 +11,7 @@ from tidegate.control.balancers.balance import (
     ROUNDING,
     THETA,
     Balance,
+    Floats,
     Loads,
     ShardMover,
     Shards,
@@ -51,11 +52,11 @@ class MinimalMovement:
             verdict = Verdict.EVEN if settled is owners else Verdict.BALANCED
             return planned(owners, settled, loads, instances, verdict)
         mover = ShardMover(settled, loads, instances)
-        even = _even_out(mover, bound)
+        even = _even_out(mover, loads, bound)
         return planned(owners, mover.owners, loads, instances, Verdict.BALANCED if even else None, self.theta)
 
 
-def _even_out(mover: ShardMover, bound: float) -> bool:
+def _even_out(mover: ShardMover, loads: Floats, bound: float) -> bool:
     """Move shards until no instance carries more than `bound`; whether that was reached."""
     while True:
         source, target = mover.most_loaded(), mover.least_loaded()
@@ -64,6 +65,6 @@ def _even_out(mover: ShardMover, bound: float) -> bool:
         high, gap = mover.loads[source], mover.loads[source] - mover.loads[target]
         shard = mover.nearest(source, gap / 2)
         tolerance = ROUNDING * high
-        if shard is None or not tolerance < shard[0] < gap - tolerance:
+        if shard is None or not tolerance < loads[shard] < gap - tolerance:
             return False
-        mover.move(shard, source, target)
+        mover.move(shard, target)

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, require, resize
 from tidegate.control.observation import Observation
 
 _ROUNDING = 1e-9  # a quotient of measured rates this little above a whole number is that number
@@ -88,7 +88,7 @@ class Ds2Deciding:
             self._ignored += 1
             return hold(observation, f"warming up: period {self._ignored} of {settings.warm_up_periods}")
         if missing := observation.missing(settings.needed):
-            return hold_without(missing, observation)
+            return hold(observation, missing=missing)
         demand, rate = observation.demand or 0.0, observation.service_rate
         wanted = demand / settings.utilisation + (observation.backlog or 0.0) / (settings.catch_up_seconds or math.inf)
         if rate is None and wanted > 0:

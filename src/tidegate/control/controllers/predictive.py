@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, require, resize
 from tidegate.control.observation import Observation, WindowInput
 from tidegate.errors import UserError
 
@@ -196,9 +196,8 @@ class PredictiveRun:
     def decide(self, observation: Observation) -> Decision:
         """Compare the greatest predicted work with what the instances can do; go to the target if it is out of range."""
         joins = observation.window_inputs is not None and len(observation.window_inputs) > 1
-        missing = _missing(observation, JOIN_NEEDS if joins else TUPLE_NEEDS)
-        if missing:
-            return hold_without(missing, observation)
+        if missing := observation.missing(JOIN_NEEDS if joins else TUPLE_NEEDS):
+            return hold(observation, missing=missing)
         before, self._before = self._before, observation
         done = observation.comparisons if joins else observation.processed
         if done and observation.busy_instances > 0:
@@ -242,14 +241,3 @@ class PredictiveRun:
         if enough < before:
             return "little, but these are the fewest instances allowed"
         return f"little, but fewer would be used to more than {self._settings.target_utilisation:.0%}"
-
-
-def _missing(observation: Observation, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The absent fields, windowed inputs that hold something that is no number among them."""
-    missing = observation.missing(names)
-    inputs = observation.window_inputs or ()
-    if "window_inputs" in names and "window_inputs" not in missing:
-        values = [value for each in inputs for value in (each.rate, each.held, each.window_seconds)]
-        if not all(math.isfinite(value) for value in values):
-            return ("window_inputs", *missing)
-    return missing

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, require, resize
 from tidegate.control.erlang import least_stable, mean_sojourn, mean_sojourns
 from tidegate.control.instantiate import share_out
 from tidegate.control.observation import Observation, Station
@@ -125,7 +125,7 @@ class QueueingDeciding:
     def decide(self, observation: Observation) -> Decision:
         stations, arriving = observation.network, observation.network_arrival_rate
         if missing := observation.missing(("network", "network_arrival_rate")):
-            return hold_without(missing, observation)
+            return hold(observation, missing=missing)
         assert stations is not None
         assert arriving is not None
         own = next((place for place, each in enumerate(stations) if each.subquery == observation.subquery), None)

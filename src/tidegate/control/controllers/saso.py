@@ -54,11 +54,10 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, hold_without, require, resize
+from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, require, resize
 from tidegate.control.observation import Observation
 
 
@@ -99,14 +98,6 @@ class Levels:
         return abs(self.numbers[level] - self.numbers[other]) if 0 <= other <= self.top else self.numbers[level]
 
 
-class LoadChange(Enum):
-    """What an observation says about the load since the one before it."""
-
-    LESS = "less load"
-    MORE = "more load"
-    NONE = "no change"
-
-
 @dataclass(frozen=True, slots=True)
 class LevelMemory:
     """What was observed the last time at a level.
@@ -120,45 +111,8 @@ class LevelMemory:
     first_throughput: float
 
 
-@dataclass(slots=True)
-class LevelsMemory:
-    """What is remembered of the levels. A level that was never visited, or was forgotten, is absent.
-
-    The paper fills unknown levels with values that let its comparisons come out right (C true, T⁻ = ∞ above; C false,
-    T⁻ = 0 below). Absence says the same without depending on the side it is looked at from.
-    """
-
-    seen: dict[int, LevelMemory] = field(default_factory=dict)
-    previous: int | None = None
-
-    def at(self, level: int) -> LevelMemory | None:
-        return self.seen.get(level)
-
-    def just_left(self, level: int) -> LevelMemory | None:
-        """What was seen at that level if it is where the previous period was spent (P_i = P − 1 in the paper)."""
-        return self.seen.get(level) if self.previous == level else None
-
-    def forget(self, level: int, change: LoadChange, *, too_little: float) -> None:
-        """Principles P3 and P4: with less load forget the levels below, with more load those above.
-
-        Levels below that were congested while they carried less than `too_little` are remembered.
-        """
-        if change is LoadChange.LESS:
-            self.seen = {
-                known: seen
-                for known, seen in self.seen.items()
-                if known >= level or (seen.congested and seen.last_throughput < too_little)
-            }
-        elif change is LoadChange.MORE:
-            self.seen = {known: seen for known, seen in self.seen.items() if known <= level}
-
-    def note(self, level: int, congested: bool, throughput: float, *, changed: bool) -> None:
-        """Remember this period; a stay begins anew when the level or the load has changed."""
-        stay = None if changed else self.just_left(level)
-        first = throughput if stay is None else stay.first_throughput
-        self.seen[level] = LevelMemory(congested, throughput, first)
-        self.previous = level
-
+LESS, SAME, MORE = -1, 0, 1
+"""What an observation says about the load since the one before it."""
 
 NEEDS = ("congestion", "processed")
 
@@ -217,11 +171,17 @@ class _Period:
 
 
 class SasoRun:
-    """SASO at work: the memory of its levels. A decision takes time in proportion to the number of levels."""
+    """SASO at work: the memory of its levels. A decision takes time in proportion to the number of levels.
+
+    A level that was never visited, or was forgotten, is absent. The paper fills unknown levels with values that let its
+    comparisons come out right (C true, T⁻ = ∞ above; C false, T⁻ = 0 below). Absence says the same without depending on
+    the side it is looked at from.
+    """
 
     def __init__(self, settings: Saso, levels: Levels) -> None:
         self._settings, self._levels = settings, levels
-        self._memory = LevelsMemory()
+        self._seen: dict[int, LevelMemory] = {}
+        self._previous: int | None = None
         self._aim: int | None = None
         self._waiting: float | None = None
 
@@ -230,22 +190,18 @@ class SasoRun:
         blocked_share, throughput = observation.congestion, observation.processed
         missing = observation.missing(NEEDS)
         if missing or blocked_share is None or throughput is None:
-            return hold_without(missing, observation)
+            return hold(observation, missing=missing)
         level = self._levels.at_least(observation.instances)
         if self._levels.numbers[level] != observation.instances:
             return self._to_a_level(observation, level)
         congested = blocked_share > self._settings.congestion_threshold
         now = _Period(observation, level, blocked_share, congested, throughput)
-        by_congestion, by_throughput = self._change_by_congestion(now), self._change_by_throughput(now)
-        for change in (by_congestion, by_throughput):
-            self._memory.forget(level, change, too_little=throughput)
+        changes = {self._change_by_congestion(now), self._change_by_throughput(now)} - {SAME}
+        self._forget(now, changes)
         remote, slowed, catching_up = self._remote(now), self._slowed(now), self._catching_up(observation)
-        self._memory.note(
-            level,
-            congested,
-            throughput,
-            changed=LoadChange.NONE is not by_congestion or LoadChange.NONE is not by_throughput,
-        )
+        stay = None if changes else self._just_left(level)
+        first = throughput if stay is None else stay.first_throughput
+        self._seen[level], self._previous = LevelMemory(congested, throughput, first), level
         if remote:
             return self._move(now, level - 1, "congested, and no better than with fewer instances (P5)")
         if congested and catching_up:
@@ -254,36 +210,52 @@ class SasoRun:
             return self._stay(now, "slower than with more instances, which may be congestion to come")
         return self._expand(now) if congested else self._contract(now)
 
-    def _change_by_congestion(self, now: _Period) -> LoadChange:
+    def _just_left(self, level: int) -> LevelMemory | None:
+        """What was seen at that level if it is where the previous period was spent (P_i = P − 1 in the paper)."""
+        return self._seen.get(level) if self._previous == level else None
+
+    def _forget(self, now: _Period, changes: set[int]) -> None:
+        """Principles P3 and P4: with less load forget the levels below, with more load those above.
+
+        Levels below that were congested while they carried less than this load are remembered.
+        """
+        if LESS in changes:
+            for level in [level for level in self._seen if level < now.level]:
+                if not self._seen[level].congested or self._seen[level].last_throughput >= now.throughput:
+                    del self._seen[level]
+        if MORE in changes:
+            self._seen = {level: seen for level, seen in self._seen.items() if level <= now.level}
+
+    def _change_by_congestion(self, now: _Period) -> int:
         """Algorithm 3, first part: congestion that came or went where only the load can explain it."""
         here, above, below = self._neighbours(now)
         if here and here.congested != now.congested:
-            return LoadChange.MORE if now.congested else LoadChange.LESS
+            return MORE if now.congested else LESS
         if above and above.congested and not now.congested:
-            return LoadChange.LESS
+            return LESS
         if below and not below.congested and now.congested:
-            return LoadChange.MORE
-        return LoadChange.NONE
+            return MORE
+        return SAME
 
-    def _change_by_throughput(self, now: _Period) -> LoadChange:
+    def _change_by_throughput(self, now: _Period) -> int:
         """Algorithm 3, second part, with the conditions on congestion of deviations 4, 5 and 9."""
         here, above, below = self._neighbours(now)
         if here:
             first = here.first_throughput
             if first - now.throughput > self._significant(now.level, now.level - 1, first) and not now.congested:
-                return LoadChange.LESS
+                return LESS
             rise = self._settings.noise * first if now.congested else self._significant(now.level, now.level + 1, first)
             if now.throughput - first > rise:
-                return LoadChange.MORE
+                return MORE
         if above and not above.congested and self._exceeds(now.throughput, above.last_throughput):
-            return LoadChange.MORE
+            return MORE
         if below and not now.congested and self._exceeds(below.last_throughput, now.throughput):
-            return LoadChange.LESS
-        return LoadChange.NONE
+            return LESS
+        return SAME
 
     def _neighbours(self, now: _Period) -> tuple[LevelMemory | None, LevelMemory | None, LevelMemory | None]:
         """This level, the one above and the one below: that one of them where the previous period was spent."""
-        left = self._memory.just_left
+        left = self._just_left
         return left(now.level), left(now.level + 1), left(now.level - 1)
 
     def _significant(self, level: int, other: int, first: float) -> float:
@@ -301,14 +273,14 @@ class SasoRun:
 
     def _remote(self, now: _Period) -> bool:
         """P5: came up from a congested level, is congested still, and delivers no more: the bottleneck is elsewhere."""
-        below = self._memory.just_left(now.level - 1)
+        below = self._just_left(now.level - 1)
         if below is None or not (now.congested and below.congested):
             return False
         return not self._gains(now.level - 1, below.last_throughput, now.throughput)
 
     def _slowed(self, now: _Period) -> bool:
         """Whether a step down has cost throughput while nothing is blocked yet, because buffers are still filling."""
-        above = self._memory.just_left(now.level + 1)
+        above = self._just_left(now.level + 1)
         return above is not None and not now.congested and self._exceeds(above.last_throughput, now.throughput)
 
     def _catching_up(self, observation: Observation) -> bool:
@@ -326,7 +298,7 @@ class SasoRun:
         """P1: go up unless the level above is known to be congested and to deliver no more."""
         if now.level == self._levels.top:
             return self._stay(now, "congested, but these are the most instances allowed")
-        above = self._memory.at(now.level + 1)
+        above = self._seen.get(now.level + 1)
         if above and above.congested and not self._gains(now.level, now.throughput, above.last_throughput):
             number = self._levels.numbers[now.level + 1]
             why_not = f"congested too when last tried, and delivered {above.last_throughput:g} tuples/s"
@@ -337,7 +309,7 @@ class SasoRun:
         """P2: go down unless the level below is known to be congested by such a load."""
         if now.level == 0:
             return self._stay(now, "not congested, and these are the fewest instances allowed")
-        below = self._memory.at(now.level - 1)
+        below = self._seen.get(now.level - 1)
         if below and below.congested and not self._exceeds(below.last_throughput, now.throughput):
             number = self._levels.numbers[now.level - 1]
             why_not = f"congested when last tried, at {below.last_throughput:g} tuples/s"

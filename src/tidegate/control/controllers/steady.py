@@ -38,7 +38,6 @@ from tidegate.control.controller import (
     Effect,
     Limits,
     hold,
-    hold_without,
     require,
     resize,
 )
@@ -316,7 +315,7 @@ class SteadyRun:
         due = "offered" if observation.missing(("demand",)) else "demand"
         missing = observation.missing((due, "processed", "busy"))
         if missing or len(observation.busy or ()) != now:
-            return hold_without(missing or ("busy",), observation)
+            return hold(observation, missing=missing or ("busy",))
         self._demand.see(seconds, observation.due or 0.0)
         # As windows fill, a tuple costs more and more; elsewhere it costs what it costs.
         self._cost.sloped = not observation.missing(("window_inputs",))

@@ -25,7 +25,8 @@ class Thresholds:
     When the average leaves [lower, upper], it resizes to where the average is nearest to `target`.
 
     lower, upper, target
-        StreamCloud's LUT, UUT and TUT, with lower < target < upper.
+        StreamCloud's LUT, UUT and TUT, with lower < target < upper; the defaults are those of its self-provisioning
+        experiment (§VI.C.3, fig. 21).
     provisioning
         ``"load-aware"`` goes to ⌈n·U/target⌉ instances at once; ``"individual"`` by one, which the paper shows to
         provision in cascades under a rising load.
@@ -60,11 +61,6 @@ class Thresholds:
             )
         if self.provisioning not in PROVISIONING:
             raise UserError(f"thresholds: provisioning is '{self.provisioning}'; choose one of {choices(PROVISIONING)}")
-
-    @classmethod
-    def streamcloud(cls, provisioning: str = "load-aware") -> Thresholds:
-        """The settings of StreamCloud's self-provisioning experiment (§VI.C.3, fig. 21)."""
-        return cls(lower=0.5, upper=0.9, target=0.6, provisioning=provisioning)
 
     def start(self, limits: Limits) -> ThresholdsDeciding:
         return ThresholdsDeciding(self, limits)

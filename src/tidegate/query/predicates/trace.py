@@ -32,7 +32,6 @@ _OPERATORS = frozenset(
     {"__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__invert__"}
     | {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__and__", "__rand__", "__or__", "__ror__"}
 )
-_Method = Callable[["_Symbol", Any], Any]
 # What these say of a symbol is not what they would say of a value, and nothing could notice.
 _ASK_THE_OBJECT = frozenset({"isinstance", "issubclass", "type", "id", "hasattr", "getattr", "callable"})
 
@@ -129,48 +128,24 @@ class _Row:
         return _Symbol(Column(self._side, name, kind), self._tracer)
 
 
-def _calculates(operator: str) -> tuple[_Method, _Method]:
-    """The methods for an operator of numbers, with a symbol on its left and on its right."""
-
-    def method(symbol: _Symbol, left: Tree, right: Tree) -> _Symbol:
-        kinds = {left.kind, right.kind}
-        if not kinds <= {"int", "float"}:
-            raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
-        if operator in ("//", "%") and kinds != {"int"}:
-            raise Untraceable(f"'{operator}' of floats")
-        kind: Kind = "float" if operator == "/" or "float" in kinds else "int"
-        return symbol.then(Operation(operator, (left, right), kind))
-
-    return (
-        lambda symbol, other: method(symbol, symbol.tree, _operand(other)),
-        lambda symbol, other: method(symbol, _operand(other), symbol.tree),
-    )
-
-
-def _compares(operator: str) -> _Method:
-    """The method for a comparison; equality with None asks for null."""
+def _binary(operator: str, *, swapped: bool = False) -> Callable[[_Symbol, Any], Any]:
+    """The method for an operator of two values, with the symbol on its left, or on its right if ``swapped``."""
+    connects, equality = operator in ("&", "|"), operator in ("==", "!=")
+    compares = equality or operator in ("<", "<=", ">", ">=")
 
     def method(symbol: _Symbol, other: Any) -> _Symbol:
-        equality = operator in ("==", "!=")
         if other is None and equality:
             missing = Operation("is null", (symbol.tree,))
             return symbol.then(missing if operator == "==" else Operation("~", (missing,)))
-        left, right = symbol.tree, _operand(other)
-        if not ({left.kind, right.kind} <= {"int", "float"} or (equality and left.kind == right.kind)):
+        left, right = (_operand(other), symbol.tree) if swapped else (symbol.tree, _operand(other))
+        kinds = {left.kind, right.kind}
+        fits = kinds == {"bool"} if connects else kinds <= {"int", "float"} or (equality and len(kinds) == 1)
+        if not fits:
             raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
-        return symbol.then(Operation(operator, (left, right)))
-
-    return method
-
-
-def _connects(operator: str) -> _Method:
-    """The method for both or either of two conditions."""
-
-    def method(symbol: _Symbol, other: Any) -> _Symbol:
-        left, right = symbol.tree, _operand(other)
-        if (left.kind, right.kind) != ("bool", "bool"):
-            raise Untraceable(f"'{operator}' of {left.kind} and {right.kind}")
-        return symbol.then(Operation(operator, (left, right)))
+        if operator in ("//", "%") and kinds != {"int"}:
+            raise Untraceable(f"'{operator}' of floats")
+        number: Kind = "float" if operator == "/" or "float" in kinds else "int"
+        return symbol.then(Operation(operator, (left, right), "bool" if connects or compares else number))
 
     return method
 
@@ -192,16 +167,15 @@ class _Symbol:
             raise Untraceable(f"'{shown}' of {self.tree.kind}")
         return self.then(Operation(name, (self.tree,), self.tree.kind))
 
-    __add__, __radd__ = _calculates("+")
-    __sub__, __rsub__ = _calculates("-")
-    __mul__, __rmul__ = _calculates("*")
-    __truediv__, __rtruediv__ = _calculates("/")
-    __floordiv__, __rfloordiv__ = _calculates("//")
-    __mod__, __rmod__ = _calculates("%")
-    __eq__, __ne__ = _compares("=="), _compares("!=")
-    __lt__, __le__, __gt__, __ge__ = _compares("<"), _compares("<="), _compares(">"), _compares(">=")
-
-    __and__, __or__ = _connects("&"), _connects("|")
+    __add__, __radd__ = _binary("+"), _binary("+", swapped=True)
+    __sub__, __rsub__ = _binary("-"), _binary("-", swapped=True)
+    __mul__, __rmul__ = _binary("*"), _binary("*", swapped=True)
+    __truediv__, __rtruediv__ = _binary("/"), _binary("/", swapped=True)
+    __floordiv__, __rfloordiv__ = _binary("//"), _binary("//", swapped=True)
+    __mod__, __rmod__ = _binary("%"), _binary("%", swapped=True)
+    __eq__, __ne__ = _binary("=="), _binary("!=")
+    __lt__, __le__, __gt__, __ge__ = _binary("<"), _binary("<="), _binary(">"), _binary(">=")
+    __and__, __or__ = _binary("&"), _binary("|")
     __rand__, __ror__ = __and__, __or__
 
     def __pow__(self, power: Any) -> Any:

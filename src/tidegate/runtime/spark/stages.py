@@ -104,7 +104,7 @@ def fingerprints(plan: Plan) -> list[str]:
 
 def detached(step: Step) -> Step:
     """A step as workers get it: without what lies before it."""
-    bare = tuple(Source(below.name, below.schema, below.time, 0) for below in step.inputs)
+    bare = tuple(Source(below.name, (), below.schema, below.time, 0) for below in step.inputs)
     return cast(Step, with_inputs(step, bare))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.cli.main import main
-from tidegate.control.rules import Rules, default_rule
+from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
 from tidegate.gate.flow import BlockedTimes
 from tidegate.gate.gate import Traffic
@@ -61,7 +61,7 @@ def test_the_command_line_takes_rules_and_a_ledger(tmp_path: Path, capsys: pytes
     rules.write_text('[default]\ncontroller = "saso"\nmost = 3\n')
     common = ["run", str(file), "--on", "local", "--to", str(tmp_path / "out"), "--quiet"]
     assert main([*common, "--elastic", str(rules), "--ledger", str(path)]) == 0
-    assert [each.kind for each in notices(path)] == ["query ended"]
+    assert [each["kind"] for each in notices(path)] == ["query ended"]
     assert main([*common, "--ledger", str(path)]) == 2
     assert "go with --elastic" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ def test_a_misspelt_subquery_and_a_bad_ledger_are_refused_before_anything_runs(t
     query = tg.stream(pa.table({"ts": pa.array([0], TIME), "k": [1]}), time="ts").key_by("k").window("10us")
     counts = query.aggregate(n=tg.count())
     with pytest.raises(UserError, match="no subquery 'sped'; the query has"):
-        tg.start(counts, elastic=Rules(default_rule(), (("sped", default_rule()),)))
+        tg.start(counts, elastic=Rules(Rule(), (("sped", Rule()),)))
     with pytest.raises(UserError, match="there is no folder"):
         tg.start(counts, elastic=tg.Elastic(ledger=tmp_path / "missing" / "l"))
     with pytest.raises(UserError, match="the reference runs alone"):
