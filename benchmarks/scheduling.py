@@ -25,9 +25,9 @@ from benchmarks.machine import describe
 from benchmarks.options import Options
 from benchmarks.report import write_json
 from lab.exact_placement import bytes_moved
-from lab.placement import Assignment, Cells, Placement, PlacementProblem, assign_cores
 from tidegate.control.controllers.queueing import allocate
 from tidegate.control.observation import Station
+from tidegate.control.placement import Assignment, Cells, Placement, PlacementProblem, assign_cores
 
 Real = npt.NDArray[np.float64]
 

@@ -21,10 +21,10 @@ from typing import Protocol
 import numpy as np
 
 from figures.cores import Cores, Floats, Integers, Moves, Repartition
-from lab.placement import Cells, PlacementProblem, assign_cores
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controllers.queueing import allocate
 from tidegate.control.observation import Station
+from tidegate.control.placement import Cells, PlacementProblem, assign_cores
 
 NODES, CORES_A_NODE, EXECUTORS, SHARDS_AN_EXECUTOR = 32, 8, 32, 256
 CORES, SHARDS = NODES * CORES_A_NODE, EXECUTORS * SHARDS_AN_EXECUTOR

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from lab.placement import Assignment, Cells, PlacementProblem, Real, Whole
+from tidegate.control.placement import Assignment, Cells, PlacementProblem, Real, Whole
 from tidegate.errors import UserError
 
 Left = tuple[int, ...]

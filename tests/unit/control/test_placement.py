@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.exact_placement import bytes_moved, exact
-from lab.placement import DEFAULT_THRESHOLD, Cells, PlacementProblem, assign_cores
 from tests.kit.effort import examples
+from tidegate.control.placement import DEFAULT_THRESHOLD, Cells, PlacementProblem, assign_cores
 from tidegate.errors import UserError
 
 QUIET, BUSY = 1_000.0, 10_000_000.0  # bytes per second, far below and far above the threshold
