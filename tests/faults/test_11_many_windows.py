@@ -150,7 +150,7 @@ def test_a_cell_emits_endless_windows_piece_by_piece(tmp_path: Path) -> None:
         node = stream().key_by("k").window("1 hour", every="1 millisecond").aggregate(n=tg.count(), v=tg.max("v")).node
     assert isinstance(node, WindowAggregate)
     panes = Panes(node)
-    lifted, _ = panes.lift(tuples(list(range(50)), list(range(50))))
+    lifted = panes.lift(tuples(list(range(50)), list(range(50))))
     for number in (1, 2):
         with Instances(number) as instances:
             folder = StepFolder(open_storage(str(tmp_path)), "query/step-0", "w", "run", 100)
@@ -234,7 +234,7 @@ def test_however_windows_are_cut_for_memory_their_results_are_the_same(
     )
     assert isinstance(node, WindowAggregate)
     panes = Panes(node)
-    lifted = pa.concat_tables([panes.lift(rows.slice(at, 40))[0] for at in range(0, count, 40)])
+    lifted = pa.concat_tables([panes.lift(rows.slice(at, 40)) for at in range(0, count, 40)])
     first, last = -300, 300
     whole = pa.concat_tables(panes.results(lifted, first, last))
     monkeypatch.setattr(windowed_aggregate, "AT_ONCE", 8)

@@ -93,11 +93,29 @@ def times_of(tuples: pa.Table, time: str) -> Array:
     return as_numpy(tuples.column(time))
 
 
+def known_times_of(tuples: pa.Table, time: str, step: str) -> Array:
+    """The event times of tuples that reach a stateful step; refused unless all have one."""
+    column = contiguous(tuples.column(time))
+    if column.null_count:
+        raise DataError(
+            f"step '{step}': {column.null_count} tuples have no event time in '{time}'; filter them out before"
+        )
+    return as_numpy(column)
+
+
+def split_late(tuples: pa.Table, times: Array, least: int) -> tuple[pa.Table, pa.Table | None]:
+    """Tuples from a time on, and those before it; None if there are none."""
+    if len(times) == 0 or int(times.min()) >= least:
+        return tuples, None
+    late = times < least
+    return tuples.filter(pa.array(~late)), tuples.filter(pa.array(late))
+
+
 def first_in_time(operator: Stateful, watermark: Watermark) -> int:
     """The earliest event time at which a tuple from a source is not late for an operator."""
     match operator:
         case WindowAggregate(window=window):
-            return int(window.slice_start(window.least_open_slice(watermark)))
+            return window.least_arriving(watermark)
         case Join():
             return near_of(operator).least_arriving(watermark)
         case KeyedApply():
@@ -219,21 +237,13 @@ class Intake(ABC, Generic[Made]):
 
     def _work(self, table: pa.Table) -> tuple[Made, Arrived, pa.Table | None]:
         tuples = conform(self.prepare(table), self.schema)
-        column = contiguous(tuples.column(self.time))
-        if column.null_count:
-            raise DataError(
-                f"step '{self.operator.name}': {column.null_count} tuples have no event time in '{self.time}'; filter them "
-                "out before"
-            )
-        times = as_numpy(column)
-        if self.least is None or len(times) == 0:
+        times = known_times_of(tuples, self.time, self.operator.name)
+        if self.least is None:
             return self._make(tuples), Arrived.of(times, 0), None
         check_times(times, f"step '{self.operator.name}'", self.time)
-        if int(times.min()) >= self.least:
-            return self._make(tuples), Arrived.of(times, 0), None
-        late = times < self.least
-        kept = tuples.filter(pa.array(late)) if self.keep_late else None
-        return self._make(tuples.filter(pa.array(~late))), Arrived.of(times, int(late.sum())), kept
+        timely, late = split_late(tuples, times, self.least)
+        arrived = Arrived.of(times, 0 if late is None else late.num_rows)
+        return self._make(timely), arrived, late if self.keep_late else None
 
 
 class PaneIntake(Intake[pa.Table]):
@@ -267,7 +277,7 @@ class PaneIntake(Intake[pa.Table]):
             start += count
 
     def _make(self, tuples: pa.Table) -> pa.Table:
-        return self._panes.lift(tuples)[0]
+        return self._panes.lift(tuples)
 
     def _take(self, made: pa.Table) -> None:
         self._lifted.append(made)

@@ -42,11 +42,6 @@ class KeyedApplyState:
         """About how much memory they take."""
         return self.waiting.bytes + self.windows.bytes
 
-    @property
-    def late(self) -> int:
-        """How many tuples were late."""
-        return self.waiting.late
-
 
 @dataclass(slots=True, eq=False)
 class ShardSequencer:

@@ -101,7 +101,7 @@ class KeyedApplyCell:
         for chunk, tuples in zip(touched, tables, strict=True):
             time = node.inputs[chunk.side].time
             ripe, left = _split(tuples, time, before, watermark)
-            waiting.hold(0, chunk.side, ripe, time, START)
+            waiting.hold(0, chunk.side, ripe, time)
             if 2 * left.num_rows <= chunk.rows:
                 self.store.drop(chunk)
                 rest.append((left, chunk.side))
@@ -110,7 +110,7 @@ class KeyedApplyCell:
         for delta in deltas:
             time = node.inputs[delta.side].time
             ripe, left = _split(delta.rows, time, START, watermark)
-            waiting.hold(0, delta.side, ripe, time, START)
+            waiting.hold(0, delta.side, ripe, time)
             rest.append((left, delta.side))
         for side, _ in enumerate(node.inputs):
             parts = [left for left, of in rest if of == side and left.num_rows]

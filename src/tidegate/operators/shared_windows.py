@@ -28,10 +28,9 @@ SPLIT_PANES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class LiftedPanes:
-    """What a segment adds: its runs, how many tuples were too late for all windows, the expired windows it changes."""
+    """What a segment adds: its runs, and the expired windows it changes."""
 
     runs: tuple[PaneRun, ...] = ()
-    late: int = 0
     reopened: tuple[int, ...] = ()
 
 
@@ -47,7 +46,6 @@ class SharedWindows(SharedState):
     windows: WindowState
     split_panes: int = SPLIT_PANES
     merge_settled: bool = False
-    late: int = 0
     _runs: list[PaneRun] = field(default_factory=list)
     _rounds: dict[int, list[int]] = field(default_factory=dict)
     _merging: bool = False
@@ -65,18 +63,15 @@ class SharedWindows(SharedState):
         return sum(run.nbytes for run in tuple(self._runs))
 
     def lift(self, segment: int, tuples: pa.Table, before: Watermark) -> LiftedPanes:
-        """The panes of a segment's tuples that are not late at the watermark before it. Touches no shared state."""
-        panes, counts = self.windows.panes.lift(tuples)
-        panes, late = self.windows.drop_late(panes, counts.items(), before)
-        runs = tuple(self.windows.runs(panes, segment))
-        return LiftedPanes(runs, late, tuple(self.windows.reopened(runs, before)))
+        """The panes of a segment's tuples, none of them late at the watermark before it. Touches no shared state."""
+        runs = tuple(self.windows.runs(self.windows.panes.lift(tuples), segment))
+        return LiftedPanes(runs, tuple(self.windows.reopened(runs, before)))
 
     def insert(self, segment: int, lifted: LiftedPanes) -> None:
         """Make a segment's panes visible; before any instance acknowledges the segment."""
         with self._lock:
             self._runs.extend(lifted.runs)
             self._unseen += 1
-            self.late += lifted.late
             for number in lifted.reopened:
                 self._rounds.setdefault(number, []).append(segment)
 

@@ -84,14 +84,6 @@ class WindowState:
             _ = run.shards
         return run
 
-    def drop_late(
-        self, panes: pa.Table, tuples: Iterable[tuple[int, int]], watermark: Watermark
-    ) -> tuple[pa.Table, int]:
-        """Panes without the slices that are closed at a watermark, and how many tuples fell into such."""
-        least = self.panes.node.window.least_open_slice(watermark)
-        late = sum(count for slice_id, count in tuples if slice_id < least)
-        return (self.panes.from_slice(panes, least) if late else panes), late
-
     def expiring(self, low: int, high: int, before: Watermark, after: Watermark) -> range:
         """The windows over the slices ``low`` to ``high`` that expire as the watermark moves."""
         window = self.panes.node.window

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import DataError, InternalError
+from tidegate.errors import InternalError
 from tidegate.operators.aggregates import Logic
 from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
 from tidegate.operators.aggregates.of_lists import DistinctLogic, RankedLogic
@@ -61,13 +61,12 @@ class Panes:
     def key_names(self) -> list[str]:
         return [f"k{position}" for position in range(len(self.node.key_schema))]
 
-    def lift(self, rows: pa.Table) -> tuple[pa.Table, dict[int, int]]:
-        """The pane table of some tuples, and how many tuples fell in each slice whether or not they have a key."""
-        seen, slots, tuples = self._slices(rows)
-        counts = dict(zip(seen.tolist(), tuples.tolist(), strict=True))
+    def lift(self, rows: pa.Table) -> pa.Table:
+        """The pane table of some tuples."""
         sets = key_sets(self.node.keys, rows)
         if len(sets) == 0:
-            return self.schema.empty_table(), counts
+            return self.schema.empty_table()
+        seen, slots = self._slices(as_numpy(rows.column(self.node.time)))
         codes, bound = sets.codes()
         entries = sets.entries(codes, bound)
         take = sets.rows if entries is None or sets.rows is None else sets.rows[entries]
@@ -81,7 +80,7 @@ class Panes:
             grouped = group(codes.astype(np.int64, copy=False), len(seen) * bound)
         states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, grouped.size)]
         keys = self._keys(sets, grouped.first if entries is None else entries[grouped.first])
-        return self._table(seen[grouped.ids // bound], keys, states), counts
+        return self._table(seen[grouped.ids // bound], keys, states)
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """One pane table of several, in the order of slices."""
@@ -112,10 +111,6 @@ class Panes:
         if SLICE in table.column_names:
             return table
         return pa.table([pa.array(np.full(table.num_rows, low)), *table.columns], schema=self.schema)
-
-    def from_slice(self, panes: pa.Table, least: int) -> pa.Table:
-        """The panes of the slices from ``least`` on."""
-        return panes.filter(pc.greater_equal(panes.column(SLICE), least))
 
     def with_keys_of(self, panes: pa.Table, others: pa.Table) -> pa.Table:
         """The panes whose keys also occur in other panes."""
@@ -166,27 +161,11 @@ class Panes:
             columns["revision"] = pa.array(np.zeros(len(windows), np.int64))
         return pa.table([columns[name] for name in self.node.schema.names], schema=self.node.schema)
 
-    def _slices(self, rows: pa.Table) -> tuple[Array, Array | None, Array]:
-        """The slices that tuples fall in, ascending; for each tuple which of them (None: all in one); how many in each."""
-        times = self.times(rows)
-        if len(times) == 0:
-            return times, None, times
+    def _slices(self, times: Array) -> tuple[Array, Array | None]:
+        """The slices that tuples fall in, ascending; and for each tuple which of them, None if all are in one."""
         slice_of = self.node.window.slice_of
         low, high = int(slice_of(times.min())), int(slice_of(times.max()))
-        if low == high:
-            return np.array([low]), None, np.array([len(times)])
-        seen, slots = distinct(slice_of(times))
-        return seen, slots, np.bincount(slots)
-
-    def times(self, rows: pa.Table) -> Array:
-        """The event times of tuples; all have one."""
-        column = contiguous(rows.column(self.node.time))
-        if column.null_count:
-            raise DataError(
-                f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.node.time}'; "
-                "filter them out before the window"
-            )
-        return as_numpy(column)
+        return (np.array([low]), None) if low == high else distinct(slice_of(times))
 
     def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
         kinds = [self.schema.field(name).type for name in self.key_names]

@@ -46,7 +46,7 @@ class Cell:
 
     def _deltas(self, cell: WindowCell, tuples: list[tuple[int, int]]) -> list[Delta]:
         columns = {"ts": [time for time, _ in tuples], "k": [key for _, key in tuples]}
-        panes = cell.windows.panes.lift(pa.table(columns, schema=self.logic.node.input.schema))[0]
+        panes = cell.windows.panes.lift(pa.table(columns, schema=self.logic.node.input.schema))
         return [Delta(panes)] if tuples else []
 
     @property

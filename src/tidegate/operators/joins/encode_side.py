@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import DataError
 from tidegate.operators.columns import as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
 from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.nodes import Join
@@ -91,15 +90,11 @@ class TextCodes:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSide:
-    """The tuples of one side of a segment that can still join: their rows, their arrays, the largest number of each column.
-
-    ``late`` counts those that could join nothing.
-    """
+    """The tuples of one side of a segment that may join: their rows, their arrays, the largest number of each column."""
 
     rows: pa.RecordBatch
     tuples: TupleArrays
     sizes: dict[Column, int]
-    late: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +117,11 @@ class SideEncoder:
         kinds = [_KINDS[column.kind] for column in self.columns]
         return [np.int64, np.int64, *kinds, *([np.bool_] * len(kinds))]
 
-    def encode(self, rows: pa.Table, least_time: int) -> EncodedSide:
-        """Encode tuples; those before ``least_time`` are late. They come out in order of time, or sorted for bisection."""
-        times = self._times(rows)
-        keep = times >= least_time
-        late = len(times) - int(np.count_nonzero(keep))
-        if late:
-            rows, times = rows.filter(pa.array(keep)), times[keep]
-        with_keys = without_null_keys(self.node, self.side, rows)
-        if with_keys is not rows:
-            rows, times = with_keys, self._times(with_keys)
-        rows, times = in_time_order(rows, times)
+    def encode(self, rows: pa.Table) -> EncodedSide:
+        """Encode tuples; they come out in the order of time, or sorted for bisection."""
+        rows = without_null_keys(self.node, self.side, rows)
+        # Copied, since loops are compiled anew for arrays that cannot be written, as those of Arrow.
+        rows, times = in_time_order(rows, as_numpy(rows.column(self.node.inputs[self.side].time)).copy())
         keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
         values, valid, sizes = [], [], {}
         nulls = False
@@ -146,7 +135,7 @@ class SideEncoder:
         batches = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
         tuples = TupleArrays(times, np.arange(len(times)), keys, tuple(values), tuple(valid), nulls)
-        return EncodedSide(batch, self._sorted(tuples), sizes, late)
+        return EncodedSide(batch, self._sorted(tuples), sizes)
 
     def codes_in(self, tuples: TupleArrays) -> Iterator[Array]:
         """All numbers of some tuples that may be codes of texts."""
@@ -165,16 +154,6 @@ class SideEncoder:
         else:
             return tuples
         return replace(tuples, order=order).take(np.argsort(order, kind="stable"))
-
-    def _times(self, rows: pa.Table) -> Array:
-        time = self.node.inputs[self.side].time
-        column = contiguous(rows.column(time))
-        if column.null_count:
-            raise DataError(
-                f"step '{self.node.name}': {column.null_count} tuples have no event time in '{time}'; filter them out "
-                "before the join"
-            )
-        return np.array(column.view(pa.int64()))
 
     def _key(self, array: pa.Array) -> Array:
         """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""

@@ -63,7 +63,7 @@ class CachedJoin:
     def add(self, sides: SideTables) -> SegmentTuples:
         """Take tuples in; none of them is late."""
         self.segment += 1
-        arrived = self.join.encode(self.segment, sides, START)
+        arrived = self.join.encode(self.segment, sides)
         self.join.settle(self.segment)
         return arrived
 

@@ -70,7 +70,6 @@ class SharedJoin(SharedState):
     node: Join
     shards: int = SHARDS
     split_pairs: int = SPLIT_PAIRS
-    late: int = 0
     near: Near = field(init=False)
     _codes: TextCodes = field(init=False)
     _finder: PairFinder = field(init=False)
@@ -103,17 +102,15 @@ class SharedJoin(SharedState):
         """How much memory they take."""
         return sum(side.nbytes for side in self._sides)
 
-    def encode(self, number: int, tables: Sequence[Sequence[pa.Table]], before: Watermark) -> SegmentTuples:
-        """Encode the tuples of both sides of a segment, given the watermark before it; they are seen in log order."""
-        least = self.near.least_arriving(before)
+    def encode(self, number: int, tables: Sequence[Sequence[pa.Table]]) -> SegmentTuples:
+        """Encode the tuples of both sides of a segment, none of which is late; they are seen in log order."""
         with self._codes.in_use():
             left, right = (
-                side.encoder.encode(pa.concat_tables(parts) if parts else side.encoder.schema.empty_table(), least)
+                side.encoder.encode(pa.concat_tables(parts) if parts else side.encoder.schema.empty_table())
                 for side, parts in zip(self._sides, tables, strict=True)
             )
             with self._lock:
                 self._pending[number] = left, right
-                self.late += left.late + right.late
         return left, right
 
     def settle(self, number: int) -> None:

@@ -78,7 +78,7 @@ class LocalJob:
     @property
     def late(self) -> int:
         """Tuples that came too late for all of their windows."""
-        return sum(state.late for state in self.running.graph.states)
+        return sum(running.work.late for running in self.running.graph.subqueries)
 
     @property
     def rows(self) -> int:

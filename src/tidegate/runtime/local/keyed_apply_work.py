@@ -19,7 +19,6 @@ from tidegate.operators.keyed_slots import TupleSlots
 from tidegate.operators.settling import Settled
 from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.work import FedTuples, Work
-from tidegate.watermark import Watermark
 
 SPLIT_KEYS = 8_192
 """Keys of settled tuples that are worth the work of several instances."""
@@ -67,10 +66,7 @@ class KeyedApplyWork(Work):
     def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
         """Keep the tuples of a segment until they are settled."""
         for feed, table in tuples:
-            self.state.waiting.hold(segment.index, feed.side, table, feed.time, segment.since)
-
-    def _least_arriving(self, watermark: Watermark) -> int:
-        return watermark
+            self.state.waiting.hold(segment.index, feed.side, table, feed.time)
 
     def _settle(self, segment: Segment, instance: int, ahead: Iterator[Segment]) -> SettledStep:
         """What a segment settles. Segments come here in the order of the log, as no instance passes one before."""

@@ -192,7 +192,7 @@ class RunningQuery:
                 lag_seconds=(self.graph.newest - watermark) / 1e6 if known else None,
                 state_rows=sum(state.rows for state in states),
                 state_bytes=sum(state.bytes for state in states),
-                late_total=sum(state.late for state in states),
+                late_total=sum(running.work.late for running in self.graph.subqueries),
                 results_total=self.collector.results,
                 malformed_total=self.graph.malformed,
                 ahead_total=self.graph.ahead,

@@ -21,7 +21,7 @@ from tidegate.runtime.local.keyed_apply_work import KeyedApplyWork
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import FedTuples, Work
-from tidegate.watermark import Watermark, has_ended
+from tidegate.watermark import has_ended
 
 
 def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = None) -> Work:
@@ -99,9 +99,6 @@ class WindowWork(Work):
         self.state.insert(segment.index, lifted)
         return lifted
 
-    def _least_arriving(self, watermark: Watermark) -> int:
-        return self.state.windows.panes.node.window.least_arriving(watermark)
-
 
 @dataclass(slots=True, eq=False)
 class JoinWork(Work):
@@ -141,7 +138,4 @@ class JoinWork(Work):
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
         for feed, table in tuples:
             sides[feed.side].append(table)
-        return self.state.encode(segment.index, sides, segment.since)
-
-    def _least_arriving(self, watermark: Watermark) -> int:
-        return self.state.near.least_arriving(watermark)
+        return self.state.encode(segment.index, sides)
