@@ -25,10 +25,10 @@ from tests.kit.effort import examples
 from tests.kit.join_cases import join_cases
 from tidegate.errors import SlowWarning
 from tidegate.operators import windowed_aggregate
-from tidegate.operators.cells import Instances
+from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
 from tidegate.operators.joins import results
-from tidegate.operators.window_cell import WindowCellLogic
+from tidegate.operators.window_cell import WindowCell
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunks import ChunkStore, Directory
@@ -154,7 +154,7 @@ def test_a_cell_emits_endless_windows_piece_by_piece(tmp_path: Path) -> None:
     for number in (1, 2):
         with Instances(number) as instances:
             folder = StepFolder(open_storage(str(tmp_path)), "query/step-0", "w", "run", 100)
-            cell = WindowCellLogic(node).open(0, ChunkStore(Directory("x"), folder, 0), instances)
+            cell = CellLogic(WindowCell, node).open(0, ChunkStore(Directory("x"), folder, 0), instances)
             made = list(islice(cell.receive([Delta(lifted)], 2 * HOUR_US), 3))
             assert sum(table.num_rows for table in made) > 3
             assert max(table.num_rows for table in made) <= windowed_aggregate.AT_ONCE

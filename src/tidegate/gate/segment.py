@@ -127,25 +127,6 @@ class Segment:
         """``function(segment)``, computed once under a name for all instances; the others wait for the first."""
         return self.derived.derive(name, lambda: function(self))
 
-    def order(self) -> tuple[Array, Array]:
-        """The canonical order of the rows, late ones apart: for each place the input and the row within its batch.
-
-        Order is by τ, then input; rows of one input with equal τ stay as they are. Computed once, on first demand.
-        """
-        order: tuple[Array, Array] = self.derive("tidegate.order", _merge_order)
-        return order
-
     def __repr__(self) -> str:
         what = f"control {self.control!r}" if self.control is not None else f"{self.rows} rows"
         return f"Segment({self.index}: {what}, watermark {self.watermark})"
-
-
-def _merge_order(segment: Segment) -> tuple[Array, Array]:
-    """Concatenate the inputs' times and sort them stably: ties keep the order of inputs."""
-    lengths = [len(times) for times in segment.times]
-    inputs = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    rows = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
-    if sum(1 for length in lengths if length) > 1:
-        order = np.argsort(np.concatenate(segment.times), kind="stable")
-        inputs, rows = inputs[order], rows[order]
-    return inputs, rows

@@ -11,7 +11,6 @@ import ctypes
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -143,14 +142,16 @@ class OpenCell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CellLogic(ABC):
-    """How the cells of one stateful step work: a value that is shipped to workers."""
+class CellLogic:
+    """How the cells of one stateful step work, ``cells`` of them: a value that is shipped to workers."""
 
+    kind: Callable[[Any, int, int, ChunkStore, Instances], OpenCell]
     node: Stateful
+    cells: int = 1
 
-    @abstractmethod
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> OpenCell:
         """A cell, by its number, over what it kept."""
+        return self.kind(self.node, self.cells, cell, store, instances)
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,6 @@ THREADS = 2
 MOST_PANES = 4_000_000
 MOST_BYTES = 64 * 1024**2
 _WRAP = 1 << 64
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +150,12 @@ class Arrived:
         )
 
 
+_Worked: TypeAlias = tuple[dict[int, pa.Table], Arrived, pa.Table | None]
+"""What became of some tuples: what cells get, what arrived, and what is late."""
+
+
 @dataclass(slots=True, eq=False)
-class Intake(ABC, Generic[Made]):
+class Intake(ABC):
     """Takes the tuples of one feed in one task and gives deltas for cells.
 
     ``prepare`` applies the steps before the operator, ``least`` is the first event time that is not late; None where
@@ -174,7 +177,8 @@ class Intake(ABC, Generic[Made]):
     _pool: ThreadPoolExecutor | None = None
     _held: list[pa.Table] = field(default_factory=list)
     _rows: int = 0
-    _working: deque[Future[tuple[Made, Arrived, pa.Table | None]]] = field(default_factory=deque)
+    _working: deque[Future[_Worked]] = field(default_factory=deque)
+    _waiting: dict[int, list[pa.Table]] = field(default_factory=dict)
 
     def add(self, tuples: pa.Table) -> None:
         """Take some tuples."""
@@ -210,12 +214,8 @@ class Intake(ABC, Generic[Made]):
         """The deltas of what was worked on so far."""
 
     @abstractmethod
-    def _make(self, tuples: pa.Table) -> Made:
-        """What becomes of some tuples, on any thread."""
-
-    @abstractmethod
-    def _take(self, made: Made) -> None:
-        """Keep what became of some tuples."""
+    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
+        """What becomes of some tuples, by cell, on any thread."""
 
     def _gathered(self) -> pa.Table:
         table, self._held, self._rows = pa.concat_tables(self._held).combine_chunks(), [], 0
@@ -228,41 +228,42 @@ class Intake(ABC, Generic[Made]):
             self._keep(self._working.popleft().result())
         self._working.append(self._pool.submit(self._work, self._gathered()))
 
-    def _keep(self, worked: tuple[Made, Arrived, pa.Table | None]) -> None:
-        made, arrived, late = worked
+    def _keep(self, worked: _Worked) -> None:
+        parts, arrived, late = worked
         self.arrived += arrived
         if late is not None:
             self.late_tuples.append(late)
-        self._take(made)
+        for cell, part in parts.items():
+            if part.num_rows:
+                self._waiting.setdefault(cell, []).append(part)
 
-    def _work(self, table: pa.Table) -> tuple[Made, Arrived, pa.Table | None]:
+    def _work(self, table: pa.Table) -> _Worked:
         tuples = conform(self.prepare(table), self.schema)
         times = known_times_of(tuples, self.time, self.operator.name)
         if self.least is None:
-            return self._make(tuples), Arrived.of(times, 0), None
+            return self._parts(tuples), Arrived.of(times, 0), None
         check_times(times, f"step '{self.operator.name}'", self.time)
         timely, late = split_late(tuples, times, self.least)
         arrived = Arrived.of(times, 0 if late is None else late.num_rows)
-        return self._make(timely), arrived, late if self.keep_late else None
+        return self._parts(timely), arrived, late if self.keep_late else None
 
 
-class PaneIntake(Intake[pa.Table]):
+class PaneIntake(Intake):
     """Combines tuples into panes: past `MOST_PANES` they are to be given and combining starts anew."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         assert isinstance(self.operator, WindowAggregate)
         self._panes = Panes(self.operator)
-        self._lifted: list[pa.Table] = []
 
     @property
     def is_full(self) -> bool:
-        return bool(sum(panes.num_rows for panes in self._lifted) > MOST_PANES)
+        return bool(sum(panes.num_rows for panes in self._waiting.get(0, ())) > MOST_PANES)
 
     def give(self) -> Iterator[tuple[int, Delta]]:
-        if not any(panes.num_rows for panes in self._lifted):
+        if not self._waiting:
             return
-        merged, self._lifted = self._panes.merge(self._lifted), []
+        merged = self._panes.merge(self._waiting.pop(0))
         slices = as_numpy(merged.column(SLICE))
         if self.cells == 1:
             if (slices[1:] < slices[:-1]).any():
@@ -276,20 +277,16 @@ class PaneIntake(Intake[pa.Table]):
                 yield cell, Delta(ordered.slice(start, count))
             start += count
 
-    def _make(self, tuples: pa.Table) -> pa.Table:
-        return self._panes.lift(tuples)
-
-    def _take(self, made: pa.Table) -> None:
-        self._lifted.append(made)
+    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
+        return {0: self._panes.lift(tuples)}
 
 
-class TupleIntake(Intake[dict[int, pa.Table]]):
+class TupleIntake(Intake):
     """Routes whole tuples: past `MOST_BYTES` what was routed is to be given."""
 
     def __init__(self, router: Router, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._router = router
-        self._waiting: dict[int, list[pa.Table]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -302,7 +299,7 @@ class TupleIntake(Intake[dict[int, pa.Table]]):
             ordered, _ = in_time_order(joined, times_of(joined, self.time))
             yield cell, Delta(ordered, self.side)
 
-    def _make(self, tuples: pa.Table) -> dict[int, pa.Table]:
+    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
         if self.cells == 1 or tuples.num_rows == 0:
             return {0: tuples}
         routing = self._router(tuples)
@@ -310,8 +307,3 @@ class TupleIntake(Intake[dict[int, pa.Table]]):
             cell: tuples.take(pa.array(routing.rows[routing.cells == cell]))
             for cell in np.unique(routing.cells).tolist()
         }
-
-    def _take(self, made: dict[int, pa.Table]) -> None:
-        for cell, part in made.items():
-            if part.num_rows:
-                self._waiting.setdefault(cell, []).append(part)

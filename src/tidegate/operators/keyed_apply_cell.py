@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.cells import SHARDS, CellLogic, Instances
+from tidegate.operators.cells import SHARDS, Instances
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_apply import KeyedApplyState
@@ -40,30 +40,15 @@ _BEFORE_KEYS = 3
 _NONE = np.empty(0, np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedApplyLogic(CellLogic):
-    """How the cells of an `apply` work; there are ``cells`` of them."""
-
-    node: KeyedApply
-    cells: int
-
-    def open(self, cell: int, store: ChunkStore, instances: Instances) -> KeyedApplyCell:
-        return KeyedApplyCell(self, cell, store, instances)
-
-
 @dataclass(slots=True)
 class KeyedApplyCell:
     """The working side of a directory."""
 
-    logic: KeyedApplyLogic
+    node: KeyedApply
+    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
-
-    @property
-    def node(self) -> KeyedApply:
-        """The step."""
-        return self.logic.node
 
     @property
     def log(self) -> WindowLog:
@@ -77,7 +62,7 @@ class KeyedApplyCell:
             for delta in deltas:
                 self._wait(delta.rows, delta.side)
             return iter(())
-        state = KeyedApplyState.empty(self.node, self.logic.cells, self.cell)
+        state = KeyedApplyState.empty(self.node, self.cells, self.cell)
         settled = self._settle(state.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)

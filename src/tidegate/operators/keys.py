@@ -80,11 +80,8 @@ def distinct(values: Array) -> tuple[Array, Array]:
         seen, places = np.unique(values, return_inverse=True)
         return seen, places.astype(np.int64, copy=False)
     # Slices lie close together: counting is cheaper than sorting.
-    places = values - low
-    present = np.zeros(high - low + 1, np.int64)
-    present[places] = 1
-    seen = np.flatnonzero(present)
-    return seen + low, (np.cumsum(present) - 1)[places]
+    grouped = group(values - low, high - low + 1)
+    return grouped.ids + low, grouped.groups
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> Array:

@@ -12,12 +12,12 @@ to at least half of it, so each pane is rewritten a logarithmic number of times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import pyarrow as pa
 
-from tidegate.operators.cells import CellLogic, Instances
+from tidegate.operators.cells import Instances
 from tidegate.operators.exchange import Delta
 from tidegate.operators.window_state import PaneRun, WindowState
 from tidegate.operators.windowed_aggregate import Panes
@@ -28,23 +28,19 @@ from tidegate.watermark import Watermark
 MOST_CHUNKS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCellLogic(CellLogic):
-    """How the cells of a windowed aggregate work."""
-
-    node: WindowAggregate
-
-    def open(self, cell: int, store: ChunkStore, instances: Instances) -> WindowCell:
-        return WindowCell(WindowState(Panes(self.node)), store, instances)
-
-
 @dataclass(slots=True)
 class WindowCell:
     """The working side of a directory; results are computed by the instances, each for its shards."""
 
-    windows: WindowState
+    node: WindowAggregate
+    cells: int
+    cell: int
     store: ChunkStore
     instances: Instances
+    windows: WindowState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.windows = WindowState(Panes(self.node))
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Add panes and advance; see `OpenCell`."""
@@ -53,7 +49,7 @@ class WindowCell:
         revised = self._revise(fresh, directory.watermark)
         expired = self._expire(fresh, directory.watermark, watermark)
         directory.watermark = max(directory.watermark, watermark)
-        least = self.windows.panes.node.window.least_open_slice(directory.watermark)
+        least = self.node.window.least_open_slice(directory.watermark)
         self._forget(least)
         self._keep(fresh, least)
         return chain(*revised, *expired)
@@ -117,10 +113,8 @@ class WindowCell:
 
     def _append(self, panes: pa.Table) -> None:
         for run in self.windows.runs(panes):
-            for piece in self.windows.panes.pieces(run.panes):
-                chunk = self.store.append(piece)
-                if piece.rows == run.panes.num_rows:
-                    self.store.remember(chunk, run.nbytes, run)
+            chunk = self.store.append(self.windows.panes.piece(run.panes, run.low, run.high))
+            self.store.remember(chunk, run.nbytes, run)
 
     def _small_chunks(self, low: int, high: int, rows: int) -> list[Chunk]:
         """The chunks over some slices that so many new rows are to be merged with: none as long as they are few."""

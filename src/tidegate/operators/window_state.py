@@ -15,8 +15,10 @@ import pyarrow as pa
 
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy
-from tidegate.operators.windowed_aggregate import LEAST_RUN, SLICE, Panes, run_edges
+from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.watermark import Watermark
+
+LEAST_RUN = 16_384
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,16 +70,21 @@ class WindowState:
     shards: int = SHARDS
 
     def runs(self, panes: pa.Table, segment: int = 0, settled: bool = False) -> list[PaneRun]:
-        """Panes, in the order of their slices, as runs of whole slices of a worthwhile size."""
+        """Panes, in the order of their slices, as runs of whole slices, of `LEAST_RUN` panes or more but the last."""
         slices = as_numpy(panes.column(SLICE))
-        cuts = [(panes.slice(start, stop - start), slices[start:stop]) for start, stop in run_edges(slices)]
-        return [self._run(part, within, segment, settled) for part, within in cuts]
+        edges = [len(slices)] if len(slices) else []
+        if len(slices) >= LEAST_RUN and slices[0] != slices[-1]:
+            edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
+        runs, start = [], 0
+        for stop in edges:
+            if stop - start >= LEAST_RUN or stop == len(slices):
+                runs.append(self.run(panes.slice(start, stop - start), segment, settled))
+                start = stop
+        return runs
 
-    def run(self, panes: pa.Table) -> PaneRun:
+    def run(self, panes: pa.Table, segment: int = 0, settled: bool = False) -> PaneRun:
         """Panes, in the order of their slices, as one run."""
-        return self._run(panes, as_numpy(panes.column(SLICE)), 0, False)
-
-    def _run(self, panes: pa.Table, slices: Array, segment: int, settled: bool) -> PaneRun:
+        slices = as_numpy(panes.column(SLICE))
         run = PaneRun(panes, slices, int(slices[0]), int(slices[-1]), self._shard_of, segment, settled)
         if len(slices) >= LEAST_RUN:
             # Large runs are shared out in the end: the thread that builds one also finds its shards, once for all.
@@ -101,8 +108,7 @@ class WindowState:
         """The results of the owned keys in some windows, earliest first."""
         parts = self._between(runs, windows, owned)
         if parts:
-            for table in self.panes.results(pa.concat_tables(parts), windows[0], windows[-1]):
-                yield self._numbered(table, rounds)
+            yield from self._numbered(self.panes.results(pa.concat_tables(parts), windows[0], windows[-1]), rounds)
 
     def reopened(self, runs: Iterable[PaneRun], watermark: Watermark) -> list[int]:
         """The windows that had expired at a watermark and that new panes change, earliest first."""
@@ -125,8 +131,8 @@ class WindowState:
         changed = self._between(fresh, windows, owned)
         if changed:
             held = pa.concat_tables(self._between(runs, windows, owned))
-            for table in self.panes.results(self.panes.with_keys_of(held, pa.concat_tables(changed)), number, number):
-                yield self._numbered(table, rounds)
+            revised = self.panes.with_keys_of(held, pa.concat_tables(changed))
+            yield from self._numbered(self.panes.results(revised, number, number), rounds)
 
     def _between(self, runs: Iterable[PaneRun], windows: range, owned: Array | None) -> list[pa.Table]:
         low, high = self.slices(windows)
@@ -137,10 +143,11 @@ class WindowState:
         found: Array = self.panes.shards(panes, self.shards).astype(np.uint16)
         return found
 
-    def _numbered(self, table: pa.Table, rounds: Mapping[int, int]) -> pa.Table:
+    def _numbered(self, tables: Iterator[pa.Table], rounds: Mapping[int, int]) -> Iterator[pa.Table]:
         """Results with the revision that their windows have reached."""
-        if not self.panes.node.window.lateness:
-            return table
-        numbers = as_numpy(table.column("window_start")) // self.panes.node.window.every
-        revision = pa.array([rounds.get(number, 0) for number in numbers.tolist()], pa.int64())
-        return table.set_column(table.schema.get_field_index("revision"), "revision", revision)
+        for table in tables:
+            if self.panes.node.window.lateness:
+                numbers = as_numpy(table.column("window_start")) // self.panes.node.window.every
+                revision = pa.array([rounds.get(number, 0) for number in numbers.tolist()], pa.int64())
+                table = table.set_column(table.schema.get_field_index("revision"), "revision", revision)
+            yield table

@@ -29,7 +29,6 @@ from tidegate.state import chunks
 from tidegate.state.chunks import Piece
 
 SLICE = "__tg_slice"
-LEAST_RUN = 16_384
 
 
 @dataclass(frozen=True)
@@ -94,16 +93,11 @@ class Panes:
         states = merged_states(self.logics, self._states(joined), None, grouped.groups, grouped.size)
         return self._table(seen[grouped.ids // bound], keys, states)
 
-    def pieces(self, panes: pa.Table) -> Iterator[Piece]:
-        """Encode panes, in the order of their slices, in runs of whole slices (`run_edges`)."""
-        slices = as_numpy(panes.column(SLICE))
-        for start, stop in run_edges(slices):
-            low, high = int(slices[start]), int(slices[stop - 1])
-            run = panes.slice(start, stop - start)
-            # A run of one slice does not repeat which.
-            table = run.drop_columns([SLICE]) if low == high else run
-            columns = [compact(contiguous(column)) for column in table.columns]
-            yield Piece(low, high, stop - start, chunks.encode(pa.table(columns, schema=table.schema)))
+    def piece(self, panes: pa.Table, low: int, high: int) -> Piece:
+        """Encode panes of the slices ``low`` to ``high``, in their order; those of one slice do not repeat which."""
+        table = panes.drop_columns([SLICE]) if low == high else panes
+        columns = [compact(contiguous(column)) for column in table.columns]
+        return Piece(low, high, panes.num_rows, chunks.encode(pa.table(columns, schema=table.schema)))
 
     def decode(self, data: bytes | pa.Buffer, low: int) -> pa.Table:
         """The pane table of an encoded run that begins with the slice ``low``."""
@@ -208,18 +202,6 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
             return MonoidLogic(aggregate)
         case _:
             raise InternalError(f"no logic for {aggregate!r}")
-
-
-def run_edges(slices: Array) -> Iterator[tuple[int, int]]:
-    """Where to cut panes, in the order of their slices: runs of whole slices, of `LEAST_RUN` panes or more but the last."""
-    edges = [len(slices)] if len(slices) else []
-    if len(slices) >= LEAST_RUN and slices[0] != slices[-1]:
-        edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
-    start = 0
-    for stop in edges:
-        if stop - start >= LEAST_RUN or stop == len(slices):
-            yield start, stop
-            start = stop
 
 
 def unify(panes: pa.Table) -> pa.Table:

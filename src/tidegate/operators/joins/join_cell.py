@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tidegate.operators.cells import CellLogic, Instances
+from tidegate.operators.cells import Instances
 from tidegate.operators.columns import in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.joins.encode_side import without_null_keys
@@ -112,21 +112,12 @@ IN_THIS_PROCESS = JoinCache()
 """Spark builds a cell's operator anew for every batch: what lasts longer has to be the process's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinLogic(CellLogic):
-    """How the cells of a join work."""
-
-    node: Join
-
-    def open(self, cell: int, store: ChunkStore, instances: Instances) -> JoinCell:
-        return JoinCell(self, cell, store, instances)
-
-
 @dataclass(slots=True, eq=False)
 class JoinCell:
     """The working side of a directory; pairs are found by the instances, each its share."""
 
-    logic: JoinLogic
+    node: Join
+    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
@@ -136,10 +127,6 @@ class JoinCell:
 
     def __post_init__(self) -> None:
         self.near = near_of(self.node)
-
-    @property
-    def node(self) -> Join:
-        return self.logic.node
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Add tuples and advance; see `OpenCell`."""

@@ -1,20 +1,18 @@
-"""How the tuples of a join are routed to cells that share no memory."""
+"""How the tuples of a join that has no keys are routed to cells that share no memory."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import hashes, mix
-from tidegate.operators.exchange import Routing, cells_of
+from tidegate.operators.columns import Array
+from tidegate.operators.exchange import Routing
+from tidegate.operators.keys import key_hashes
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import contiguous
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +49,8 @@ class RouteOnGrid:
     grid: Grid
 
     def __call__(self, tuples: pa.Table) -> Routing:
-        buckets = (_hash(tuples, tuples.column_names) >> np.uint64(1)).astype(np.int64)
+        # Lists and structs are left out; the event time is always there.
+        columns = [contiguous(column) for column in tuples.columns if not pa.types.is_nested(column.type)]
+        buckets = (key_hashes(columns) >> np.uint64(1)).astype(np.int64)
         cells = self.grid.cells(self.side, buckets)
         return Routing(np.repeat(np.arange(len(cells)), cells.shape[1]), cells.ravel())
-
-
-@dataclass(frozen=True, slots=True)
-class RouteByEqualKeys:
-    """By the hash of the keys, alike on both sides; a tuple with a null among them meets none."""
-
-    columns: tuple[str, ...]
-    cells: int
-
-    def __call__(self, tuples: pa.Table) -> Routing:
-        cells = cells_of(_hash(tuples, list(self.columns)), self.cells)
-        return Routing(np.arange(len(cells)), cells)
-
-
-def _hash(tuples: pa.Table, columns: list[str]) -> Array:
-    """A hash of some columns, the same for equal numbers of any width; lists and structs are left out."""
-    mixed = np.zeros(tuples.num_rows, np.uint64)
-    for name in columns:
-        column = contiguous(tuples.column(name))
-        if pa.types.is_nested(column.type):
-            continue
-        with np.errstate(over="ignore"):
-            mixed = mix(mixed * np.uint64(31) + hashes(column))
-    return mixed

@@ -145,7 +145,7 @@ class RunningQuery:
     def _collect(self) -> None:
         """Write all results to the sink; the run has ended when this returns, however it does."""
         try:
-            self.collector.collect(self.graph.gates[OUTPUT], self.plan.outputs, self._report)
+            self.collector.collect(self.graph.gates[OUTPUT], self._report)
             with self._ending:
                 self._complete = not self.cancelled and self.failure is None
             if self._complete:
