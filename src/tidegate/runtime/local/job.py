@@ -63,7 +63,7 @@ class LocalJob:
     @property
     def instances(self) -> Mapping[str, int]:
         """How many instances each subquery has."""
-        return self.running.graph.instances
+        return {each.subquery.name: len(each.epoch.instances) for each in self.running.graph.subqueries}
 
     @property
     def state_rows(self) -> int:
@@ -98,7 +98,8 @@ class LocalJob:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done in another way than one may expect, so far."""
-        return self.running.graph.notes
+        notices = [inlet.rejects.notice for inlet in self.running.graph.inlets]
+        return tuple(notice for notice in notices if notice is not None)
 
     @property
     def results(self) -> int:
