@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -103,23 +103,20 @@ class Merger:
         slices, nbytes, consecutive = self._take(watermark)
         late = self._take_late()
         if not slices:
-            if watermark <= log.watermark and late is None:
-                return False
-            log.append(watermark, late=late)
-            return True
+            worth = watermark > log.watermark or late is not None
+            if worth:
+                log.append(watermark, late=late)
+            return worth
         rows = sum([piece.high - piece.low for piece in slices])
         self.held_rows -= rows
         self.held_bytes = self.held_bytes - nbytes if self.held_rows else 0.0
         row_bytes = nbytes / rows
         limit = min(self.segment_rows, max(int(self.segment_bytes / max(row_bytes, 1.0)), 1))
-        before: list[Slice] | None = None
-        for group in segment_groups(slices, limit, consecutive):
-            if before is not None:
-                self._append(min([int(piece.times[piece.low]) for piece in group]), before, late, row_bytes)
-                late = None
-            before = group
-        if before is not None:
-            self._append(watermark, before, late, row_bytes)
+        groups = list(segment_groups(slices, limit, consecutive))
+        for group, following in zip_longest(groups, groups[1:]):
+            until = watermark if following is None else min([int(piece.times[piece.low]) for piece in following])
+            self._append(until, group, late, row_bytes)
+            late = None
         return True
 
     def _append(
@@ -186,9 +183,7 @@ def segment_groups(slices: Sequence[Slice], rows: int, consecutive: bool) -> Ite
     Consecutive slices, those of one sorted source, are cut at their own ends where possible, so that they need not be
     copied; others are cut at common times.
     """
-    if len(slices) == 1 and slices[0].high - slices[0].low <= rows:
-        yield list(slices)
-    elif consecutive:
+    if consecutive:
         yield from _consecutive(slices, rows)
     elif sum([piece.high - piece.low for piece in slices]) <= rows:
         yield list(slices)

@@ -68,11 +68,11 @@ class Instances:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
-    def shares(self, shards: int, work: int = LEAST_SHARED) -> list[Array | None]:
+    def shares(self, work: int = LEAST_SHARED) -> list[Array | None]:
         """The shards of each instance, in turn; None for all of them, where ``work`` is too little to be shared."""
         if self.number == 1 or work < LEAST_SHARED:
             return [None]
-        return [np.arange(shards) % self.number == instance for instance in range(self.number)]
+        return [np.arange(SHARDS) % self.number == instance for instance in range(self.number)]
 
     def spread(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """The results of some work on each item, in the order of the items; an instance takes the next when it is free."""

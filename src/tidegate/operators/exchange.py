@@ -6,6 +6,7 @@ deltas for cells. Whether they cross an exchange or stay in one process is the r
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Keys
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
@@ -79,6 +81,47 @@ class RouteByKeys:
         _, first = np.unique(found.rows * self.cells + cells, return_index=True)
         kept = np.sort(first)
         return Routing(found.rows[kept], cells[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells in rows and columns: a left tuple goes to all cells of a row, a right one to all of a column.
+
+    So each pair meets in exactly one cell, and each cell tries its share of all pairs (StreamCloud §IV.A.b, fig. 4).
+
+    >>> Grid.of(6), Grid.of(7)
+    (Grid(rows=2, columns=3), Grid(rows=1, columns=7))
+    """
+
+    rows: int
+    columns: int
+
+    @classmethod
+    def of(cls, cells: int) -> Grid:
+        """The most square grid of so many cells: there fewest copies travel."""
+        rows = next(rows for rows in range(math.isqrt(cells), 0, -1) if cells % rows == 0)
+        return cls(rows, cells // rows)
+
+    def cells(self, side: Side, buckets: Array) -> Array:
+        """The cells of tuples by their buckets, a row of cells for each tuple."""
+        if side == 0:
+            return (buckets % self.rows)[:, None] * self.columns + np.arange(self.columns)
+        return (buckets % self.columns)[:, None] + self.columns * np.arange(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOnGrid:
+    """By what a tuple holds, so that a task that is run again routes the same tuples to the same cells."""
+
+    side: Side
+    grid: Grid
+
+    def __call__(self, tuples: pa.Table) -> Routing:
+        # Lists and structs are left out; the event time is always there.
+        columns = [contiguous(column) for column in tuples.columns if not pa.types.is_nested(column.type)]
+        buckets = (key_hashes(columns) >> np.uint64(1)).astype(np.int64)
+        cells = self.grid.cells(self.side, buckets)
+        return Routing(np.repeat(np.arange(len(cells)), cells.shape[1]), cells.ravel())
 
 
 def tuple_piece(tuples: pa.Table, time: str) -> Piece:

@@ -71,7 +71,7 @@ class KeyedApplyCell:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
                 state.windows.restore(shard, stored)
             prepared = state.windows.prepare(settled)
-            shares = self.instances.shares(SHARDS)
+            shares = self.instances.shares()
             results += self.instances.run([state.windows.process(settled, prepared, owned) for owned in shares])
         self._keep(state.windows, loaded, watermark)
         directory.watermark = watermark

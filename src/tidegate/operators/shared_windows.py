@@ -48,7 +48,6 @@ class SharedWindows(SharedState):
     merge_settled: bool = False
     _runs: list[PaneRun] = field(default_factory=list)
     _rounds: dict[int, list[int]] = field(default_factory=dict)
-    _merging: bool = False
     _unseen: int = 0
     _least: int | None = None
 
@@ -101,26 +100,22 @@ class SharedWindows(SharedState):
         low, high = self.windows.slices(windows)
         return sum(len(run.slices) for run in runs if run.low <= high and run.high >= low) >= self.split_panes
 
-    def compact(self) -> None:
-        """Merge a few runs into one if there are many, unless another instance is merging."""
+    def _compact(self) -> None:
+        """Merge a few runs into one if there are many."""
         with self._lock:
-            if self._merging or self._unseen < MERGE_EVERY:
+            if self._unseen < MERGE_EVERY:
                 return
             self._unseen = 0
             chosen, settled = self._mergeable()
-            self._merging = bool(chosen)
         if not chosen:
             return
-        try:
-            panes = self.windows.panes.merge([run.panes for run in chosen])
-            merged = tuple(self.windows.runs(panes, max(run.segment for run in chosen), settled))
-        finally:
-            self._merging = False
+        panes = self.windows.panes.merge([run.panes for run in chosen])
+        merged = self.windows.runs(panes, max(run.segment for run in chosen), settled)
         gone = set(map(id, chosen))
         with self._lock:
             # What was forgotten meanwhile stays forgotten: a run is replaced only if all of its parts are still held.
             if gone <= set(map(id, self._runs)):
-                self._runs = [run for run in self._runs if id(run) not in gone] + list(merged)
+                self._runs = [run for run in self._runs if id(run) not in gone] + merged
 
     def _expiring(self, runs: Sequence[PaneRun], before: Watermark, after: Watermark) -> range:
         if not runs:

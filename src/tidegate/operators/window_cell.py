@@ -64,7 +64,7 @@ class WindowCell:
             # Computed when they are asked for, by which time the directory has moved on.
             tasks = [
                 self.windows.revisions(runs, fresh, number, {number: rounds[number]}, owned)
-                for owned in self.instances.shares(self.windows.shards)
+                for owned in self.instances.shares()
             ]
             revised.append(self.instances.run(tasks))
         return revised
@@ -81,7 +81,7 @@ class WindowCell:
             return []
         runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
         rounds = dict(self.store.directory.rounds)
-        owners = self.instances.shares(self.windows.shards, len(windows) * sum(run.panes.num_rows for run in runs))
+        owners = self.instances.shares(len(windows) * sum(run.panes.num_rows for run in runs))
         return [self.instances.run([self.windows.results(runs, windows, rounds, owned) for owned in owners])]
 
     def _forget(self, least: int) -> None:

@@ -67,7 +67,6 @@ class WindowState:
     """
 
     panes: Panes
-    shards: int = SHARDS
 
     def runs(self, panes: pa.Table, segment: int = 0, settled: bool = False) -> list[PaneRun]:
         """Panes, in the order of their slices, as runs of whole slices, of `LEAST_RUN` panes or more but the last."""
@@ -140,7 +139,7 @@ class WindowState:
         return [part for part in parts if part.num_rows]
 
     def _shard_of(self, panes: pa.Table) -> Array:
-        found: Array = self.panes.shards(panes, self.shards).astype(np.uint16)
+        found: Array = self.panes.shards(panes, SHARDS).astype(np.uint16)
         return found
 
     def _numbered(self, tables: Iterator[pa.Table], rounds: Mapping[int, int]) -> Iterator[pa.Table]:

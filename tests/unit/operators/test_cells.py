@@ -55,7 +55,7 @@ def test_the_error_of_a_task_reaches_the_caller_and_no_thread_is_left() -> None:
 
 def test_every_shard_has_an_owner_and_every_instance_a_shard() -> None:
     for number in (1, 2, 3, 256):
-        shares = Instances(number).shares(256)
+        shares = Instances(number).shares()
         owned = np.array([np.ones(256) if share is None else share for share in shares], np.int64)
         assert (owned.sum(axis=0) == 1).all() and (owned.sum(axis=1) > 0).all()
 
@@ -81,7 +81,7 @@ def test_spread_work_gives_what_one_instance_gives(number: int) -> None:
     windows = WindowState(panes)
     runs = [run for table in tables for run in windows.runs(table)]
     with Instances(number) as instances:
-        tasks = [windows.results(runs, range(-2, 5), {}, owned) for owned in instances.shares(windows.shards)]
+        tasks = [windows.results(runs, range(-2, 5), {}, owned) for owned in instances.shares()]
         assert difference(pa.concat_tables(instances.run(tasks)), alone) is None
     merged = [panes.piece(run.panes, run.low, run.high) for run in windows.runs(panes.merge(tables))]
     held = pa.concat_tables([panes.decode(piece.data, piece.low) for piece in merged])

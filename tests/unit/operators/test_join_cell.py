@@ -13,10 +13,9 @@ import pytest
 import tidegate as tg
 from tests.kit.memory_storage import MemoryStorage
 from tidegate.operators.cells import Instances
-from tidegate.operators.exchange import Delta, RouteByKeys, Routing
+from tidegate.operators.exchange import Delta, Grid, RouteByKeys, RouteOnGrid, Routing
 from tidegate.operators.joins import join_cell
 from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell
-from tidegate.operators.joins.route_join import Grid, RouteOnGrid
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import Join
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
+from tidegate.operators.columns import Array, as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
 from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Column, Side
 from tidegate.query.schema import contiguous
-
-Array = np.ndarray[Any, Any]
 
 LEAST_TEXTS = 65_536
 """So many texts are kept before those that are not in use any more are forgotten."""

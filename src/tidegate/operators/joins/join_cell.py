@@ -136,7 +136,7 @@ class JoinCell:
             if any(tuples):
                 cached = self._ready()
                 arrived, join, segment = cached.add(tuples), cached.join, cached.segment
-                shares = self.instances.shares(join.shards)
+                shares = self.instances.shares()
                 found = self.instances.run([join.pairs_within(segment, arrived, each) for each in shares])
                 self._append(tuples, watermark, cached)
         else:
@@ -168,7 +168,7 @@ class JoinCell:
         if not expires or cached is None or len(sides) < len(SIDES):
             return iter(())
         join, segment = cached.join, cached.segment
-        shares = self.instances.shares(join.shards)
+        shares = self.instances.shares()
         return self.instances.run([join.pairs_expired(segment, before, watermark, each) for each in shares])
 
     def _ready(self) -> CachedJoin:

@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import valid_mask
+from tidegate.operators.columns import Array, valid_mask
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder
 from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays, merge_candidates
-
-Array = np.ndarray[Any, Any]
 
 LEAST_ROWS = 4_096
 MOST_ROWS = 65_536

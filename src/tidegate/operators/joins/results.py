@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import expand_ranges
+from tidegate.operators.columns import Array, expand_ranges
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
 from tidegate.operators.joins.find_pairs import FoundPairs
 from tidegate.operators.joins.join_side import SideSnapshot
@@ -18,7 +17,6 @@ from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.predicate import plain_values
 
-Array = np.ndarray[Any, Any]
 BothSides = tuple[SideSnapshot, SideSnapshot]
 
 

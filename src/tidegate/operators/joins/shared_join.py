@@ -14,12 +14,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.cells import SHARDS
+from tidegate.operators.columns import Array
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes
 from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
 from tidegate.operators.joins.join_side import JoinSide
@@ -33,8 +33,6 @@ from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
 from tidegate.watermark import Watermark
-
-Array = np.ndarray[Any, Any]
 
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
@@ -68,7 +66,6 @@ class SharedJoin(SharedState):
     """
 
     node: Join
-    shards: int = SHARDS
     split_pairs: int = SPLIT_PAIRS
     near: Near = field(init=False)
     _codes: TextCodes = field(init=False)
@@ -78,7 +75,6 @@ class SharedJoin(SharedState):
     _ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0)])
     _sizes: dict[Column, int] = field(default_factory=dict)
     _decides: bool = field(init=False)
-    _merging: bool = False
 
     def __post_init__(self) -> None:
         node = self.node
@@ -86,7 +82,7 @@ class SharedJoin(SharedState):
         tree = node.where.tree if node.where is not None and node.where.tree is not None else TRUE
         band = band_of(tree) if node.bands and not node.on else None
         self._codes = TextCodes(texts_of(tree))
-        self._finder = PairFinder(tree, len(node.on) if len(node.on) > 1 else 0, self._codes, band, self.shards)
+        self._finder = PairFinder(tree, len(node.on) if len(node.on) > 1 else 0, self._codes, band)
         # Loops decide unless the predicate is interpreted, or numbers may be too large for them.
         self._decides = (node.where is None or node.where.tree is not None) and fits_int64(tree, {})
         left, right = (SideEncoder(node, side, columns_of(tree, side), band, self._codes) for side in (LEFT, RIGHT))
@@ -147,28 +143,21 @@ class SharedJoin(SharedState):
         if found is not None:
             yield from rows_of_windows(self.node, self.near, view.sides, found, first, last)
 
-    def compact(self) -> None:
-        """Merge small pieces of state into larger ones, unless another thread is at it."""
+    def _compact(self) -> None:
+        """Merge small pieces of state into larger ones."""
         with self._lock:
-            if self._merging or not self._reached:
+            if not self._reached:
                 return
-            self._merging = True
             settled, least = self._acknowledged, self.near.least_time(self._watermark)
-        try:
-            for side in self._sides:
-                self._compact_side(side, settled, least)
-        finally:
-            self._merging = False
+        for side in self._sides:
+            while chosen := side.mergeable_runs(settled, self.near.span):
+                merged = SortedRun.merged(chosen, least)
+                with self._lock:
+                    side.replace_runs(chosen, merged)
+            while (batch := side.batches.merged()) is not None:
+                with self._lock:
+                    side.batches = side.batches.replaced(*batch)
         self._codes.forget_unused(self._codes_held)
-
-    def _compact_side(self, side: JoinSide, settled: int, least: int) -> None:
-        while chosen := side.mergeable_runs(settled, self.near.span):
-            merged = SortedRun.merged(chosen, least)
-            with self._lock:
-                side.replace_runs(chosen, merged)
-        while (batch := side.batches.merged()) is not None:
-            with self._lock:
-                side.batches = side.batches.replaced(*batch)
 
     def _codes_held(self) -> Iterable[Array]:
         with self._lock:

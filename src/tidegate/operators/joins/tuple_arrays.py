@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tidegate.operators.columns import Array
 
 FAN_IN = 4
 """So many are merged: every piece is inspected for every segment, which soon costs more than to copy it now and then."""

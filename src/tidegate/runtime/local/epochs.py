@@ -12,13 +12,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tidegate.errors import QueryError
-
-Array = np.ndarray[Any, Any]
+from tidegate.operators.columns import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

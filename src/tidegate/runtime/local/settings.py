@@ -12,8 +12,8 @@ from tidegate.gate.source import SourceSpec
 from tidegate.late_tuples import LateFolder
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
-from tidegate.runtime.local.keyed_apply_work import SPLIT_KEYS
 from tidegate.runtime.local.sources.arrivals import LINGER_SECONDS
+from tidegate.runtime.local.subquery_work import SPLIT_KEYS
 
 SEGMENT_ROWS = 65_536
 

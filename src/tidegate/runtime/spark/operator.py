@@ -26,14 +26,15 @@ from tidegate.late_tuples import LateFolder, with_missed
 from tidegate.operators.cells import keep_memory
 from tidegate.operators.exchange import (
     Delta,
+    Grid,
     Intake,
     PaneIntake,
     RouteByKeys,
+    RouteOnGrid,
     Router,
     TupleIntake,
     first_in_time,
 )
-from tidegate.operators.joins.route_join import Grid, RouteOnGrid
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import Join, KeyedApply, Source, Stateless, apply_stateless
 from tidegate.query.predicates.tree import LEFT, RIGHT
