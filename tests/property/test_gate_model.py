@@ -237,9 +237,10 @@ class GateMachine(RuleBasedStateMachine):
             assert self.stream[reader.position] == ("control", segment.watermark, -1, segment.control)
             reader.position += 1
             return True
-        got = _tuples(segment)
+        tuples = _tuples(segment)
+        got = [one for one in tuples if one[0] >= segment.since]
         assert all(segment.since <= time <= segment.watermark for time, _, _ in got)
-        reader.late += [number for part in segment.late if part for number in part.column("number").to_pylist()]
+        reader.late += [number for time, _, number in tuples if time < segment.since]
         expected = self.stream[reader.position : reader.position + len(got)]
         assert [("tuple", time, place) for time, place, _ in got] == [one[:3] for one in expected]
         reader.position += len(got)

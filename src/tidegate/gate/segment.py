@@ -105,8 +105,7 @@ class Segment:
     """Rows of every input, each contiguous and in non-decreasing τ, and the watermark that holds behind them.
 
     - ``batches[i]`` are the rows of input i, None if there are none; ``times[i]`` is their τ.
-    - All their τ are at or past ``since``, the watermark of the segment before, and at or before ``watermark``.
-    - ``late[i]`` are rows of input i with τ < ``since``, in order of arrival, or None.
+    - All their τ are at or before ``watermark``. Those before ``since``, the watermark of the segment before, are late.
     - ``control`` is the payload of a control segment, which has no rows; None for all others.
     - ``rows`` counts all of them, ``written_at`` is when it was written into the log, by the monotonic clock.
     """
@@ -116,7 +115,6 @@ class Segment:
     watermark: Watermark
     batches: tuple[pa.RecordBatch | None, ...]
     times: tuple[Array, ...]
-    late: tuple[pa.RecordBatch | None, ...]
     control: object
     rows: int
     nbytes: int

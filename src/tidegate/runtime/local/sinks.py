@@ -158,7 +158,7 @@ class ResultCollector:
     def _measure(self, segment: Segment, results: int) -> None:
         """Note how long after its due time the results of a segment left."""
         latest = max((int(times[-1]) for times in segment.times if len(times)), default=None)
-        if latest is None or not self.schedules:
+        if latest is None or latest < segment.since or not self.schedules:
             return
         # What settled lies at least 1 µs before the watermark that releases it; what passes through, at it.
         due = [schedule.due(latest + self.settled) for schedule in self.schedules]
@@ -169,12 +169,9 @@ class ResultCollector:
 
 
 def _in_order(segment: Segment) -> pa.Table | None:
-    """The rows of a segment in the order of event time, revisions of earlier windows first; None if there are none."""
-    late = [batch for batch in segment.late if batch is not None and batch.num_rows]
-    timely = [batch for batch in segment.batches if batch is not None and batch.num_rows]
-    if not late and not timely:
+    """The rows of a segment in the order of event time; None if there are none."""
+    batches = [batch for batch in segment.batches if batch is not None and batch.num_rows]
+    if not batches:
         return None
-    if len(timely) > 1:
-        merged, _ = in_time_order(pa.Table.from_batches(timely).combine_chunks(), np.concatenate(segment.times))
-        timely = merged.to_batches()
-    return pa.Table.from_batches([*late, *timely])
+    table = pa.Table.from_batches(batches)
+    return table if len(batches) == 1 else in_time_order(table.combine_chunks(), np.concatenate(segment.times))[0]

@@ -180,13 +180,13 @@ class Work(ABC):
         return self._take_in(segment, timely)
 
     def _tuples(self, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
-        """The tuples of a segment, late ones first."""
+        """The tuples of a segment, late ones too."""
         for feed in self.subquery.feeds:
-            for batch in (segment.late[feed.input], segment.batches[feed.input]):
-                if batch is not None and batch.num_rows:
-                    table = pa.Table.from_batches([batch])
-                    # A subquery applies the steps to its own results; a source passes on what it reads.
-                    yield feed, table if isinstance(feed.origin, int) else feed.apply(table)
+            batch = segment.batches[feed.input]
+            if batch is not None and batch.num_rows:
+                table = pa.Table.from_batches([batch])
+                # A subquery applies the steps to its own results; a source passes on what it reads.
+                yield feed, table if isinstance(feed.origin, int) else feed.apply(table)
 
     def _worked_until(self) -> float:
         """A clock that stands still while the calling thread waits for another."""
