@@ -28,7 +28,7 @@ from tidegate.watermark import Watermark
 if TYPE_CHECKING:
     from tidegate.operators.exchange import Delta
     from tidegate.query.nodes import Stateful
-    from tidegate.state.chunks import ChunkStore
+    from tidegate.state.chunks import Chunk, ChunkStore
 
 SHARDS = 256  # of a cell, or of a subquery in process
 MOST_INSTANCES = SHARDS
@@ -152,6 +152,18 @@ class CellLogic:
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> OpenCell:
         """A cell, by its number, over what it kept."""
         return self.kind(self.node, self.cells, cell, store, instances)
+
+
+def worth_merging(chunks: Sequence[Chunk], rows: int, most: int) -> list[Chunk]:
+    """The first of some chunks that so many rows are merged with where there are ``most``, or more.
+
+    They are half as many, and more as long as they are not much larger; so a row is rewritten a logarithmic number of times.
+    """
+    taken = 0
+    while taken < len(chunks) and (taken < max(most // 2, 1) or chunks[taken].rows <= 2 * rows):
+        rows += chunks[taken].rows
+        taken += 1
+    return list(chunks[:taken])
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt

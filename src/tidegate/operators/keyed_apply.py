@@ -16,31 +16,12 @@ from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedApplyState:
-    """The windows of an `apply`, and the tuples that wait to be settled."""
-
-    waiting: Settling
-    windows: KeyedSlots
-
-    @staticmethod
-    def empty(node: KeyedApply, cells: int = 1, cell: int = 0) -> KeyedApplyState:
-        """The state before the first tuple; where there are several ``cells``, that of the keys of one of them."""
-        shards = tuple(ShardSlots() for _ in range(SHARDS))
-        form = node.form
-        windows: KeyedSlots
-        windows = TupleSlots(node, shards, form) if isinstance(form, TupleForm) else ColumnSlots(node, shards, form)
-        return KeyedApplyState(Settling(node, SHARDS, cells, cell), windows)
-
-    @property
-    def rows(self) -> int:
-        """How many windows and tuples are held."""
-        return self.waiting.rows + self.windows.rows
-
-    @property
-    def bytes(self) -> int:
-        """About how much memory they take."""
-        return self.waiting.bytes + self.windows.bytes
+def slots_of(node: KeyedApply, cells: int = 1, cell: int = 0) -> KeyedSlots:
+    """The state of an `apply` before the first tuple; where there are several ``cells``, that of one of them."""
+    waiting, shards = Settling(node, SHARDS, cells, cell), tuple(ShardSlots() for _ in range(SHARDS))
+    if isinstance(node.form, TupleForm):
+        return TupleSlots(node, waiting, shards, node.form)
+    return ColumnSlots(node, waiting, shards, node.form)
 
 
 @dataclass(slots=True, eq=False)

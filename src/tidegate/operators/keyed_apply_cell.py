@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.cells import SHARDS, Instances
+from tidegate.operators.cells import SHARDS, Instances, worth_merging
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
-from tidegate.operators.keyed_apply import KeyedApplyState
+from tidegate.operators.keyed_apply import slots_of
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
 from tidegate.operators.settling import Settled, Settling
@@ -62,18 +62,18 @@ class KeyedApplyCell:
             for delta in deltas:
                 self._wait(delta.rows, delta.side)
             return iter(())
-        state = KeyedApplyState.empty(self.node, self.cells, self.cell)
-        settled = self._settle(state.waiting, deltas, watermark)
+        windows = slots_of(self.node, self.cells, self.cell)
+        settled = self._settle(windows.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
         results: list[pa.Table] = []
         if touched or loaded:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
-                state.windows.restore(shard, stored)
-            prepared = state.windows.prepare(settled)
+                windows.restore(shard, stored)
+            prepared = windows.prepare(settled)
             shares = self.instances.shares()
-            results += self.instances.run([state.windows.process(settled, prepared, owned) for owned in shares])
-        self._keep(state.windows, loaded, watermark)
+            results += self.instances.run([windows.process(settled, prepared, owned) for owned in shares])
+        self._keep(windows, loaded, watermark)
         directory.watermark = watermark
         return iter(results)
 
@@ -184,17 +184,14 @@ class WindowLog:
         listed = self.listed
         if len(listed) <= MOST_CHUNKS:
             return
-        start, rows = len(listed) - 1, listed[-1].rows
-        while start > 0 and (len(listed) - start < MOST_CHUNKS // 2 or listed[start - 1].rows <= 2 * rows):
-            start -= 1
-            rows += listed[start].rows
-        merged = self._latest(self._read(listed[start:]))
+        chosen = worth_merging(listed[::-1], 0, MOST_CHUNKS)[::-1]
+        merged = self._latest(self._read(chosen))
         window = self.node.window
         if window is not None:
             merged = merged.filter(pc.greater_equal(merged.column(NUMBER), window.first_open(watermark)))
-        if start == 0:
+        if len(chosen) == len(listed):
             merged = merged.filter(merged.column(ALIVE))
-        for chunk in listed[start:]:
+        for chunk in chosen:
             self.store.drop(chunk)
         if merged.num_rows:
             self._append(merged)

@@ -17,7 +17,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from tidegate.operators.cells import Instances
+from tidegate.operators.cells import Instances, worth_merging
 from tidegate.operators.exchange import Delta
 from tidegate.operators.window_state import PaneRun, WindowState
 from tidegate.operators.windowed_aggregate import Panes
@@ -121,12 +121,7 @@ class WindowCell:
         held = self._overlapping(low, high)
         if len(held) < MOST_CHUNKS:
             return []
-        held.sort(key=lambda chunk: chunk.rows)
-        taken = 0
-        while taken < len(held) and (taken < MOST_CHUNKS // 2 or held[taken].rows <= 2 * rows):
-            rows += held[taken].rows
-            taken += 1
-        return held[:taken]
+        return worth_merging(sorted(held, key=lambda chunk: chunk.rows), rows, MOST_CHUNKS)
 
     def _overlapping(self, low: int, high: int) -> list[Chunk]:
         """The chunks that may hold panes of some slices."""

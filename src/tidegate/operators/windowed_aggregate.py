@@ -20,7 +20,7 @@ from tidegate.operators.aggregates import Logic
 from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
 from tidegate.operators.aggregates.of_lists import DistinctLogic, RankedLogic
 from tidegate.operators.columns import Array, as_numpy, canonical_floats
-from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states
+from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states, window_columns
 from tidegate.operators.keys import KeySets, compact, distinct, group, key_codes, key_hashes, key_sets, shards_of
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
 from tidegate.query.nodes import WindowAggregate
@@ -139,14 +139,8 @@ class Panes:
         return shards_of(key_hashes(columns), shards)
 
     def _finish(self, windows: Array, panes: pa.Table, rows: Array, values: list[pa.Array]) -> pa.Table:
-        """Result columns in the node's order, each with the key of a pane; a result's time is its window's end − 1 µs."""
-        moment = self.node.schema.field(self.node.time).type
-        start = windows * self.node.window.every
-        columns = {
-            self.node.time: pa.array(start + self.node.window.size - 1).view(moment),
-            "window_start": pa.array(start).view(moment),
-            "window_end": pa.array(start + self.node.window.size).view(moment),
-        }
+        """Result columns in the node's order, each with the key of a pane."""
+        columns = window_columns(self.node, windows)
         for field, key in zip(self.node.key_schema, self._key_columns(panes, rows), strict=True):
             columns[field.name] = key.cast(field.type) if key.type != field.type else key
         for (name, _), value in zip(self.node.aggregates, values, strict=True):

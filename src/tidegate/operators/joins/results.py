@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import Array, expand_ranges
-from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
+from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
 from tidegate.operators.joins.find_pairs import FoundPairs
 from tidegate.operators.joins.join_side import SideSnapshot
 from tidegate.operators.joins.near import InSameWindow
@@ -54,20 +54,14 @@ def rows_of_windows(
     """Result rows in the order of their windows, `AT_ONCE` at a time: a pair once for each it shares in a range."""
     begin, _ = near.windows(np.maximum(found.left_times, found.right_times), first, last)
     _, end = near.windows(np.minimum(found.left_times, found.right_times), first, last)
-    moment = node.schema.field(node.time).type
     for which, low, high in runs_of_windows(begin, end, AT_ONCE):
         lowest = np.maximum(begin[which], low)
         times = np.minimum(end[which], high) - lowest + 1
         take, windows = expand_ranges(lowest, times)
         order = np.argsort(windows, kind="stable")
         take, windows = which[take[order]], windows[order]
-        starts = windows * near.window.every
-        moments = {
-            node.time: pa.array(starts + near.window.size - 1).view(moment),
-            "window_start": pa.array(starts).view(moment),
-            "window_end": pa.array(starts + near.window.size).view(moment),
-        }
-        yield _table(node, pair_rows(node, sides, found.left[take], found.right[take]), moments)
+        pairs = pair_rows(node, sides, found.left[take], found.right[take])
+        yield _table(node, pairs, window_columns(node, windows))
 
 
 def _table(node: Join, pairs: pa.Table, moments: dict[str, pa.Array]) -> pa.Table:

@@ -17,8 +17,8 @@ from tidegate.gate.waiting import waiting_for_others
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
-from tidegate.operators.keyed_apply import KeyedApplyState, ShardSequencer
-from tidegate.operators.keyed_slots import TupleSlots
+from tidegate.operators.keyed_apply import ShardSequencer, slots_of
+from tidegate.operators.keyed_slots import KeyedSlots, TupleSlots
 from tidegate.operators.settling import Settled
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
@@ -47,8 +47,7 @@ def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = No
             shared = SharedWindows(windows, settings.split_panes, merge_settled)
             return WindowWork(subquery, shared, late_tuples=late)
         case KeyedApply():
-            state = KeyedApplyState.empty(subquery.operator)
-            return KeyedApplyWork(subquery, state, settings.split_keys, late_tuples=late)
+            return KeyedApplyWork(subquery, slots_of(subquery.operator), settings.split_keys, late_tuples=late)
         case Join():
             join = SharedJoin(subquery.operator, split_pairs=settings.split_pairs)
             return JoinWork(subquery, join, late_tuples=late)
@@ -172,7 +171,7 @@ class KeyedApplyWork(Work):
     An instance always may emit: one that waits for another must not hold up the watermark that the other's results need.
     """
 
-    state: KeyedApplyState
+    state: KeyedSlots
     split_keys: int = SPLIT_KEYS
     sequencer: ShardSequencer = field(default_factory=lambda: ShardSequencer(SHARDS))
 
@@ -201,7 +200,7 @@ class KeyedApplyWork(Work):
         """What a segment settles. Segments come here in the order of the log, as no instance passes one before."""
         self._claims.finish(segment.index, ahead)
         settled = self.state.waiting.settle(segment.index, segment.watermark)
-        step = SettledStep(settled, self.state.windows.prepare(settled))
+        step = SettledStep(settled, self.state.prepare(settled))
         if settled.size >= self.split_keys:
             return step
         return replace(step, done_by=instance, results=tuple(self._process(step, None)))
@@ -214,6 +213,6 @@ class KeyedApplyWork(Work):
         if not came:
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
         # Functions on tuples are called too often to put something around each call.
-        with user_context() if isinstance(self.state.windows, TupleSlots) else nullcontext():
-            yield from self.state.windows.process(step.settled, step.prepared, owned)
+        with user_context() if isinstance(self.state, TupleSlots) else nullcontext():
+            yield from self.state.process(step.settled, step.prepared, owned)
         self.sequencer.done(step.settled.turn, owned)
