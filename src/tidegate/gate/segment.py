@@ -1,7 +1,7 @@
 """A segment: the next stretch of the merged stream, immutable and shared by all readers; and the work derived from it.
 
 Work derived from a segment is done once and shared by every instance that reads it. An instance that finds segment n being
-derived goes on to n + 1, and waits only where it needs the outcome: `Derived.claim`.
+derived goes on to n + 1, and waits only where it needs the outcome: `Segment.claim`.
 """
 
 from __future__ import annotations
@@ -40,65 +40,6 @@ class _Claim:
     value: Any = None
     error: BaseException | None = None
 
-    def attempt(self, compute: Callable[[], Any], wait: bool) -> bool:
-        """Do the work unless it is done; False if another thread is at it and ``wait`` is off."""
-        if self.done:
-            return True
-        if not self.lock.acquire(blocking=False):
-            if not wait:
-                return False
-            with waiting_for_others():
-                self.lock.acquire()
-        try:
-            if not self.done:
-                try:
-                    self.value = compute()
-                except BaseException as error:
-                    self.error = error
-                self.done = True
-        finally:
-            self.lock.release()
-        return True
-
-
-class Derived:
-    """The derived work of one segment, by name.
-
-    A function that raises is not tried again: its exception reaches every caller that asks for that name. A function must
-    not ask for its own name (it would wait for itself); asking for another name of the same segment is fine.
-    """
-
-    __slots__ = ("_claims",)
-
-    def __init__(self) -> None:
-        self._claims: dict[str, _Claim] = {}
-
-    def derive(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The value under a name; computed by the first caller, waited for by the others."""
-        claim = self._claim(name)
-        claim.attempt(compute, wait=True)
-        if claim.error is not None:
-            raise claim.error
-        return claim.value
-
-    def claim(self, name: str, compute: Callable[[], Any]) -> bool:
-        """Compute the value unless another thread has begun to; whether it is there now. Never waits, never raises."""
-        return self._claim(name).attempt(compute, wait=False)
-
-    def take(self, name: str) -> bool:
-        """Whether the caller is the first to ask for a name: what it does then concerns no other caller."""
-        mine = _Claim()
-        return self._claims.setdefault(name, mine) is mine
-
-    def is_done(self, name: str) -> bool:
-        """Whether the value (or its exception) is there."""
-        return self._claim(name).done
-
-    def _claim(self, name: str) -> _Claim:
-        claim = self._claims.get(name)
-        # setdefault is one step under the interpreter lock: all callers get the same claim.
-        return claim if claim is not None else self._claims.setdefault(name, _Claim())
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Segment:
@@ -119,11 +60,54 @@ class Segment:
     rows: int
     nbytes: int
     written_at: float = field(default_factory=time.monotonic)
-    derived: Derived = field(default_factory=Derived)
+    _claims: dict[str, _Claim] = field(default_factory=dict)
 
     def derive(self, name: str, function: Callable[[Segment], Any]) -> Any:
-        """``function(segment)``, computed once under a name for all instances; the others wait for the first."""
-        return self.derived.derive(name, lambda: function(self))
+        """``function(segment)``, computed once under a name for all instances; the others wait for the first.
+
+        A function that raises is not tried again: its exception reaches every caller that asks for that name. A function
+        must not ask for its own name (it would wait for itself); asking for another name of the same segment is fine.
+        """
+        self.claim(name, function, wait=True)
+        claim = self._claims[name]
+        if claim.error is not None:
+            raise claim.error
+        return claim.value
+
+    def claim(self, name: str, function: Callable[[Segment], Any], wait: bool = False) -> bool:
+        """Compute the value unless another thread has begun to; whether it is there now. Never raises."""
+        claim = self._claim(name)
+        if claim.done:
+            return True
+        if not claim.lock.acquire(blocking=False):
+            if not wait:
+                return False
+            with waiting_for_others():
+                claim.lock.acquire()
+        try:
+            if not claim.done:
+                try:
+                    claim.value = function(self)
+                except BaseException as error:
+                    claim.error = error
+                claim.done = True
+        finally:
+            claim.lock.release()
+        return True
+
+    def take(self, name: str) -> bool:
+        """Whether the caller is the first to ask for a name: what it does then concerns no other caller."""
+        mine = _Claim()
+        return self._claims.setdefault(name, mine) is mine
+
+    def is_done(self, name: str) -> bool:
+        """Whether the value (or its exception) is there."""
+        return self._claim(name).done
+
+    def _claim(self, name: str) -> _Claim:
+        claim = self._claims.get(name)
+        # setdefault is one step under the interpreter lock: all callers get the same claim.
+        return claim if claim is not None else self._claims.setdefault(name, _Claim())
 
     def __repr__(self) -> str:
         what = f"control {self.control!r}" if self.control is not None else f"{self.rows} rows"

@@ -22,7 +22,7 @@ from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.joins.near import near_of
 from tidegate.operators.keys import key_hashes, key_sets, shards_of
-from tidegate.operators.windowed_aggregate import SLICE, Panes
+from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Keys
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
@@ -307,14 +307,12 @@ class PaneIntake(Intake):
         if not self._waiting:
             return
         merged = self._panes.merge(self._waiting.pop(0))
-        slices = as_numpy(merged.column(SLICE))
         if self.cells == 1:
-            if (slices[1:] < slices[:-1]).any():
-                merged = merged.take(pa.array(np.argsort(slices, kind="stable")))
             yield 0, Delta(merged)
             return
         cells = self._panes.shards(merged, self.cells * SHARDS) // SHARDS
-        ordered, start = merged.take(pa.array(np.lexsort((slices, cells)))), 0
+        # Panes are in the order of their slices, and stay so in each cell.
+        ordered, start = merged.take(pa.array(np.argsort(cells, kind="stable"))), 0
         for cell, count in enumerate(np.bincount(cells, minlength=self.cells).tolist()):
             if count:
                 yield cell, Delta(ordered.slice(start, count))

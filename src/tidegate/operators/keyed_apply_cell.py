@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.cells import SHARDS, Instances, worth_merging
+from tidegate.operators.column_slots import slots_of
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
-from tidegate.operators.keyed_apply import slots_of
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
 from tidegate.operators.settling import Settled, Settling

@@ -171,14 +171,8 @@ def key_sets(keys: Keys, rows: pa.Table) -> KeySets:
 
 def _from_lists(lists: pa.ListArray, names: tuple[str, ...], repeats: bool) -> KeySets:
     values = lists.flatten()
-    if lists.null_count == 0:
-        offsets = np.asarray(lists.offsets).astype(np.int64)
-        offsets -= offsets[0]
-        lengths = np.diff(offsets)
-    else:
-        lengths = np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
-        offsets = list_offsets(lengths)
-    rows = np.repeat(np.arange(len(lengths)), lengths)
+    lengths = np.asarray(lists.value_lengths().fill_null(0))
+    offsets, rows = list_offsets(lengths), np.repeat(np.arange(len(lengths)), lengths)
     composite = pa.types.is_struct(values.type)
     columns = tuple(values.field(name) for name in names) if composite else (values,)
     return KeySets(columns, rows, offsets, repeats)

@@ -30,15 +30,15 @@ SPLIT_PANES = 65_536
 class LiftedPanes:
     """What a segment adds: its runs, and the expired windows it changes."""
 
-    runs: tuple[PaneRun, ...] = ()
-    reopened: tuple[int, ...] = ()
+    runs: Sequence[PaneRun]
+    reopened: Sequence[int]
 
 
 @dataclass(slots=True, eq=False)
 class SharedWindows(SharedState):
     """The shared state of one windowed aggregate. Methods may be called from any thread.
 
-    A segment is `lift`ed and `insert`ed once, by any instance. Then every instance, at its own pace, asks for its
+    A segment is `lift`ed once, by any instance. Then every instance, at its own pace, asks for its
     `revisions` and for the windows that have `expired`, and acknowledges the segment; slices are forgotten when all
     instances are past their last use.
     """
@@ -62,23 +62,24 @@ class SharedWindows(SharedState):
         return sum(run.nbytes for run in tuple(self._runs))
 
     def lift(self, segment: int, tuples: pa.Table, before: Watermark) -> LiftedPanes:
-        """The panes of a segment's tuples, none of them late at the watermark before it. Touches no shared state."""
-        runs = tuple(self.windows.runs(self.windows.panes.lift(tuples), segment))
-        return LiftedPanes(runs, tuple(self.windows.reopened(runs, before)))
+        """Add the panes of a segment's tuples, none of them late at the watermark before it.
 
-    def insert(self, segment: int, lifted: LiftedPanes) -> None:
-        """Make a segment's panes visible; before any instance acknowledges the segment."""
+        To be done before any instance acknowledges the segment.
+        """
+        runs = self.windows.runs(self.windows.panes.lift(tuples), segment)
+        reopened = self.windows.reopened(runs, before)
         with self._lock:
-            self._runs.extend(lifted.runs)
+            self._runs.extend(runs)
             self._unseen += 1
-            for number in lifted.reopened:
+            for number in reopened:
                 self._rounds.setdefault(number, []).append(segment)
+        return LiftedPanes(runs, reopened)
 
     def revisions(self, segment: int, lifted: LiftedPanes, owned: Array | None) -> Iterator[pa.Table]:
         """Results, anew, of the owned keys that a segment's late tuples change in windows that had expired."""
         runs, rounds = self._seen_at(segment)
         for number in lifted.reopened:
-            yield from self.windows.revisions(runs, lifted.runs, number, rounds, owned)
+            yield from self.windows.results(runs, range(number, number + 1), rounds, owned, lifted.runs)
 
     def expired(self, segment: int, before: Watermark, after: Watermark, owned: Array | None) -> Iterator[pa.Table]:
         """Results of the owned keys in the windows that expire as the watermark moves, earliest first."""

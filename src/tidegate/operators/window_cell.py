@@ -60,10 +60,11 @@ class WindowCell:
         for number in self.windows.reopened(fresh, watermark):
             rounds = self.store.directory.rounds
             rounds[number] = rounds.get(number, 0) + 1
-            runs = [*self._read(self._overlapping(*self.windows.slices(range(number, number + 1)))), *fresh]
+            windows = range(number, number + 1)
+            runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
             # Computed when they are asked for, by which time the directory has moved on.
             tasks = [
-                self.windows.revisions(runs, fresh, number, {number: rounds[number]}, owned)
+                self.windows.results(runs, windows, {number: rounds[number]}, owned, fresh)
                 for owned in self.instances.shares()
             ]
             revised.append(self.instances.run(tasks))

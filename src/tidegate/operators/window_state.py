@@ -7,7 +7,7 @@ shard each of its panes is in, so instances compute the results of the shards th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -102,10 +102,18 @@ class WindowState:
         return 2 * windows[0], window.slice_of(window.end(windows[-1]) - 1)
 
     def results(
-        self, runs: Iterable[PaneRun], windows: range, rounds: Mapping[int, int], owned: Array | None
+        self,
+        runs: Iterable[PaneRun],
+        windows: range,
+        rounds: Mapping[int, int],
+        owned: Array | None,
+        changed: Iterable[PaneRun] | None = None,
     ) -> Iterator[pa.Table]:
-        """The results of the owned keys in some windows, earliest first."""
+        """The results of the owned keys in some windows, earliest first; of the keys of ``changed`` panes only, if given."""
         parts = self._between(runs, windows, owned)
+        if changed is not None:
+            fresh = self._between(changed, windows, owned)
+            parts = [self.panes.with_keys_of(pa.concat_tables(parts), pa.concat_tables(fresh))] if fresh else []
         if parts:
             yield from self._numbered(self.panes.results(pa.concat_tables(parts), windows[0], windows[-1]), rounds)
 
@@ -116,22 +124,6 @@ class WindowState:
             return []
         touched = {int(slice_id) for run in runs for slice_id in np.unique(run.slices)}
         return sorted({number for slice_id in touched for number in window.reopened(slice_id, watermark)})
-
-    def revisions(
-        self,
-        runs: Sequence[PaneRun],
-        fresh: Iterable[PaneRun],
-        number: int,
-        rounds: Mapping[int, int],
-        owned: Array | None,
-    ) -> Iterator[pa.Table]:
-        """The results, anew, of the owned keys that ``fresh`` panes change in a window that had expired."""
-        windows = range(number, number + 1)
-        changed = self._between(fresh, windows, owned)
-        if changed:
-            held = pa.concat_tables(self._between(runs, windows, owned))
-            revised = self.panes.with_keys_of(held, pa.concat_tables(changed))
-            yield from self._numbered(self.panes.results(revised, number, number), rounds)
 
     def _between(self, runs: Iterable[PaneRun], windows: range, owned: Array | None) -> list[pa.Table]:
         low, high = self.slices(windows)

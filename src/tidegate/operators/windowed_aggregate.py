@@ -61,7 +61,7 @@ class Panes:
         return [f"k{position}" for position in range(len(self.node.key_schema))]
 
     def lift(self, rows: pa.Table) -> pa.Table:
-        """The pane table of some tuples."""
+        """The pane table of some tuples, in the order of slices."""
         sets = key_sets(self.node.keys, rows)
         if len(sets) == 0:
             return self.schema.empty_table()

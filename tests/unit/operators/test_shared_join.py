@@ -11,9 +11,8 @@ import pytest
 import tidegate as tg
 from tidegate.operators.joins import encode_side, join_side
 from tidegate.operators.joins.encode_side import TextCodes
-from tidegate.operators.joins.join_side import JoinSide, RowBatches, SideSnapshot
+from tidegate.operators.joins.join_side import JoinSide, RowBatches, SideSnapshot, merge_candidates
 from tidegate.operators.joins.shared_join import SharedJoin
-from tidegate.operators.joins.tuple_arrays import merge_candidates
 from tidegate.query.nodes import Join
 from tidegate.watermark import START
 

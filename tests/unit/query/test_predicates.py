@@ -15,9 +15,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError, QueryError, SlowWarning
-from tidegate.operators.joins.encode_side import TextCodes
+from tidegate.operators.joins.encode_side import TextCodes, TupleArrays
 from tidegate.operators.joins.find_pairs import PairFailed, PairFinder, Reach
-from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.predicates.bounds import band_of
 from tidegate.query.predicates.trace import Untraceable, trace
 from tidegate.query.predicates.tree import Tree, columns_of, evaluate

@@ -6,7 +6,7 @@ Texts become numbers that are equal where the texts are, so that compiled loops 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import Array, as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
-from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Column, Side
@@ -84,6 +83,52 @@ class TextCodes:
             code = self._codes[text] = self._next
             self._next += 1
         return code
+
+
+@dataclass(frozen=True, slots=True)
+class TupleArrays:
+    """Tuples of one side: event times, arrival numbers, codes of the keys, and the columns that the predicate reads.
+
+    ``order`` is what they are sorted by, if they are. ``values`` of nulls are not defined; ``valid`` says where they are,
+    and ``has_nulls`` whether there may be any.
+    """
+
+    times: Array
+    arrivals: Array
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+    valid: tuple[Array, ...]
+    has_nulls: bool
+    order: Array | None = None
+
+    @staticmethod
+    def of(arrays: Sequence[Array], keys: int, has_nulls: bool, order: Array | None = None) -> TupleArrays:
+        """The inverse of `arrays`, given how many of them are keys."""
+        first = 2 + keys
+        middle = (first + len(arrays)) // 2
+        keyed, values, valid = tuple(arrays[2:first]), tuple(arrays[first:middle]), tuple(arrays[middle:])
+        return TupleArrays(arrays[0], arrays[1], keyed, values, valid, has_nulls, order)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, rows: Any) -> TupleArrays:
+        """Some of the tuples, by a mask, positions or a slice."""
+        order = None if self.order is None else self.order[rows]
+        return TupleArrays.of([array[rows] for array in self.arrays], len(self.keys), self.has_nulls, order)
+
+    def arrived_from(self, first: int) -> TupleArrays:
+        """The same tuples with their final arrival numbers; until then they count from 0."""
+        return replace(self, arrivals=self.arrivals + first)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays but the order, always as many and in the same order."""
+        return (self.times, self.arrivals, *self.keys, *self.values, *self.valid)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays) + (0 if self.order is None else self.order.nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ import numpy as np
 
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array
-from tidegate.operators.joins.encode_side import TextCodes
+from tidegate.operators.joins.encode_side import TextCodes, TupleArrays
+from tidegate.operators.joins.join_side import SortedRun
 from tidegate.operators.joins.loop_source import LoopShape, loop_source, texts_of
-from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import LEFT, TRUE, Side, Tree
 

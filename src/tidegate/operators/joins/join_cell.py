@@ -21,9 +21,9 @@ from tidegate.operators.cells import Instances
 from tidegate.operators.columns import in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.joins.encode_side import without_null_keys
+from tidegate.operators.joins.join_side import merge_candidates
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
-from tidegate.operators.joins.tuple_arrays import merge_candidates
 from tidegate.query.nodes import Join
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, ChunkStore

@@ -16,18 +16,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import Array
-from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes
+from tidegate.operators.columns import Array, expand_ranges
+from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
+from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes, TupleArrays
 from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
-from tidegate.operators.joins.join_side import JoinSide
+from tidegate.operators.joins.join_side import JoinSide, SideSnapshot, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
-from tidegate.operators.joins.results import BothSides, rows_at_the_later, rows_of_windows, still_fitting
-from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
 from tidegate.operators.readers import SharedState
+from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
@@ -36,6 +37,7 @@ from tidegate.watermark import Watermark
 
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
+BothSides: TypeAlias = tuple[SideSnapshot, SideSnapshot]
 SPLIT_PAIRS = 1 << 25
 """So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
 SORTED_PAIRS = 1 << 12
@@ -236,3 +238,55 @@ class SharedJoin(SharedState):
         keep = bisect_right(self._ends, self._acknowledged, key=lambda end: end[0]) - 1
         if keep > 0:
             del self._ends[:keep]
+
+
+# From pairs to result rows.
+
+
+def pair_rows(node: Join, sides: BothSides, left: Array, right: Array) -> pa.Table:
+    """The columns of pairs, given by arrival numbers."""
+    rows = sides[0].rows(left), sides[1].rows(right)
+    return pa.table({column.name: rows[column.side].column(column.column) for column in node.columns})
+
+
+def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs:
+    """The pairs that fit a predicate which no loop can evaluate: an expression on whole columns, a function pair by pair."""
+    where = node.where
+    assert where is not None
+    if where.tree is None and isinstance(where.given, nw.Expr):
+        pairs = pair_rows(node, sides, found.left, found.right)
+        numbered = pairs.append_column("__tg_pair", pa.array(np.arange(len(found.left))))
+        return found.take(np.asarray(expressions.keep(numbered, where.given).column("__tg_pair")))
+    lefts, rights = plain_values(sides[0].rows(found.left)), plain_values(sides[1].rows(found.right))
+    fits = [where.holds(one, other, node.name) for one, other in zip(lefts, rights, strict=True)]
+    return found.take(np.flatnonzero(np.array(fits, np.bool_)))
+
+
+def rows_at_the_later(node: Join, sides: BothSides, found: FoundPairs) -> pa.Table:
+    """Result rows in the order of their times, the later one of each pair."""
+    times = np.maximum(found.left_times, found.right_times)
+    order = np.argsort(times, kind="stable")
+    pairs = pair_rows(node, sides, found.left[order], found.right[order])
+    moment = node.schema.field(node.time).type
+    return _table(node, pairs, {node.time: pa.array(times[order]).view(moment)})
+
+
+def rows_of_windows(
+    node: Join, near: InSameWindow, sides: BothSides, found: FoundPairs, first: int, last: int
+) -> Iterator[pa.Table]:
+    """Result rows in the order of their windows, `AT_ONCE` at a time: a pair once for each it shares in a range."""
+    begin, _ = near.windows(np.maximum(found.left_times, found.right_times), first, last)
+    _, end = near.windows(np.minimum(found.left_times, found.right_times), first, last)
+    for which, low, high in runs_of_windows(begin, end, AT_ONCE):
+        lowest = np.maximum(begin[which], low)
+        times = np.minimum(end[which], high) - lowest + 1
+        take, windows = expand_ranges(lowest, times)
+        order = np.argsort(windows, kind="stable")
+        take, windows = which[take[order]], windows[order]
+        pairs = pair_rows(node, sides, found.left[take], found.right[take])
+        yield _table(node, pairs, window_columns(node, windows))
+
+
+def _table(node: Join, pairs: pa.Table, moments: dict[str, pa.Array]) -> pa.Table:
+    columns = [moments[name] if name in moments else pairs.column(name) for name in node.schema.names]
+    return pa.table(columns, schema=node.schema)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.compile.plan import Subquery
@@ -15,9 +17,9 @@ from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waiting_for_others
 from tidegate.operators.cells import SHARDS
+from tidegate.operators.column_slots import slots_of
 from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
-from tidegate.operators.keyed_apply import ShardSequencer, slots_of
 from tidegate.operators.keyed_slots import KeyedSlots, TupleSlots
 from tidegate.operators.settling import Settled
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
@@ -62,7 +64,7 @@ class StatelessWork(Work):
     def _results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
-        if segment.rows and segment.derived.take("tuples"):
+        if segment.rows and segment.take("tuples"):
             yield from (table for _, table in self._tuples(segment))
 
 
@@ -90,7 +92,7 @@ class WindowWork(Work):
         if owned is not None and not segment.derive(
             "split", lambda _: self.state.worth_splitting(number, since, watermark)
         ):
-            if not segment.derived.take("windows"):
+            if not segment.take("windows"):
                 return
             owned = None
         self._claims.finish(number, ahead)
@@ -102,13 +104,7 @@ class WindowWork(Work):
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> LiftedPanes:
         """Lift a segment's tuples and make their panes visible."""
-        tables = [table for _, table in tuples]
-        if not tables:
-            return LiftedPanes()
-        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-        lifted = self.state.lift(segment.index, table, segment.since)
-        self.state.insert(segment.index, lifted)
-        return lifted
+        return self.state.lift(segment.index, pa.concat_tables([table for _, table in tuples]), segment.since)
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +131,7 @@ class JoinWork(Work):
             arrived = self._claims.result(segment)
             if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(arrived)):
                 yield from self.state.pairs_within(segment.index, arrived, owned)
-            elif segment.derived.take("pairs"):
+            elif segment.take("pairs"):
                 yield from self.state.pairs_within(segment.index, arrived, None)
 
     def may_emit(self, segment: Segment) -> bool:
@@ -150,6 +146,44 @@ class JoinWork(Work):
         for feed, table in tuples:
             sides[feed.side].append(table)
         return self.state.encode(segment.index, sides)
+
+
+@dataclass(slots=True, eq=False)
+class ShardSequencer:
+    """Applies what is settled to each shard in the order of the log, by one instance at a time.
+
+    After a reconfiguration a shard has another owner, which may be further in the log than the old one. It waits until the
+    old one has done all turns before; no instance waits for more than that, and no state moves.
+    """
+
+    shards: int
+    _taken: Array = field(init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _aborted: bool = False
+
+    def __post_init__(self) -> None:
+        self._taken = np.full(self.shards, -1, np.int64)
+
+    def wait(self, turn: int, owned: Array | None) -> bool:
+        """Wait until the shards of an owner (None: all) have seen every turn before; False if the run has failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._aborted or self._ready(turn, owned))
+            return not self._aborted
+
+    def done(self, turn: int, owned: Array | None) -> None:
+        """Note that an owner has done its turn."""
+        with self._changed:
+            self._taken[slice(None) if owned is None else owned] = turn
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Wake all instances that wait: the run has failed."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+
+    def _ready(self, turn: int, owned: Array | None) -> bool:
+        return bool((self._taken if owned is None else self._taken[owned]).min(initial=turn - 1) >= turn - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -54,25 +53,24 @@ class Claims:
 
     def take_up(self, segment: Segment) -> None:
         """Do the work on a segment unless another instance has begun; raises what made it fail if that is known."""
-        compute = partial(self.function, segment)
-        if not segment.derived.claim(self.name, compute):
+        if not segment.claim(self.name, self.function):
             self._under_way[segment.index] = segment
-        if segment.derived.is_done(self.name):
+        if segment.is_done(self.name):
             # Checked after it was noted: the instance that noted it or the one that did it sees both and removes it.
             self._under_way.pop(segment.index, None)
-            segment.derived.derive(self.name, compute)
+            segment.derive(self.name, self.function)
 
     def finish(self, number: int, ahead: Iterator[Segment]) -> None:
         """Wait until the work on all segments up to a number is done; do that on segments ahead meanwhile."""
         for segment in list(self._under_way.values()):
             if segment.index <= number:
-                while not segment.derived.is_done(self.name) and (later := next(ahead, None)) is not None:
+                while not segment.is_done(self.name) and (later := next(ahead, None)) is not None:
                     self.take_up(later)
                 self.result(segment)
 
     def result(self, segment: Segment) -> Any:
         """The result of the work on a segment, waited for if need be."""
-        value = segment.derived.derive(self.name, partial(self.function, segment))
+        value = segment.derive(self.name, self.function)
         self._under_way.pop(segment.index, None)
         return value
 

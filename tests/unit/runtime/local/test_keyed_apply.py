@@ -16,9 +16,9 @@ import pytest
 
 import tidegate as tg
 from tidegate.cli.queries import load_query
-from tidegate.operators.keyed_apply import ShardSequencer
 from tidegate.operators.settling import Settling
 from tidegate.query.nodes import KeyedApply
+from tidegate.runtime.local.subquery_work import ShardSequencer
 from tidegate.testing import difference
 from tidegate.watermark import END
 

@@ -18,6 +18,7 @@ from tidegate.sources.in_memory import Heartbeat
 LARGE = 4_096
 
 _NOTHING = object()
+_MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class ItemReader:
@@ -120,11 +121,11 @@ class ItemReader:
         """Dicts as columns; one that does not fit is named, ``before`` being the rows held back before them."""
         try:
             return pa.Table.from_pylist(rows, schema=self._schema)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except _MISFITS as error:
             for number, row in enumerate(rows, self._given + before):
                 try:
                     pa.Table.from_pylist([row], schema=self._schema)
-                except (pa.ArrowException, TypeError, ValueError, OverflowError) as wrong:
+                except _MISFITS as wrong:
                     raise DataError(
                         f"stream '{self._stream}', row {number}: {dict(row)!r} does not fit its columns: {wrong}"
                     ) from wrong
