@@ -25,10 +25,10 @@ from tests.kit.effort import examples
 from tests.kit.join_cases import join_cases
 from tidegate.errors import SlowWarning
 from tidegate.operators import windowed_aggregate
-from tidegate.operators.cells import Instances
+from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
-from tidegate.operators.joins import results
-from tidegate.operators.window_cell import WindowCellLogic
+from tidegate.operators.joins import shared_join
+from tidegate.operators.window_cell import WindowCell
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunks import ChunkStore, Directory
@@ -150,11 +150,11 @@ def test_a_cell_emits_endless_windows_piece_by_piece(tmp_path: Path) -> None:
         node = stream().key_by("k").window("1 hour", every="1 millisecond").aggregate(n=tg.count(), v=tg.max("v")).node
     assert isinstance(node, WindowAggregate)
     panes = Panes(node)
-    lifted, _ = panes.lift(tuples(list(range(50)), list(range(50))))
+    lifted = panes.lift(tuples(list(range(50)), list(range(50))))
     for number in (1, 2):
         with Instances(number) as instances:
             folder = StepFolder(open_storage(str(tmp_path)), "query/step-0", "w", "run", 100)
-            cell = WindowCellLogic(node).open(0, ChunkStore(Directory("x"), folder, 0), instances)
+            cell = CellLogic(WindowCell, node).open(0, ChunkStore(Directory("x"), folder, 0), instances)
             made = list(islice(cell.receive([Delta(lifted)], 2 * HOUR_US), 3))
             assert sum(table.num_rows for table in made) > 3
             assert max(table.num_rows for table in made) <= windowed_aggregate.AT_ONCE
@@ -234,7 +234,7 @@ def test_however_windows_are_cut_for_memory_their_results_are_the_same(
     )
     assert isinstance(node, WindowAggregate)
     panes = Panes(node)
-    lifted = pa.concat_tables([panes.lift(rows.slice(at, 40))[0] for at in range(0, count, 40)])
+    lifted = pa.concat_tables([panes.lift(rows.slice(at, 40)) for at in range(0, count, 40)])
     first, last = -300, 300
     whole = pa.concat_tables(panes.results(lifted, first, last))
     monkeypatch.setattr(windowed_aggregate, "AT_ONCE", 8)
@@ -261,7 +261,7 @@ def test_results_that_leave_one_by_one_are_the_laws(
 ) -> None:
     """Generated cases whose results leave a few at a time: ways that part and meet, instances that change, joins, cells."""
     monkeypatch.setattr(windowed_aggregate, "AT_ONCE", at_once)
-    monkeypatch.setattr(results, "AT_ONCE", at_once)
+    monkeypatch.setattr(shared_join, "AT_ONCE", at_once)
     sample = settings(max_examples=examples(4), database=None, suppress_health_check=list(HealthCheck))
 
     @sample

@@ -23,8 +23,8 @@ from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.query.nodes import sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.job import LocalJob
-from tidegate.runtime.local.keyed_apply_work import SPLIT_KEYS
 from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.local.subquery_work import SPLIT_KEYS
 from tidegate.testing import difference, last_revisions
 from tidegate.watermark import END, START
 

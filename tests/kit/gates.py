@@ -22,10 +22,10 @@ def batch(*times: int, tag: str = "") -> pa.RecordBatch:
 
 
 def times(segment: Segment | None, place: int = 0) -> list[int]:
-    """The times of the rows a segment has of an input."""
+    """The times of the rows a segment has of an input, late ones left out."""
     assert segment is not None
     found = segment.batches[place]
-    return [] if found is None else found.column("time").to_pylist()
+    return [] if found is None else [time for time in found.column("time").to_pylist() if time >= segment.since]
 
 
 def rows(segment: Segment | None, place: int = 0) -> list[tuple[int, str]]:
@@ -38,8 +38,8 @@ def rows(segment: Segment | None, place: int = 0) -> list[tuple[int, str]]:
 def late_times(segment: Segment | None, place: int = 0) -> list[int]:
     """The times of the late rows a segment has of an input."""
     assert segment is not None
-    found = segment.late[place]
-    return [] if found is None else found.column("time").to_pylist()
+    found = segment.batches[place]
+    return [] if found is None else [time for time in found.column("time").to_pylist() if time < segment.since]
 
 
 def waiting(reader: Reader) -> list[Segment]:

@@ -7,7 +7,6 @@ ready, in order of time, each once, from the place where the reader came in, wit
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -238,9 +237,10 @@ class GateMachine(RuleBasedStateMachine):
             assert self.stream[reader.position] == ("control", segment.watermark, -1, segment.control)
             reader.position += 1
             return True
-        got = _tuples(segment)
+        tuples = _tuples(segment)
+        got = [one for one in tuples if one[0] >= segment.since]
         assert all(segment.since <= time <= segment.watermark for time, _, _ in got)
-        reader.late += [number for part in segment.late if part for number in part.column("number").to_pylist()]
+        reader.late += [number for time, _, number in tuples if time < segment.since]
         expected = self.stream[reader.position : reader.position + len(got)]
         assert [("tuple", time, place) for time, place, _ in got] == [one[:3] for one in expected]
         reader.position += len(got)
@@ -275,12 +275,13 @@ def _batch(times: list[int], numbers: list[int]) -> pa.RecordBatch:
 
 def _tuples(segment: Segment) -> list[tuple[int, int, int]]:
     """Time, input and number of a segment's tuples, in canonical order."""
-    columns: list[Any] = [None if part is None else part.to_pydict() for part in segment.batches]
-    inputs, places = segment.order()
-    return [
-        (columns[place]["time"][row], int(place), columns[place]["number"][row])
-        for place, row in zip(inputs.tolist(), places.tolist(), strict=True)
+    columns = [(place, part.to_pydict()) for place, part in enumerate(segment.batches) if part is not None]
+    found = [
+        (time, place, number)
+        for place, values in columns
+        for time, number in zip(values["time"], values["number"], strict=True)
     ]
+    return sorted(found, key=lambda one: one[:2])
 
 
 TestGateModel = GateMachine.TestCase

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from tidegate.gate.segment import Array, Segment, Slice
 from tidegate.gate.waiting import Parker
@@ -51,7 +50,6 @@ class Log:
         self,
         watermark: Watermark,
         parts: tuple[Slice | None, ...] | None = None,
-        late: tuple[pa.RecordBatch | None, ...] | None = None,
         control: Any = None,
         nbytes: int = 0,
     ) -> None:
@@ -60,12 +58,8 @@ class Log:
         batches = nothing if parts is None else tuple([None if part is None else part.batch for part in parts])
         times = tuple([_NO_TIMES if part is None else part.times for part in parts or nothing])
         rows = sum([len(each) for each in times])
-        if late is not None:
-            rows += sum([batch.num_rows for batch in late if batch is not None])
         before = self.tail
-        segment = Segment(
-            self.written, self.watermark, watermark, batches, times, late or nothing, control, rows, nbytes
-        )
+        segment = Segment(self.written, self.watermark, watermark, batches, times, control, rows, nbytes)
         node = LogNode(segment, before.rows_through + rows, before.bytes_through + nbytes)
         self.written += 1
         self.watermark = watermark

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -37,11 +37,7 @@ class Merger:
     sources: list[GateSource] = field(default_factory=list)
     held_rows: int = 0
     held_bytes: float = 0.0
-    _late: list[list[pa.RecordBatch]] = field(init=False)
     _opened: bool = False
-
-    def __post_init__(self) -> None:
-        self._late = [[] for _ in range(self.log.inputs)]
 
     def open(self, source: GateSource) -> None:
         """Let a source take part."""
@@ -49,7 +45,7 @@ class Merger:
         self._opened = True
 
     def push(self, source: GateSource, batch: PendingBatch) -> None:
-        """Queue a batch; rows that come too late to be put in order travel with the next segment."""
+        """Queue a batch; rows that come too late to be put in order are ready at once, for the next segment."""
         queue, disorder_us = source.queue, source.spec.disorder_us
         if disorder_us == 0 and batch.head < queue.watermark:
             raise DataError(
@@ -59,13 +55,9 @@ class Merger:
             )
         if disorder_us is not None:
             queue.watermark = max(queue.watermark, batch.last - disorder_us, START)
-        if batch.head < self.log.watermark:
-            late = batch.take(batch.bound(self.log.watermark - 1))
-            self._late[source.spec.input].append(late.batch.slice(late.low, late.high - late.low))
-        if len(batch):
-            queue.push(batch)
-            self.held_rows += len(batch)
-            self.held_bytes += len(batch) * batch.row_bytes
+        queue.push(batch)
+        self.held_rows += len(batch)
+        self.held_bytes += len(batch) * batch.row_bytes
 
     def ready_watermark(self) -> Watermark:
         """The least watermark of the sources that take part; +∞ when all have ended."""
@@ -75,11 +67,7 @@ class Merger:
 
     def has_something(self, watermark: Watermark) -> bool:
         """Whether there is anything to write at a watermark."""
-        return (
-            watermark > self.log.watermark
-            or any(self._late)
-            or any(source.queue.ready(watermark)[0] for source in self.sources)
-        )
+        return watermark > self.log.watermark or any(source.queue.ready(watermark)[0] for source in self.sources)
 
     def fills(self, watermark: Watermark, share: int) -> bool:
         """Whether what is ready makes 1/share of a segment, in rows or in bytes."""
@@ -101,37 +89,30 @@ class Merger:
         if log.ended:
             return False
         slices, nbytes, consecutive = self._take(watermark)
-        late = self._take_late()
         if not slices:
-            if watermark <= log.watermark and late is None:
-                return False
-            log.append(watermark, late=late)
-            return True
+            moves = watermark > log.watermark
+            if moves:
+                log.append(watermark)
+            return moves
         rows = sum([piece.high - piece.low for piece in slices])
         self.held_rows -= rows
         self.held_bytes = self.held_bytes - nbytes if self.held_rows else 0.0
         row_bytes = nbytes / rows
         limit = min(self.segment_rows, max(int(self.segment_bytes / max(row_bytes, 1.0)), 1))
-        before: list[Slice] | None = None
-        for group in segment_groups(slices, limit, consecutive):
-            if before is not None:
-                self._append(min([int(piece.times[piece.low]) for piece in group]), before, late, row_bytes)
-                late = None
-            before = group
-        if before is not None:
-            self._append(watermark, before, late, row_bytes)
+        groups = list(segment_groups(slices, limit, consecutive))
+        for group, following in zip_longest(groups, groups[1:]):
+            until = watermark if following is None else min([int(piece.times[piece.low]) for piece in following])
+            self._append(max(until, log.watermark), group, row_bytes)
         return True
 
-    def _append(
-        self, watermark: Watermark, group: list[Slice], late: tuple[pa.RecordBatch | None, ...] | None, row_bytes: float
-    ) -> None:
+    def _append(self, watermark: Watermark, group: list[Slice], row_bytes: float) -> None:
         inputs = self.log.inputs
         rows = sum([piece.high - piece.low for piece in group])
         if inputs == 1:
             parts: tuple[Slice | None, ...] = (merge_slices(group),)
         else:
             parts = tuple([merge_slices([piece for piece in group if piece.input == place]) for place in range(inputs)])
-        self.log.append(watermark, parts, late, nbytes=int(rows * row_bytes))
+        self.log.append(watermark, parts, nbytes=int(rows * row_bytes))
 
     def _take(self, watermark: Watermark) -> tuple[list[Slice], float, bool]:
         """Remove what is ready from all queues: slices, their bytes, and whether they follow one another in time."""
@@ -153,14 +134,6 @@ class Merger:
         if drained:
             self.sources = [source for source in self.sources if source.queue.pending or not source.queue.closed]
         return slices, nbytes, gave == 1 and ordered
-
-    def _take_late(self) -> tuple[pa.RecordBatch | None, ...] | None:
-        """The late rows to forward with the next segment."""
-        if not any(self._late):
-            return None
-        taken = tuple([pa.concat_batches(batches) if batches else None for batches in self._late])
-        self._late = [[] for _ in self._late]
-        return taken
 
 
 def merge_slices(slices: Sequence[Slice]) -> Slice | None:
@@ -186,9 +159,7 @@ def segment_groups(slices: Sequence[Slice], rows: int, consecutive: bool) -> Ite
     Consecutive slices, those of one sorted source, are cut at their own ends where possible, so that they need not be
     copied; others are cut at common times.
     """
-    if len(slices) == 1 and slices[0].high - slices[0].low <= rows:
-        yield list(slices)
-    elif consecutive:
+    if consecutive:
         yield from _consecutive(slices, rows)
     elif sum([piece.high - piece.low for piece in slices]) <= rows:
         yield list(slices)

@@ -1,7 +1,7 @@
 """A segment: the next stretch of the merged stream, immutable and shared by all readers; and the work derived from it.
 
 Work derived from a segment is done once and shared by every instance that reads it. An instance that finds segment n being
-derived goes on to n + 1, and waits only where it needs the outcome: `Derived.claim`.
+derived goes on to n + 1, and waits only where it needs the outcome: `Segment.claim`.
 """
 
 from __future__ import annotations
@@ -40,50 +40,60 @@ class _Claim:
     value: Any = None
     error: BaseException | None = None
 
-    def attempt(self, compute: Callable[[], Any], wait: bool) -> bool:
-        """Do the work unless it is done; False if another thread is at it and ``wait`` is off."""
-        if self.done:
-            return True
-        if not self.lock.acquire(blocking=False):
-            if not wait:
-                return False
-            with waiting_for_others():
-                self.lock.acquire()
-        try:
-            if not self.done:
-                try:
-                    self.value = compute()
-                except BaseException as error:
-                    self.error = error
-                self.done = True
-        finally:
-            self.lock.release()
-        return True
 
+@dataclass(slots=True, eq=False, repr=False)
+class Segment:
+    """Rows of every input, each contiguous and in non-decreasing τ, and the watermark that holds behind them.
 
-class Derived:
-    """The derived work of one segment, by name.
-
-    A function that raises is not tried again: its exception reaches every caller that asks for that name. A function must
-    not ask for its own name (it would wait for itself); asking for another name of the same segment is fine.
+    - ``batches[i]`` are the rows of input i, None if there are none; ``times[i]`` is their τ.
+    - All their τ are at or before ``watermark``. Those before ``since``, the watermark of the segment before, are late.
+    - ``control`` is the payload of a control segment, which has no rows; None for all others.
+    - ``rows`` counts all of them, ``written_at`` is when it was written into the log, by the monotonic clock.
     """
 
-    __slots__ = ("_claims",)
+    index: int
+    since: Watermark
+    watermark: Watermark
+    batches: tuple[pa.RecordBatch | None, ...]
+    times: tuple[Array, ...]
+    control: object
+    rows: int
+    nbytes: int
+    written_at: float = field(default_factory=time.monotonic)
+    _claims: dict[str, _Claim] = field(default_factory=dict)
 
-    def __init__(self) -> None:
-        self._claims: dict[str, _Claim] = {}
+    def derive(self, name: str, function: Callable[[Segment], Any]) -> Any:
+        """``function(segment)``, computed once under a name for all instances; the others wait for the first.
 
-    def derive(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The value under a name; computed by the first caller, waited for by the others."""
-        claim = self._claim(name)
-        claim.attempt(compute, wait=True)
+        A function that raises is not tried again: its exception reaches every caller that asks for that name. A function
+        must not ask for its own name (it would wait for itself); asking for another name of the same segment is fine.
+        """
+        self.claim(name, function, wait=True)
+        claim = self._claims[name]
         if claim.error is not None:
             raise claim.error
         return claim.value
 
-    def claim(self, name: str, compute: Callable[[], Any]) -> bool:
-        """Compute the value unless another thread has begun to; whether it is there now. Never waits, never raises."""
-        return self._claim(name).attempt(compute, wait=False)
+    def claim(self, name: str, function: Callable[[Segment], Any], wait: bool = False) -> bool:
+        """Compute the value unless another thread has begun to; whether it is there now. Never raises."""
+        claim = self._claim(name)
+        if claim.done:
+            return True
+        if not claim.lock.acquire(blocking=False):
+            if not wait:
+                return False
+            with waiting_for_others():
+                claim.lock.acquire()
+        try:
+            if not claim.done:
+                try:
+                    claim.value = function(self)
+                except BaseException as error:
+                    claim.error = error
+                claim.done = True
+        finally:
+            claim.lock.release()
+        return True
 
     def take(self, name: str) -> bool:
         """Whether the caller is the first to ask for a name: what it does then concerns no other caller."""
@@ -99,53 +109,6 @@ class Derived:
         # setdefault is one step under the interpreter lock: all callers get the same claim.
         return claim if claim is not None else self._claims.setdefault(name, _Claim())
 
-
-@dataclass(slots=True, eq=False, repr=False)
-class Segment:
-    """Rows of every input, each contiguous and in non-decreasing τ, and the watermark that holds behind them.
-
-    - ``batches[i]`` are the rows of input i, None if there are none; ``times[i]`` is their τ.
-    - All their τ are at or past ``since``, the watermark of the segment before, and at or before ``watermark``.
-    - ``late[i]`` are rows of input i with τ < ``since``, in order of arrival, or None.
-    - ``control`` is the payload of a control segment, which has no rows; None for all others.
-    - ``rows`` counts all of them, ``written_at`` is when it was written into the log, by the monotonic clock.
-    """
-
-    index: int
-    since: Watermark
-    watermark: Watermark
-    batches: tuple[pa.RecordBatch | None, ...]
-    times: tuple[Array, ...]
-    late: tuple[pa.RecordBatch | None, ...]
-    control: object
-    rows: int
-    nbytes: int
-    written_at: float = field(default_factory=time.monotonic)
-    derived: Derived = field(default_factory=Derived)
-
-    def derive(self, name: str, function: Callable[[Segment], Any]) -> Any:
-        """``function(segment)``, computed once under a name for all instances; the others wait for the first."""
-        return self.derived.derive(name, lambda: function(self))
-
-    def order(self) -> tuple[Array, Array]:
-        """The canonical order of the rows, late ones apart: for each place the input and the row within its batch.
-
-        Order is by τ, then input; rows of one input with equal τ stay as they are. Computed once, on first demand.
-        """
-        order: tuple[Array, Array] = self.derive("tidegate.order", _merge_order)
-        return order
-
     def __repr__(self) -> str:
         what = f"control {self.control!r}" if self.control is not None else f"{self.rows} rows"
         return f"Segment({self.index}: {what}, watermark {self.watermark})"
-
-
-def _merge_order(segment: Segment) -> tuple[Array, Array]:
-    """Concatenate the inputs' times and sort them stably: ties keep the order of inputs."""
-    lengths = [len(times) for times in segment.times]
-    inputs = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    rows = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
-    if sum(1 for length in lengths if length) > 1:
-        order = np.argsort(np.concatenate(segment.times), kind="stable")
-        inputs, rows = inputs[order], rows[order]
-    return inputs, rows

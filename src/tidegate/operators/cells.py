@@ -11,12 +11,10 @@ import ctypes
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -29,7 +27,7 @@ from tidegate.watermark import Watermark
 if TYPE_CHECKING:
     from tidegate.operators.exchange import Delta
     from tidegate.query.nodes import Stateful
-    from tidegate.state.chunks import ChunkStore
+    from tidegate.state.chunks import Chunk, ChunkStore
 
 SHARDS = 256  # of a cell, or of a subquery in process
 MOST_INSTANCES = SHARDS
@@ -62,18 +60,16 @@ class Instances:
             self._pool = ThreadPoolExecutor(self.number, "tidegate-instance")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
-    def shares(self, shards: int, work: int = LEAST_SHARED) -> list[Array | None]:
+    def shares(self, work: int = LEAST_SHARED) -> list[Array | None]:
         """The shards of each instance, in turn; None for all of them, where ``work`` is too little to be shared."""
         if self.number == 1 or work < LEAST_SHARED:
             return [None]
-        return [np.arange(shards) % self.number == instance for instance in range(self.number)]
+        return [np.arange(SHARDS) % self.number == instance for instance in range(self.number)]
 
     def spread(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """The results of some work on each item, in the order of the items; an instance takes the next when it is free."""
@@ -143,14 +139,28 @@ class OpenCell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CellLogic(ABC):
-    """How the cells of one stateful step work: a value that is shipped to workers."""
+class CellLogic:
+    """How the cells of one stateful step work, ``cells`` of them: a value that is shipped to workers."""
 
+    kind: Callable[[Any, int, int, ChunkStore, Instances], OpenCell]
     node: Stateful
+    cells: int = 1
 
-    @abstractmethod
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> OpenCell:
         """A cell, by its number, over what it kept."""
+        return self.kind(self.node, self.cells, cell, store, instances)
+
+
+def worth_merging(chunks: Sequence[Chunk], rows: int, most: int) -> list[Chunk]:
+    """The first of some chunks that so many rows are merged with where there are ``most``, or more.
+
+    They are half as many, and more as long as they are not much larger; so a row is rewritten a logarithmic number of times.
+    """
+    taken = 0
+    while taken < len(chunks) and (taken < max(most // 2, 1) or chunks[taken].rows <= 2 * rows):
+        rows += chunks[taken].rows
+        taken += 1
+    return list(chunks[:taken])
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt

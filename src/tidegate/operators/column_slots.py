@@ -10,32 +10,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, expand_ranges, in_time_order, is_first
-from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot
+from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, TupleSlots
 from tidegate.operators.keys import group, key_codes
-from tidegate.operators.settling import Settled
-from tidegate.query.forms import ColumnForm, Contributions, Slots
+from tidegate.operators.settling import Settled, Settling
+from tidegate.query.forms import ColumnForm, Contributions, Slots, TupleForm
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical, contiguous
 from tidegate.watermark import Watermark, has_ended
 
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Contributions of one input in canonical order, before windows are known: entry i is a key of tuple ``rows[i]``."""
-
-    side: int
-    entries: Array
-    rows: Array
-    shards: Array
-
-    def take(self, which: Any) -> Stretch:
-        """Some of its entries."""
-        return Stretch(self.side, self.entries[which], self.rows[which], self.shards[which])
+Stretch: TypeAlias = tuple[int, Array]
+"""Contributions in canonical order, before windows are known: an input, and which of its settled entries."""
 
 
 @dataclass(frozen=True)
@@ -49,52 +40,47 @@ class ColumnSlots(KeyedSlots):
 
         Unless order matters among inputs there is one stretch of each.
         """
-        sides = [
-            Stretch(side, np.arange(len(entries.rows)), entries.rows, entries.shards)
-            for side, entries in enumerate(settled.entries)
-            if len(entries.rows)
-        ]
+        found = settled.entries
+        sides = [(side, np.arange(len(entries.rows))) for side, entries in enumerate(found) if len(entries.rows)]
         if not sides or (not self.node.single and (len(sides) == 1 or not self.form.ordered)):
             return sides
-        side_of = np.concatenate([np.full(len(each.rows), each.side) for each in sides])
-        entries, rows, shards = (
-            np.concatenate([getattr(each, name) for each in sides]) for name in ("entries", "rows", "shards")
-        )
-        times = np.concatenate([settled.times[each.side][each.rows] for each in sides])
+        side_of = np.concatenate([np.full(len(entries), side) for side, entries in sides])
+        entries = np.concatenate([entries for _, entries in sides])
+        times = np.concatenate([settled.times[side][found[side].rows] for side, _ in sides])
         if len(sides) > 1 and self.form.ordered:
-            order = np.argsort(np.concatenate([settled.places[each.side][each.rows] for each in sides]), kind="stable")
-            side_of, entries, rows, shards, times = (each[order] for each in (side_of, entries, rows, shards, times))
+            places = np.concatenate([settled.places[side][found[side].rows] for side, _ in sides])
+            order = np.argsort(places, kind="stable")
+            side_of, entries, times = side_of[order], entries[order], times[order]
         cuts = is_first(side_of)
         if self.node.single and self.node.window is not None:
             cuts |= is_first(self.node.window.first_open(times))
-        edges = [*np.flatnonzero(cuts).tolist(), len(rows)]
-        return [
-            Stretch(int(side_of[low]), entries[low:high], rows[low:high], shards[low:high])
-            for low, high in pairwise(edges)
-        ]
+        edges = [*np.flatnonzero(cuts).tolist(), len(entries)]
+        return [(int(side_of[low]), entries[low:high]) for low, high in pairwise(edges)]
 
     def process(self, settled: Settled, prepared: list[Stretch], owned: Array | None) -> Iterator[pa.Table]:
         mine = self._owned(owned)
         results: list[tuple[Array, pa.Table]] = []
-        for stretch in prepared:
-            part = stretch if owned is None else stretch.take(owned[stretch.shards])
+        for side, entries in prepared:
+            found = settled.entries[side]
             if self.node.single:
-                results.extend(self._expire(mine, int(settled.times[stretch.side][stretch.rows[0]])))
-            if len(part.rows):
-                results.append(self._handle(settled, part))
+                results.extend(self._expire(mine, int(settled.times[side][found.rows[entries[0]]])))
+            part = entries if owned is None else entries[owned[found.shards[entries]]]
+            if len(part):
+                results.append(self._handle(settled, side, part))
         results.extend(self._expire(mine, settled.watermark))
         if has_ended(settled.watermark):
             for shard in mine:
                 shard.clear()
         yield from self._in_order(results)
 
-    def _handle(self, settled: Settled, part: Stretch) -> tuple[Array, pa.Table]:
-        """Call ``update`` for one stretch; the times and columns of its results."""
-        tuples, entries = settled.tuples[part.side], settled.entries[part.side]
-        columns = entries.columns
-        if len(part.entries) < len(entries.rows):
-            columns = tuple(column.take(pa.array(part.entries)) for column in columns)
-        times = settled.times[part.side][part.rows]
+    def _handle(self, settled: Settled, side: int, entries: Array) -> tuple[Array, pa.Table]:
+        """Call ``update`` for some entries of an input; the times and columns of its results."""
+        tuples, found = settled.tuples[side], settled.entries[side]
+        columns, rows, shards = found.columns, found.rows, found.shards
+        if len(entries) < len(rows):
+            rows, shards = rows[entries], shards[entries]
+            columns = tuple(column.take(pa.array(entries)) for column in columns)
+        times = settled.times[side][rows]
         which, windows = self._spread(times)
         codes, bound = key_codes(columns)
         low = int(windows.min())
@@ -103,18 +89,18 @@ class ColumnSlots(KeyedSlots):
         of_slot, places = which[grouped.first], windows[grouped.first]
         keys = zip(*(column.take(pa.array(of_slot)).to_pylist() for column in columns), strict=True)
         # Of each slot its shard, in a list of its own: pairs of them would keep the garbage collector busy.
-        owners = [self.shards[shard] for shard in part.shards[of_slot].tolist()]
+        owners = [self.shards[shard] for shard in shards[of_slot].tolist()]
         identity, initial = self.identity, self._initial
         slots = [
             shard.slot(number, identity(key), key, initial)
             for shard, number, key in zip(owners, places.tolist(), keys, strict=True)
         ]
         # Entries are in the order of rows, so equal rows are neighbours.
-        fresh = is_first(part.rows)
-        rows = part.rows[fresh]
+        fresh = is_first(rows)
+        rows = rows[fresh]
         batch = Contributions(
             tuples if len(rows) == tuples.num_rows else tuples.take(pa.array(rows)),
-            part.side,
+            side,
             pa.array((np.cumsum(fresh) - 1)[which]),
             pa.array(grouped.groups.astype(np.int64)),
             self._columns(slots, places),
@@ -219,3 +205,11 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     return pa.table(
         [pa.array(list(column), kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
     )
+
+
+def slots_of(node: KeyedApply, cells: int = 1, cell: int = 0) -> KeyedSlots:
+    """The state of an `apply` before the first tuple; where there are several ``cells``, that of one of them."""
+    waiting, shards = Settling(node, SHARDS, cells, cell), tuple(ShardSlots() for _ in range(SHARDS))
+    if isinstance(node.form, TupleForm):
+        return TupleSlots(node, waiting, shards, node.form)
+    return ColumnSlots(node, waiting, shards, node.form)

@@ -28,17 +28,12 @@ def valid_mask(array: pa.Array) -> Array:
 def as_numpy(column: pa.Array | pa.ChunkedArray, kind: pa.DataType = INT64) -> Array:
     """The values of a column as one NumPy type; what it holds where it is null is not defined."""
     array = contiguous(column)
-    if array.type != kind:
-        array = _in_type(array, kind)
-    return np.asarray(array.fill_null(0) if array.null_count else array)
-
-
-def _in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(array.type) and pa.types.is_int64(kind):
-        return array.view(kind)  # a cast would give the same, after many times as long
-    if pa.types.is_date32(array.type):
-        array = array.view(pa.int32())  # Arrow casts dates to no other number
-    return array.cast(kind)
+        array = array.view(kind)  # a cast would give the same, after many times as long
+    elif array.type != kind:
+        # Arrow casts dates to no other number.
+        array = (array.view(pa.int32()) if pa.types.is_date32(array.type) else array).cast(kind)
+    return np.asarray(array.fill_null(0) if array.null_count else array)
 
 
 def known_times(column: pa.Array) -> Array:

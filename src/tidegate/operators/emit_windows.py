@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from tidegate.operators.aggregates import Logic, OverWindows, WindowSlots
 from tidegate.operators.columns import Array, as_numpy, expand_ranges
 from tidegate.operators.keys import distinct, group
+from tidegate.query.nodes import Join, WindowAggregate
 
 AT_ONCE = 262_144
 """So many results are computed at once: enough to make calls cheap, few enough for memory and for latency."""
@@ -56,6 +57,16 @@ class Emitted:
     windows: Array
     rows: Array
     values: list[pa.Array]
+
+
+def window_columns(node: WindowAggregate | Join, windows: Array) -> dict[str, pa.Array]:
+    """The columns that say which windows results are of; a result's time is its window's end − 1 µs."""
+    window, moment = node.window, node.schema.field(node.time).type
+    assert window is not None
+    starts = windows * window.every
+    ends = starts + window.size
+    moments = {node.time: ends - 1, "window_start": starts, "window_end": ends}
+    return {name: pa.array(times).view(moment) for name, times in moments.items()}
 
 
 def emit_windows(logics: Sequence[Logic], spans: Spans, low: int, high: int, at_once: int) -> Iterator[Emitted]:

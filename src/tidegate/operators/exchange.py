@@ -6,12 +6,13 @@ deltas for cells. Whether they cross an exchange or stay in one process is the r
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,11 @@ from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.joins.near import near_of
 from tidegate.operators.keys import key_hashes, key_sets, shards_of
-from tidegate.operators.windowed_aggregate import SLICE, Panes
+from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Keys
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
@@ -35,7 +37,6 @@ THREADS = 2
 MOST_PANES = 4_000_000
 MOST_BYTES = 64 * 1024**2
 _WRAP = 1 << 64
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,47 @@ class RouteByKeys:
         return Routing(found.rows[kept], cells[kept])
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells in rows and columns: a left tuple goes to all cells of a row, a right one to all of a column.
+
+    So each pair meets in exactly one cell, and each cell tries its share of all pairs (StreamCloud §IV.A.b, fig. 4).
+
+    >>> Grid.of(6), Grid.of(7)
+    (Grid(rows=2, columns=3), Grid(rows=1, columns=7))
+    """
+
+    rows: int
+    columns: int
+
+    @classmethod
+    def of(cls, cells: int) -> Grid:
+        """The most square grid of so many cells: there fewest copies travel."""
+        rows = next(rows for rows in range(math.isqrt(cells), 0, -1) if cells % rows == 0)
+        return cls(rows, cells // rows)
+
+    def cells(self, side: Side, buckets: Array) -> Array:
+        """The cells of tuples by their buckets, a row of cells for each tuple."""
+        if side == 0:
+            return (buckets % self.rows)[:, None] * self.columns + np.arange(self.columns)
+        return (buckets % self.columns)[:, None] + self.columns * np.arange(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOnGrid:
+    """By what a tuple holds, so that a task that is run again routes the same tuples to the same cells."""
+
+    side: Side
+    grid: Grid
+
+    def __call__(self, tuples: pa.Table) -> Routing:
+        # Lists and structs are left out; the event time is always there.
+        columns = [contiguous(column) for column in tuples.columns if not pa.types.is_nested(column.type)]
+        buckets = (key_hashes(columns) >> np.uint64(1)).astype(np.int64)
+        cells = self.grid.cells(self.side, buckets)
+        return Routing(np.repeat(np.arange(len(cells)), cells.shape[1]), cells.ravel())
+
+
 def tuple_piece(tuples: pa.Table, time: str) -> Piece:
     """Encode tuples, at least one, in the order of their time."""
     tuples, times = in_time_order(tuples.combine_chunks(), times_of(tuples, time))
@@ -93,11 +135,29 @@ def times_of(tuples: pa.Table, time: str) -> Array:
     return as_numpy(tuples.column(time))
 
 
+def known_times_of(tuples: pa.Table, time: str, step: str) -> Array:
+    """The event times of tuples that reach a stateful step; refused unless all have one."""
+    column = contiguous(tuples.column(time))
+    if column.null_count:
+        raise DataError(
+            f"step '{step}': {column.null_count} tuples have no event time in '{time}'; filter them out before"
+        )
+    return as_numpy(column)
+
+
+def split_late(tuples: pa.Table, times: Array, least: int) -> tuple[pa.Table, pa.Table | None]:
+    """Tuples from a time on, and those before it; None if there are none."""
+    if len(times) == 0 or int(times.min()) >= least:
+        return tuples, None
+    late = times < least
+    return tuples.filter(pa.array(~late)), tuples.filter(pa.array(late))
+
+
 def first_in_time(operator: Stateful, watermark: Watermark) -> int:
     """The earliest event time at which a tuple from a source is not late for an operator."""
     match operator:
         case WindowAggregate(window=window):
-            return int(window.slice_start(window.least_open_slice(watermark)))
+            return window.least_arriving(watermark)
         case Join():
             return near_of(operator).least_arriving(watermark)
         case KeyedApply():
@@ -133,8 +193,12 @@ class Arrived:
         )
 
 
+_Worked: TypeAlias = tuple[dict[int, pa.Table], Arrived, pa.Table | None]
+"""What became of some tuples: what cells get, what arrived, and what is late."""
+
+
 @dataclass(slots=True, eq=False)
-class Intake(ABC, Generic[Made]):
+class Intake(ABC):
     """Takes the tuples of one feed in one task and gives deltas for cells.
 
     ``prepare`` applies the steps before the operator, ``least`` is the first event time that is not late; None where
@@ -156,7 +220,8 @@ class Intake(ABC, Generic[Made]):
     _pool: ThreadPoolExecutor | None = None
     _held: list[pa.Table] = field(default_factory=list)
     _rows: int = 0
-    _working: deque[Future[tuple[Made, Arrived, pa.Table | None]]] = field(default_factory=deque)
+    _working: deque[Future[_Worked]] = field(default_factory=deque)
+    _waiting: dict[int, list[pa.Table]] = field(default_factory=dict)
 
     def add(self, tuples: pa.Table) -> None:
         """Take some tuples."""
@@ -192,12 +257,8 @@ class Intake(ABC, Generic[Made]):
         """The deltas of what was worked on so far."""
 
     @abstractmethod
-    def _make(self, tuples: pa.Table) -> Made:
-        """What becomes of some tuples, on any thread."""
-
-    @abstractmethod
-    def _take(self, made: Made) -> None:
-        """Keep what became of some tuples."""
+    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
+        """What becomes of some tuples, by cell, on any thread."""
 
     def _gathered(self) -> pa.Table:
         table, self._held, self._rows = pa.concat_tables(self._held).combine_chunks(), [], 0
@@ -210,76 +271,63 @@ class Intake(ABC, Generic[Made]):
             self._keep(self._working.popleft().result())
         self._working.append(self._pool.submit(self._work, self._gathered()))
 
-    def _keep(self, worked: tuple[Made, Arrived, pa.Table | None]) -> None:
-        made, arrived, late = worked
+    def _keep(self, worked: _Worked) -> None:
+        parts, arrived, late = worked
         self.arrived += arrived
         if late is not None:
             self.late_tuples.append(late)
-        self._take(made)
+        for cell, part in parts.items():
+            if part.num_rows:
+                self._waiting.setdefault(cell, []).append(part)
 
-    def _work(self, table: pa.Table) -> tuple[Made, Arrived, pa.Table | None]:
+    def _work(self, table: pa.Table) -> _Worked:
         tuples = conform(self.prepare(table), self.schema)
-        column = contiguous(tuples.column(self.time))
-        if column.null_count:
-            raise DataError(
-                f"step '{self.operator.name}': {column.null_count} tuples have no event time in '{self.time}'; filter them "
-                "out before"
-            )
-        times = as_numpy(column)
-        if self.least is None or len(times) == 0:
-            return self._make(tuples), Arrived.of(times, 0), None
+        times = known_times_of(tuples, self.time, self.operator.name)
+        if self.least is None:
+            return self._parts(tuples), Arrived.of(times, 0), None
         check_times(times, f"step '{self.operator.name}'", self.time)
-        if int(times.min()) >= self.least:
-            return self._make(tuples), Arrived.of(times, 0), None
-        late = times < self.least
-        kept = tuples.filter(pa.array(late)) if self.keep_late else None
-        return self._make(tuples.filter(pa.array(~late))), Arrived.of(times, int(late.sum())), kept
+        timely, late = split_late(tuples, times, self.least)
+        arrived = Arrived.of(times, 0 if late is None else late.num_rows)
+        return self._parts(timely), arrived, late if self.keep_late else None
 
 
-class PaneIntake(Intake[pa.Table]):
+class PaneIntake(Intake):
     """Combines tuples into panes: past `MOST_PANES` they are to be given and combining starts anew."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         assert isinstance(self.operator, WindowAggregate)
         self._panes = Panes(self.operator)
-        self._lifted: list[pa.Table] = []
 
     @property
     def is_full(self) -> bool:
-        return bool(sum(panes.num_rows for panes in self._lifted) > MOST_PANES)
+        return bool(sum(panes.num_rows for panes in self._waiting.get(0, ())) > MOST_PANES)
 
     def give(self) -> Iterator[tuple[int, Delta]]:
-        if not any(panes.num_rows for panes in self._lifted):
+        if not self._waiting:
             return
-        merged, self._lifted = self._panes.merge(self._lifted), []
-        slices = as_numpy(merged.column(SLICE))
+        merged = self._panes.merge(self._waiting.pop(0))
         if self.cells == 1:
-            if (slices[1:] < slices[:-1]).any():
-                merged = merged.take(pa.array(np.argsort(slices, kind="stable")))
             yield 0, Delta(merged)
             return
         cells = self._panes.shards(merged, self.cells * SHARDS) // SHARDS
-        ordered, start = merged.take(pa.array(np.lexsort((slices, cells)))), 0
+        # Panes are in the order of their slices, and stay so in each cell.
+        ordered, start = merged.take(pa.array(np.argsort(cells, kind="stable"))), 0
         for cell, count in enumerate(np.bincount(cells, minlength=self.cells).tolist()):
             if count:
                 yield cell, Delta(ordered.slice(start, count))
             start += count
 
-    def _make(self, tuples: pa.Table) -> pa.Table:
-        return self._panes.lift(tuples)[0]
-
-    def _take(self, made: pa.Table) -> None:
-        self._lifted.append(made)
+    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
+        return {0: self._panes.lift(tuples)}
 
 
-class TupleIntake(Intake[dict[int, pa.Table]]):
+class TupleIntake(Intake):
     """Routes whole tuples: past `MOST_BYTES` what was routed is to be given."""
 
     def __init__(self, router: Router, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._router = router
-        self._waiting: dict[int, list[pa.Table]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -292,7 +340,7 @@ class TupleIntake(Intake[dict[int, pa.Table]]):
             ordered, _ = in_time_order(joined, times_of(joined, self.time))
             yield cell, Delta(ordered, self.side)
 
-    def _make(self, tuples: pa.Table) -> dict[int, pa.Table]:
+    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
         if self.cells == 1 or tuples.num_rows == 0:
             return {0: tuples}
         routing = self._router(tuples)
@@ -300,8 +348,3 @@ class TupleIntake(Intake[dict[int, pa.Table]]):
             cell: tuples.take(pa.array(routing.rows[routing.cells == cell]))
             for cell in np.unique(routing.cells).tolist()
         }
-
-    def _take(self, made: dict[int, pa.Table]) -> None:
-        for cell, part in made.items():
-            if part.num_rows:
-                self._waiting.setdefault(cell, []).append(part)

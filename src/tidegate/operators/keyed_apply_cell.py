@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.operators.cells import SHARDS, CellLogic, Instances
+from tidegate.operators.cells import SHARDS, Instances, worth_merging
+from tidegate.operators.column_slots import slots_of
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
-from tidegate.operators.keyed_apply import KeyedApplyState
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
 from tidegate.operators.settling import Settled, Settling
@@ -40,30 +40,15 @@ _BEFORE_KEYS = 3
 _NONE = np.empty(0, np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedApplyLogic(CellLogic):
-    """How the cells of an `apply` work; there are ``cells`` of them."""
-
-    node: KeyedApply
-    cells: int
-
-    def open(self, cell: int, store: ChunkStore, instances: Instances) -> KeyedApplyCell:
-        return KeyedApplyCell(self, cell, store, instances)
-
-
 @dataclass(slots=True)
 class KeyedApplyCell:
     """The working side of a directory."""
 
-    logic: KeyedApplyLogic
+    node: KeyedApply
+    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
-
-    @property
-    def node(self) -> KeyedApply:
-        """The step."""
-        return self.logic.node
 
     @property
     def log(self) -> WindowLog:
@@ -77,18 +62,18 @@ class KeyedApplyCell:
             for delta in deltas:
                 self._wait(delta.rows, delta.side)
             return iter(())
-        state = KeyedApplyState.empty(self.node, self.logic.cells, self.cell)
-        settled = self._settle(state.waiting, deltas, watermark)
+        windows = slots_of(self.node, self.cells, self.cell)
+        settled = self._settle(windows.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
         results: list[pa.Table] = []
         if touched or loaded:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
-                state.windows.restore(shard, stored)
-            prepared = state.windows.prepare(settled)
-            shares = self.instances.shares(SHARDS)
-            results += self.instances.run([state.windows.process(settled, prepared, owned) for owned in shares])
-        self._keep(state.windows, loaded, watermark)
+                windows.restore(shard, stored)
+            prepared = windows.prepare(settled)
+            shares = self.instances.shares()
+            results += self.instances.run([windows.process(settled, prepared, owned) for owned in shares])
+        self._keep(windows, loaded, watermark)
         directory.watermark = watermark
         return iter(results)
 
@@ -101,7 +86,7 @@ class KeyedApplyCell:
         for chunk, tuples in zip(touched, tables, strict=True):
             time = node.inputs[chunk.side].time
             ripe, left = _split(tuples, time, before, watermark)
-            waiting.hold(0, chunk.side, ripe, time, START)
+            waiting.hold(0, chunk.side, ripe, time)
             if 2 * left.num_rows <= chunk.rows:
                 self.store.drop(chunk)
                 rest.append((left, chunk.side))
@@ -110,7 +95,7 @@ class KeyedApplyCell:
         for delta in deltas:
             time = node.inputs[delta.side].time
             ripe, left = _split(delta.rows, time, START, watermark)
-            waiting.hold(0, delta.side, ripe, time, START)
+            waiting.hold(0, delta.side, ripe, time)
             rest.append((left, delta.side))
         for side, _ in enumerate(node.inputs):
             parts = [left for left, of in rest if of == side and left.num_rows]
@@ -199,17 +184,14 @@ class WindowLog:
         listed = self.listed
         if len(listed) <= MOST_CHUNKS:
             return
-        start, rows = len(listed) - 1, listed[-1].rows
-        while start > 0 and (len(listed) - start < MOST_CHUNKS // 2 or listed[start - 1].rows <= 2 * rows):
-            start -= 1
-            rows += listed[start].rows
-        merged = self._latest(self._read(listed[start:]))
+        chosen = worth_merging(listed[::-1], 0, MOST_CHUNKS)[::-1]
+        merged = self._latest(self._read(chosen))
         window = self.node.window
         if window is not None:
             merged = merged.filter(pc.greater_equal(merged.column(NUMBER), window.first_open(watermark)))
-        if start == 0:
+        if len(chosen) == len(listed):
             merged = merged.filter(merged.column(ALIVE))
-        for chunk in listed[start:]:
+        for chunk in chosen:
             self.store.drop(chunk)
         if merged.num_rows:
             self._append(merged)

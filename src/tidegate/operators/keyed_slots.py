@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import Array
-from tidegate.operators.settling import Settled
+from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical
@@ -112,23 +112,25 @@ class ShardSlots:
 
 @dataclass(frozen=True)
 class KeyedSlots:
-    """The windows of one `apply`. `process` is called by the owner of the shards it is about, in the order of settling.
+    """The state of one `apply`: tuples that wait to be settled, and the windows of the others.
 
-    `prepare` does what is the same for all shards, once for what is settled, and touches no slot.
+    `process` is called by the owner of the shards it is about, in the order of settling. `prepare` does what is the same for
+    all shards, once for what is settled, and touches no slot.
     """
 
     node: KeyedApply
+    waiting: Settling
     shards: tuple[ShardSlots, ...]
 
     @property
     def rows(self) -> int:
-        """How many slots there are."""
-        return sum(shard.rows for shard in self.shards)
+        """How many tuples wait, and how many slots there are."""
+        return self.waiting.rows + sum(shard.rows for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """About how many bytes their states take."""
-        return sum(shard.bytes for shard in self.shards)
+        """About how many bytes the tuples and the states of slots take."""
+        return self.waiting.bytes + sum(shard.bytes for shard in self.shards)
 
     def prepare(self, settled: Settled) -> Any:
         """What is settled in the form in which `process` takes it."""
@@ -147,8 +149,7 @@ class KeyedSlots:
 
     def restore(self, shard: int, stored: StoredWindow) -> None:
         """Take a window in again."""
-        size = self._size(stored.states)
-        slot = Slot(self.identity(stored.key), stored.key, stored.states, size, stored.last)
+        slot = Slot(self.identity(stored.key), stored.key, stored.states, last=stored.last)
         self.shards[shard].put(stored.number, slot)
 
     @cached_property
@@ -159,10 +160,6 @@ class KeyedSlots:
 
     def _owned(self, owned: Array | None) -> Sequence[ShardSlots]:
         return self.shards if owned is None else [self.shards[shard] for shard in np.flatnonzero(owned).tolist()]
-
-    def _size(self, states: tuple[Any, ...]) -> int:
-        """About how many bytes states take that were stored."""
-        return 0
 
 
 @dataclass(frozen=True)

@@ -80,11 +80,8 @@ def distinct(values: Array) -> tuple[Array, Array]:
         seen, places = np.unique(values, return_inverse=True)
         return seen, places.astype(np.int64, copy=False)
     # Slices lie close together: counting is cheaper than sorting.
-    places = values - low
-    present = np.zeros(high - low + 1, np.int64)
-    present[places] = 1
-    seen = np.flatnonzero(present)
-    return seen + low, (np.cumsum(present) - 1)[places]
+    grouped = group(values - low, high - low + 1)
+    return grouped.ids + low, grouped.groups
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> Array:
@@ -174,14 +171,8 @@ def key_sets(keys: Keys, rows: pa.Table) -> KeySets:
 
 def _from_lists(lists: pa.ListArray, names: tuple[str, ...], repeats: bool) -> KeySets:
     values = lists.flatten()
-    if lists.null_count == 0:
-        offsets = np.asarray(lists.offsets).astype(np.int64)
-        offsets -= offsets[0]
-        lengths = np.diff(offsets)
-    else:
-        lengths = np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
-        offsets = list_offsets(lengths)
-    rows = np.repeat(np.arange(len(lengths)), lengths)
+    lengths = np.asarray(lists.value_lengths().fill_null(0))
+    offsets, rows = list_offsets(lengths), np.repeat(np.arange(len(lengths)), lengths)
     composite = pa.types.is_struct(values.type)
     columns = tuple(values.field(name) for name in names) if composite else (values,)
     return KeySets(columns, rows, offsets, repeats)

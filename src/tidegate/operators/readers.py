@@ -18,6 +18,7 @@ class SharedState:
 
     _reached: dict[int, tuple[int, Watermark]] = field(init=False, default_factory=dict)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _compacting: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def attach(self, reader: int, segment: int, watermark: Watermark) -> None:
         """Add a reader that begins behind a segment, with the watermark at its end."""
@@ -51,6 +52,14 @@ class SharedState:
 
     def compact(self) -> None:
         """Merge small parts of the state, unless another reader is doing so."""
+        if self._compacting.acquire(blocking=False):
+            try:
+                self._compact()
+            finally:
+                self._compacting.release()
+
+    def _compact(self) -> None:
+        """Merge small parts of the state; called by one reader at a time, without the lock."""
         raise NotImplementedError
 
     def _forget(self) -> None:

@@ -76,7 +76,6 @@ class Settling:
     shards: int
     cells: int = 1
     cell: int = 0
-    late: int = 0
     _parts: list[WaitingTuples] = field(default_factory=list)
     _turn: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -91,14 +90,12 @@ class Settling:
         """How much memory they take."""
         return sum(part.tuples.nbytes for part in tuple(self._parts))
 
-    def hold(self, segment: int, side: int, tuples: pa.Table, time: str, since: Watermark) -> None:
-        """Keep the tuples of a segment, but for those before the watermark that held then: they are late."""
-        tuples, times = in_time_order(tuples, as_numpy(tuples.column(time)))
-        late = int(np.searchsorted(times, since))
-        with self._lock:
-            self.late += late
-            if late < len(times):
-                self._parts.append(WaitingTuples(segment, side, tuples.slice(late), times[late:]))
+    def hold(self, segment: int, side: int, tuples: pa.Table, time: str) -> None:
+        """Keep the tuples of a segment, none of which is late."""
+        if tuples.num_rows:
+            part = WaitingTuples(segment, side, *in_time_order(tuples, as_numpy(tuples.column(time))))
+            with self._lock:
+                self._parts.append(part)
 
     def settle(self, segment: int, watermark: Watermark) -> Settled:
         """Take out what is settled after a segment, by a watermark."""

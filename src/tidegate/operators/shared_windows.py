@@ -28,18 +28,17 @@ SPLIT_PANES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class LiftedPanes:
-    """What a segment adds: its runs, how many tuples were too late for all windows, the expired windows it changes."""
+    """What a segment adds: its runs, and the expired windows it changes."""
 
-    runs: tuple[PaneRun, ...] = ()
-    late: int = 0
-    reopened: tuple[int, ...] = ()
+    runs: Sequence[PaneRun]
+    reopened: Sequence[int]
 
 
 @dataclass(slots=True, eq=False)
 class SharedWindows(SharedState):
     """The shared state of one windowed aggregate. Methods may be called from any thread.
 
-    A segment is `lift`ed and `insert`ed once, by any instance. Then every instance, at its own pace, asks for its
+    A segment is `lift`ed once, by any instance. Then every instance, at its own pace, asks for its
     `revisions` and for the windows that have `expired`, and acknowledges the segment; slices are forgotten when all
     instances are past their last use.
     """
@@ -47,10 +46,8 @@ class SharedWindows(SharedState):
     windows: WindowState
     split_panes: int = SPLIT_PANES
     merge_settled: bool = False
-    late: int = 0
     _runs: list[PaneRun] = field(default_factory=list)
     _rounds: dict[int, list[int]] = field(default_factory=dict)
-    _merging: bool = False
     _unseen: int = 0
     _least: int | None = None
 
@@ -65,26 +62,24 @@ class SharedWindows(SharedState):
         return sum(run.nbytes for run in tuple(self._runs))
 
     def lift(self, segment: int, tuples: pa.Table, before: Watermark) -> LiftedPanes:
-        """The panes of a segment's tuples that are not late at the watermark before it. Touches no shared state."""
-        panes, counts = self.windows.panes.lift(tuples)
-        panes, late = self.windows.drop_late(panes, counts.items(), before)
-        runs = tuple(self.windows.runs(panes, segment))
-        return LiftedPanes(runs, late, tuple(self.windows.reopened(runs, before)))
+        """Add the panes of a segment's tuples, none of them late at the watermark before it.
 
-    def insert(self, segment: int, lifted: LiftedPanes) -> None:
-        """Make a segment's panes visible; before any instance acknowledges the segment."""
+        To be done before any instance acknowledges the segment.
+        """
+        runs = self.windows.runs(self.windows.panes.lift(tuples), segment)
+        reopened = self.windows.reopened(runs, before)
         with self._lock:
-            self._runs.extend(lifted.runs)
+            self._runs.extend(runs)
             self._unseen += 1
-            self.late += lifted.late
-            for number in lifted.reopened:
+            for number in reopened:
                 self._rounds.setdefault(number, []).append(segment)
+        return LiftedPanes(runs, reopened)
 
     def revisions(self, segment: int, lifted: LiftedPanes, owned: Array | None) -> Iterator[pa.Table]:
         """Results, anew, of the owned keys that a segment's late tuples change in windows that had expired."""
         runs, rounds = self._seen_at(segment)
         for number in lifted.reopened:
-            yield from self.windows.revisions(runs, lifted.runs, number, rounds, owned)
+            yield from self.windows.results(runs, range(number, number + 1), rounds, owned, lifted.runs)
 
     def expired(self, segment: int, before: Watermark, after: Watermark, owned: Array | None) -> Iterator[pa.Table]:
         """Results of the owned keys in the windows that expire as the watermark moves, earliest first."""
@@ -106,26 +101,22 @@ class SharedWindows(SharedState):
         low, high = self.windows.slices(windows)
         return sum(len(run.slices) for run in runs if run.low <= high and run.high >= low) >= self.split_panes
 
-    def compact(self) -> None:
-        """Merge a few runs into one if there are many, unless another instance is merging."""
+    def _compact(self) -> None:
+        """Merge a few runs into one if there are many."""
         with self._lock:
-            if self._merging or self._unseen < MERGE_EVERY:
+            if self._unseen < MERGE_EVERY:
                 return
             self._unseen = 0
             chosen, settled = self._mergeable()
-            self._merging = bool(chosen)
         if not chosen:
             return
-        try:
-            panes = self.windows.panes.merge([run.panes for run in chosen])
-            merged = tuple(self.windows.runs(panes, max(run.segment for run in chosen), settled))
-        finally:
-            self._merging = False
+        panes = self.windows.panes.merge([run.panes for run in chosen])
+        merged = self.windows.runs(panes, max(run.segment for run in chosen), settled)
         gone = set(map(id, chosen))
         with self._lock:
             # What was forgotten meanwhile stays forgotten: a run is replaced only if all of its parts are still held.
             if gone <= set(map(id, self._runs)):
-                self._runs = [run for run in self._runs if id(run) not in gone] + list(merged)
+                self._runs = [run for run in self._runs if id(run) not in gone] + merged
 
     def _expiring(self, runs: Sequence[PaneRun], before: Watermark, after: Watermark) -> range:
         if not runs:

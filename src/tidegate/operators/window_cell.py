@@ -12,12 +12,12 @@ to at least half of it, so each pane is rewritten a logarithmic number of times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import pyarrow as pa
 
-from tidegate.operators.cells import CellLogic, Instances
+from tidegate.operators.cells import Instances, worth_merging
 from tidegate.operators.exchange import Delta
 from tidegate.operators.window_state import PaneRun, WindowState
 from tidegate.operators.windowed_aggregate import Panes
@@ -28,23 +28,19 @@ from tidegate.watermark import Watermark
 MOST_CHUNKS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCellLogic(CellLogic):
-    """How the cells of a windowed aggregate work."""
-
-    node: WindowAggregate
-
-    def open(self, cell: int, store: ChunkStore, instances: Instances) -> WindowCell:
-        return WindowCell(WindowState(Panes(self.node)), store, instances)
-
-
 @dataclass(slots=True)
 class WindowCell:
     """The working side of a directory; results are computed by the instances, each for its shards."""
 
-    windows: WindowState
+    node: WindowAggregate
+    cells: int
+    cell: int
     store: ChunkStore
     instances: Instances
+    windows: WindowState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.windows = WindowState(Panes(self.node))
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Add panes and advance; see `OpenCell`."""
@@ -53,7 +49,7 @@ class WindowCell:
         revised = self._revise(fresh, directory.watermark)
         expired = self._expire(fresh, directory.watermark, watermark)
         directory.watermark = max(directory.watermark, watermark)
-        least = self.windows.panes.node.window.least_open_slice(directory.watermark)
+        least = self.node.window.least_open_slice(directory.watermark)
         self._forget(least)
         self._keep(fresh, least)
         return chain(*revised, *expired)
@@ -64,11 +60,12 @@ class WindowCell:
         for number in self.windows.reopened(fresh, watermark):
             rounds = self.store.directory.rounds
             rounds[number] = rounds.get(number, 0) + 1
-            runs = [*self._read(self._overlapping(*self.windows.slices(range(number, number + 1)))), *fresh]
+            windows = range(number, number + 1)
+            runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
             # Computed when they are asked for, by which time the directory has moved on.
             tasks = [
-                self.windows.revisions(runs, fresh, number, {number: rounds[number]}, owned)
-                for owned in self.instances.shares(self.windows.shards)
+                self.windows.results(runs, windows, {number: rounds[number]}, owned, fresh)
+                for owned in self.instances.shares()
             ]
             revised.append(self.instances.run(tasks))
         return revised
@@ -85,7 +82,7 @@ class WindowCell:
             return []
         runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
         rounds = dict(self.store.directory.rounds)
-        owners = self.instances.shares(self.windows.shards, len(windows) * sum(run.panes.num_rows for run in runs))
+        owners = self.instances.shares(len(windows) * sum(run.panes.num_rows for run in runs))
         return [self.instances.run([self.windows.results(runs, windows, rounds, owned) for owned in owners])]
 
     def _forget(self, least: int) -> None:
@@ -117,22 +114,15 @@ class WindowCell:
 
     def _append(self, panes: pa.Table) -> None:
         for run in self.windows.runs(panes):
-            for piece in self.windows.panes.pieces(run.panes):
-                chunk = self.store.append(piece)
-                if piece.rows == run.panes.num_rows:
-                    self.store.remember(chunk, run.nbytes, run)
+            chunk = self.store.append(self.windows.panes.piece(run.panes, run.low, run.high))
+            self.store.remember(chunk, run.nbytes, run)
 
     def _small_chunks(self, low: int, high: int, rows: int) -> list[Chunk]:
         """The chunks over some slices that so many new rows are to be merged with: none as long as they are few."""
         held = self._overlapping(low, high)
         if len(held) < MOST_CHUNKS:
             return []
-        held.sort(key=lambda chunk: chunk.rows)
-        taken = 0
-        while taken < len(held) and (taken < MOST_CHUNKS // 2 or held[taken].rows <= 2 * rows):
-            rows += held[taken].rows
-            taken += 1
-        return held[:taken]
+        return worth_merging(sorted(held, key=lambda chunk: chunk.rows), rows, MOST_CHUNKS)
 
     def _overlapping(self, low: int, high: int) -> list[Chunk]:
         """The chunks that may hold panes of some slices."""

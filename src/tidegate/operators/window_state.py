@@ -7,7 +7,7 @@ shard each of its panes is in, so instances compute the results of the shards th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +15,10 @@ import pyarrow as pa
 
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy
-from tidegate.operators.windowed_aggregate import LEAST_RUN, SLICE, Panes, run_edges
+from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.watermark import Watermark
+
+LEAST_RUN = 16_384
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,32 +67,28 @@ class WindowState:
     """
 
     panes: Panes
-    shards: int = SHARDS
 
     def runs(self, panes: pa.Table, segment: int = 0, settled: bool = False) -> list[PaneRun]:
-        """Panes, in the order of their slices, as runs of whole slices of a worthwhile size."""
+        """Panes, in the order of their slices, as runs of whole slices, of `LEAST_RUN` panes or more but the last."""
         slices = as_numpy(panes.column(SLICE))
-        cuts = [(panes.slice(start, stop - start), slices[start:stop]) for start, stop in run_edges(slices)]
-        return [self._run(part, within, segment, settled) for part, within in cuts]
+        edges = [len(slices)] if len(slices) else []
+        if len(slices) >= LEAST_RUN and slices[0] != slices[-1]:
+            edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
+        runs, start = [], 0
+        for stop in edges:
+            if stop - start >= LEAST_RUN or stop == len(slices):
+                runs.append(self.run(panes.slice(start, stop - start), segment, settled))
+                start = stop
+        return runs
 
-    def run(self, panes: pa.Table) -> PaneRun:
+    def run(self, panes: pa.Table, segment: int = 0, settled: bool = False) -> PaneRun:
         """Panes, in the order of their slices, as one run."""
-        return self._run(panes, as_numpy(panes.column(SLICE)), 0, False)
-
-    def _run(self, panes: pa.Table, slices: Array, segment: int, settled: bool) -> PaneRun:
+        slices = as_numpy(panes.column(SLICE))
         run = PaneRun(panes, slices, int(slices[0]), int(slices[-1]), self._shard_of, segment, settled)
         if len(slices) >= LEAST_RUN:
             # Large runs are shared out in the end: the thread that builds one also finds its shards, once for all.
             _ = run.shards
         return run
-
-    def drop_late(
-        self, panes: pa.Table, tuples: Iterable[tuple[int, int]], watermark: Watermark
-    ) -> tuple[pa.Table, int]:
-        """Panes without the slices that are closed at a watermark, and how many tuples fell into such."""
-        least = self.panes.node.window.least_open_slice(watermark)
-        late = sum(count for slice_id, count in tuples if slice_id < least)
-        return (self.panes.from_slice(panes, least) if late else panes), late
 
     def expiring(self, low: int, high: int, before: Watermark, after: Watermark) -> range:
         """The windows over the slices ``low`` to ``high`` that expire as the watermark moves."""
@@ -104,13 +102,20 @@ class WindowState:
         return 2 * windows[0], window.slice_of(window.end(windows[-1]) - 1)
 
     def results(
-        self, runs: Iterable[PaneRun], windows: range, rounds: Mapping[int, int], owned: Array | None
+        self,
+        runs: Iterable[PaneRun],
+        windows: range,
+        rounds: Mapping[int, int],
+        owned: Array | None,
+        changed: Iterable[PaneRun] | None = None,
     ) -> Iterator[pa.Table]:
-        """The results of the owned keys in some windows, earliest first."""
+        """The results of the owned keys in some windows, earliest first; of the keys of ``changed`` panes only, if given."""
         parts = self._between(runs, windows, owned)
+        if changed is not None:
+            fresh = self._between(changed, windows, owned)
+            parts = [self.panes.with_keys_of(pa.concat_tables(parts), pa.concat_tables(fresh))] if fresh else []
         if parts:
-            for table in self.panes.results(pa.concat_tables(parts), windows[0], windows[-1]):
-                yield self._numbered(table, rounds)
+            yield from self._numbered(self.panes.results(pa.concat_tables(parts), windows[0], windows[-1]), rounds)
 
     def reopened(self, runs: Iterable[PaneRun], watermark: Watermark) -> list[int]:
         """The windows that had expired at a watermark and that new panes change, earliest first."""
@@ -120,35 +125,20 @@ class WindowState:
         touched = {int(slice_id) for run in runs for slice_id in np.unique(run.slices)}
         return sorted({number for slice_id in touched for number in window.reopened(slice_id, watermark)})
 
-    def revisions(
-        self,
-        runs: Sequence[PaneRun],
-        fresh: Iterable[PaneRun],
-        number: int,
-        rounds: Mapping[int, int],
-        owned: Array | None,
-    ) -> Iterator[pa.Table]:
-        """The results, anew, of the owned keys that ``fresh`` panes change in a window that had expired."""
-        windows = range(number, number + 1)
-        changed = self._between(fresh, windows, owned)
-        if changed:
-            held = pa.concat_tables(self._between(runs, windows, owned))
-            for table in self.panes.results(self.panes.with_keys_of(held, pa.concat_tables(changed)), number, number):
-                yield self._numbered(table, rounds)
-
     def _between(self, runs: Iterable[PaneRun], windows: range, owned: Array | None) -> list[pa.Table]:
         low, high = self.slices(windows)
         parts = [run.between(low, high, owned) for run in runs if run.low <= high and run.high >= low]
         return [part for part in parts if part.num_rows]
 
     def _shard_of(self, panes: pa.Table) -> Array:
-        found: Array = self.panes.shards(panes, self.shards).astype(np.uint16)
+        found: Array = self.panes.shards(panes, SHARDS).astype(np.uint16)
         return found
 
-    def _numbered(self, table: pa.Table, rounds: Mapping[int, int]) -> pa.Table:
+    def _numbered(self, tables: Iterator[pa.Table], rounds: Mapping[int, int]) -> Iterator[pa.Table]:
         """Results with the revision that their windows have reached."""
-        if not self.panes.node.window.lateness:
-            return table
-        numbers = as_numpy(table.column("window_start")) // self.panes.node.window.every
-        revision = pa.array([rounds.get(number, 0) for number in numbers.tolist()], pa.int64())
-        return table.set_column(table.schema.get_field_index("revision"), "revision", revision)
+        for table in tables:
+            if self.panes.node.window.lateness:
+                numbers = as_numpy(table.column("window_start")) // self.panes.node.window.every
+                revision = pa.array([rounds.get(number, 0) for number in numbers.tolist()], pa.int64())
+                table = table.set_column(table.schema.get_field_index("revision"), "revision", revision)
+            yield table

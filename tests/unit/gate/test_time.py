@@ -93,7 +93,7 @@ def test_disorder_within_the_bound_is_put_in_order() -> None:
     assert all_times(reader) == [11, 12, 14, 15]
     a.end()
     [last] = waiting(reader)
-    assert times(last) == [20] and last.late == (None,)
+    assert times(last) == [20] and late_times(last) == []
 
 
 def test_late_is_what_the_gate_has_passed_not_what_the_source_has() -> None:
@@ -109,6 +109,18 @@ def test_late_is_what_the_gate_has_passed_not_what_the_source_has() -> None:
     gate.source("b").add(batch(13))
     segment = gate.reader("r").get(0)
     assert times(segment) == [12, 13] and late_times(segment) == []
+
+
+def test_late_rows_that_fill_several_segments_move_no_watermark() -> None:
+    gate = Gate([SourceSpec("a", disorder_us=2)], ["r"], segment_rows=2)
+    a, reader = gate.source("a"), gate.reader("r")
+    a.add(batch(10))
+    assert [segment.watermark for segment in waiting(reader)] == [8]
+    a.add(batch(3, 1, 5, 2, 4, 9, 12))
+    found = waiting(reader)
+    assert [time for segment in found for time in late_times(segment)] == [1, 2, 3, 4, 5]
+    assert [time for segment in found for time in times(segment)] == [9, 10]
+    assert [segment.since for segment in found][:2] == [8, 8] and found[-1].watermark == 10
 
 
 def test_late_rows_travel_with_the_next_segment() -> None:

@@ -55,7 +55,7 @@ def test_the_error_of_a_task_reaches_the_caller_and_no_thread_is_left() -> None:
 
 def test_every_shard_has_an_owner_and_every_instance_a_shard() -> None:
     for number in (1, 2, 3, 256):
-        shares = Instances(number).shares(256)
+        shares = Instances(number).shares()
         owned = np.array([np.ones(256) if share is None else share for share in shares], np.int64)
         assert (owned.sum(axis=0) == 1).all() and (owned.sum(axis=1) > 0).all()
 
@@ -76,14 +76,14 @@ def test_spread_work_gives_what_one_instance_gives(number: int) -> None:
     node = stream.aggregate(n=tg.count(), x=tg.sum("x"), top=tg.max("x")).node
     assert isinstance(node, WindowAggregate)
     panes = Panes(node)
-    tables = [panes.lift(rows.slice(at, 1_000))[0] for at in range(0, 5_000, 1_000)]
+    tables = [panes.lift(rows.slice(at, 1_000)) for at in range(0, 5_000, 1_000)]
     alone = pa.concat_tables(panes.results(pa.concat_tables(tables), -2, 4))
     windows = WindowState(panes)
     runs = [run for table in tables for run in windows.runs(table)]
     with Instances(number) as instances:
-        tasks = [windows.results(runs, range(-2, 5), {}, owned) for owned in instances.shares(windows.shards)]
+        tasks = [windows.results(runs, range(-2, 5), {}, owned) for owned in instances.shares()]
         assert difference(pa.concat_tables(instances.run(tasks)), alone) is None
-    merged = list(panes.pieces(panes.merge(tables)))
+    merged = [panes.piece(run.panes, run.low, run.high) for run in windows.runs(panes.merge(tables))]
     held = pa.concat_tables([panes.decode(piece.data, piece.low) for piece in merged])
     assert held.column("__tg_slice").to_pylist() == sorted(held.column("__tg_slice").to_pylist())
     assert difference(pa.concat_tables(panes.results(held, -2, 4)), alone) is None

@@ -28,7 +28,6 @@ from tidegate.operators.exchange import (
     first_in_time,
     tuple_piece,
 )
-from tidegate.operators.joins.route_join import RouteByEqualKeys
 from tidegate.operators.keys import key_hashes
 from tidegate.operators.windowed_aggregate import SLICE
 from tidegate.query.event_time import AFTER_LATEST_US
@@ -80,7 +79,7 @@ def tuples(times: list[int], keys: list[int] | None = None, words: list[Any] | N
     return pa.table([pa.array(each, kind) for each, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
-def intake(node: Stateful, least: int | None, cells: int = 1, keep_late: bool = False, **changes: Any) -> Intake[Any]:
+def intake(node: Stateful, least: int | None, cells: int = 1, keep_late: bool = False, **changes: Any) -> Intake:
     given = (
         node,
         changes.pop("side", 0),
@@ -94,11 +93,11 @@ def intake(node: Stateful, least: int | None, cells: int = 1, keep_late: bool = 
     if isinstance(node, KeyedApply):
         return TupleIntake(RouteByKeys(node.keys[0], cells), *given)
     if hasattr(node, "on"):
-        return TupleIntake(RouteByEqualKeys(("k",), cells), *given)
+        return TupleIntake(RouteByKeys(Columns(("k",)), cells), *given)
     return PaneIntake(*given)
 
 
-def given(found: Intake[Any]) -> dict[int, pa.Table]:
+def given(found: Intake) -> dict[int, pa.Table]:
     """What each cell is given; a cell is given one delta at a time."""
     rows: dict[int, pa.Table] = {}
     for cell, delta in found.finish():

@@ -13,10 +13,10 @@ import pytest
 import tidegate as tg
 from tests.kit.memory_storage import MemoryStorage
 from tidegate.operators.cells import Instances
-from tidegate.operators.exchange import Delta, Routing
+from tidegate.operators.exchange import Delta, Grid, RouteByKeys, RouteOnGrid, Routing
 from tidegate.operators.joins import join_cell
-from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell, JoinLogic
-from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
+from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell
+from tidegate.query.keys import Columns
 from tidegate.query.nodes import Join
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
 from tidegate.state.step_folder import StepFolder
@@ -71,7 +71,7 @@ def test_every_pair_meets_in_exactly_one_cell(cells: int) -> None:
 def test_equal_keys_of_different_widths_meet() -> None:
     left = pa.table({"a": pa.array([1, -5, None], pa.int32()), "b": pa.array([0.5, -0.0, None], pa.float32())})
     right = pa.table({"c": pa.array([1, -5, None], pa.int64()), "d": pa.array([0.5, 0.0, 2.0], pa.float64())})
-    one, other = RouteByEqualKeys(("a", "b"), 1_000)(left), RouteByEqualKeys(("c", "d"), 1_000)(right)
+    one, other = RouteByKeys(Columns(("a", "b")), 1_000)(left), RouteByKeys(Columns(("c", "d")), 1_000)(right)
     assert one.cells[:2].tolist() == other.cells[:2].tolist()
     assert len(one.rows) == 3
 
@@ -148,7 +148,7 @@ class Run:
         stream = tg.stream(SCHEMA, time="ts")
         node = stream.join(stream, **JOINS[kind]).node
         assert isinstance(node, Join)
-        self.logic = JoinLogic(node)
+        self.node = node
         self.storage = MemoryStorage()
         self.folder = StepFolder(self.storage, "query/step-0", "join", "build-run", retain=100)
         self.workers = workers or [JoinCache()]
@@ -197,7 +197,7 @@ class Run:
         return ChunkStore(self.directory, self.folder, number, ChunkMemory())
 
     def _cell(self, store: ChunkStore, worker: int) -> JoinCell:
-        return JoinCell(self.logic, 0, store, Instances(1), self.workers[worker])
+        return JoinCell(self.node, 1, 0, store, Instances(1), self.workers[worker])
 
 
 def watermark(number: int) -> Watermark:

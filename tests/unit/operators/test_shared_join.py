@@ -11,9 +11,8 @@ import pytest
 import tidegate as tg
 from tidegate.operators.joins import encode_side, join_side
 from tidegate.operators.joins.encode_side import TextCodes
-from tidegate.operators.joins.join_side import JoinSide, RowBatches, SideSnapshot
+from tidegate.operators.joins.join_side import JoinSide, RowBatches, SideSnapshot, merge_candidates
 from tidegate.operators.joins.shared_join import SharedJoin
-from tidegate.operators.joins.tuple_arrays import merge_candidates
 from tidegate.query.nodes import Join
 from tidegate.watermark import START
 
@@ -47,7 +46,7 @@ def test_memory_is_bounded_by_the_window(kind: str, monkeypatch: pytest.MonkeyPa
     held, taken, texts = [], [], []
     for number in range(120):
         before, after = (number * SEGMENT if number else START), (number + 1) * SEGMENT
-        arrived = state.encode(number, ([segment(number)], [segment(number)]), before)
+        arrived = state.encode(number, ([segment(number)], [segment(number)]))
         if node.window is None:  # type: ignore[union-attr]
             list(state.pairs_within(number, arrived, None))
         else:
@@ -89,7 +88,7 @@ def add(side: JoinSide, rows: pa.RecordBatch) -> None:
     """Add rows, each a microsecond after the one before: times are numbers."""
     times = pa.array(np.arange(side.log.tail, side.log.tail + rows.num_rows)).cast(pa.timestamp("us"))
     table = pa.Table.from_batches([rows]).append_column("ts", times)
-    side.add(0, side.encoder.encode(table.select(side.encoder.schema.names), START))
+    side.add(0, side.encoder.encode(table.select(side.encoder.schema.names)))
 
 
 def test_rows_of_all_kinds_are_found_by_number_and_stay_as_they_were_seen() -> None:

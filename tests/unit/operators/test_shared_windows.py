@@ -29,7 +29,7 @@ def shared(size: int, every: int, **options: int) -> SharedWindows:
 def pass_segment(state: SharedWindows, number: int, time: int, before: int, after: int, keys: int = 4) -> pa.Table:
     """One instance lifts and passes a segment with one tuple of each key; what expired."""
     rows = pa.table({"ts": pa.array([time] * keys, pa.int64()).cast(TIME), "k": pa.array(range(keys), pa.int64())})
-    state.insert(number, state.lift(number, rows, before))
+    state.lift(number, rows, before)
     made = list(state.expired(number, before, after, None))
     state.acknowledge(0, number, after)
     state.compact()
@@ -65,7 +65,7 @@ def test_a_slice_that_two_windows_read_is_merged_only_when_there_are_many_runs()
 def test_windows_are_worth_splitting_when_they_hold_enough_panes(keys: int, worth: bool) -> None:
     state = shared(10, 10, split_panes=5)
     rows = pa.table({"ts": pa.array([0] * keys, pa.int64()).cast(TIME), "k": pa.array(range(keys), pa.int64())})
-    state.insert(0, state.lift(0, rows, -1_000))
+    state.lift(0, rows, -1_000)
     assert state.worth_splitting(0, -1_000, 10) == worth
     assert not state.worth_splitting(0, -1_000, 9), "nothing expires"
 
@@ -73,7 +73,7 @@ def test_windows_are_worth_splitting_when_they_hold_enough_panes(keys: int, wort
 def test_the_owners_of_shards_make_every_result_once() -> None:
     state = shared(10, 10)
     rows = pa.table({"ts": pa.array([0] * 500, pa.int64()).cast(TIME), "k": pa.array(range(500), pa.int64())})
-    state.insert(0, state.lift(0, rows, -1_000))
+    state.lift(0, rows, -1_000)
     owner = np.arange(SHARDS) % 3
     parts = [table for each in range(3) for table in state.expired(0, -1_000, 10, owner == each)]
     assert len(parts) == 3

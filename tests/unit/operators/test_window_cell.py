@@ -9,9 +9,9 @@ import pytest
 
 import tidegate as tg
 from tests.kit.memory_storage import MemoryStorage
-from tidegate.operators.cells import Instances
+from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
-from tidegate.operators.window_cell import MOST_CHUNKS, WindowCell, WindowCellLogic
+from tidegate.operators.window_cell import MOST_CHUNKS, WindowCell
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunks import Chunk, ChunkMemory, ChunkStore, Directory
 from tidegate.state.step_folder import StepFolder
@@ -26,7 +26,7 @@ class Cell:
         windows = stream.key_by("k").window(f"{size}us", every=f"{every or size}us", lateness=f"{lateness}us")
         node = windows.aggregate(n=tg.count()).node
         assert isinstance(node, WindowAggregate)
-        self.logic = WindowCellLogic(node)
+        self.logic = CellLogic(WindowCell, node)
         self.folder = StepFolder(MemoryStorage(), "query/step-0", "counts", "build-run", retain=1000)
         self.number = 0
 
@@ -37,6 +37,7 @@ class Cell:
         store = ChunkStore(self.directory, self.folder, self.number, memory)
         self.memory, self.number = memory, self.number + 1
         cell = self.logic.open(0, store, Instances(1))
+        assert isinstance(cell, WindowCell)
         results = cell.receive(self._deltas(cell, list(tuples)), watermark)
         before = self.directory.encode()
         store.commit(0)
@@ -46,7 +47,7 @@ class Cell:
 
     def _deltas(self, cell: WindowCell, tuples: list[tuple[int, int]]) -> list[Delta]:
         columns = {"ts": [time for time, _ in tuples], "k": [key for _, key in tuples]}
-        panes = cell.windows.panes.lift(pa.table(columns, schema=self.logic.node.input.schema))[0]
+        panes = cell.windows.panes.lift(pa.table(columns, schema=self.logic.node.input.schema))
         return [Delta(panes)] if tuples else []
 
     @property

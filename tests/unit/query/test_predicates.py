@@ -15,9 +15,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import DataError, QueryError, SlowWarning
-from tidegate.operators.joins.encode_side import TextCodes
+from tidegate.operators.joins.encode_side import TextCodes, TupleArrays
 from tidegate.operators.joins.find_pairs import PairFailed, PairFinder, Reach
-from tidegate.operators.joins.tuple_arrays import TupleArrays
 from tidegate.query.predicates.bounds import band_of
 from tidegate.query.predicates.trace import Untraceable, trace
 from tidegate.query.predicates.tree import Tree, columns_of, evaluate
@@ -140,7 +139,7 @@ def test_a_loop_means_what_the_tree_means(name: str, nulls: bool) -> None:
     reach = Reach(
         np.zeros(len(rows), np.int64), np.full(len(rows), len(rows)), np.array([0, 9]), np.array([9, len(rows)])
     )
-    finder = PairFinder(tree, 0, codes, None, 1)
+    finder = PairFinder(tree, 0, codes, None)
     made = {
         pair
         for found in finder.pairs(0, left, right, reach, decide=True)
@@ -160,7 +159,7 @@ def test_a_whole_number_divided_by_zero_stops_the_query_with_the_pair() -> None:
     left, right = (columns(tree, side, TextCodes(), rows) for side in (0, 1))
     reach = Reach(np.zeros(2, np.int64), np.full(2, 2), np.array([0]), np.array([2]))
     with pytest.raises(PairFailed):
-        list(PairFinder(tree, 0, TextCodes(), None, 1).pairs(0, left, right, reach, decide=True))
+        list(PairFinder(tree, 0, TextCodes(), None).pairs(0, left, right, reach, decide=True))
     table = pa.table({"ts": pa.array([0, 1], pa.timestamp("us")), "n": [4, 0]})
     stream = tg.stream(table, time="ts")
     query = stream.join(stream, within="5us", where=lambda l, r: l.n // r.n > 1)

@@ -90,9 +90,11 @@ class DistinctLogic:
         values = canonical_floats(values)
         codes, bound = _codes(values)
         first = group(groups.astype(np.int64) * bound + codes, size * bound).first
-        lengths = np.bincount(groups[first], minlength=size)
-        offsets = list_offsets(lengths).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(first)))
+        return _lists_of(np.bincount(groups[first], minlength=size), values.take(pa.array(first)))
+
+
+def _lists_of(lengths: Array, values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(list_offsets(lengths).astype(np.int32)), values)
 
 
 def _codes(values: pa.Array) -> tuple[Array, int]:
@@ -139,8 +141,7 @@ class RankedLogic:
         values = tuples.field(position)
         if self.ranked.single:
             return values
-        lengths = as_numpy(pc.list_value_length(states[0]))
-        return pa.ListArray.from_arrays(pa.array(list_offsets(lengths).astype(np.int32)), values)
+        return _lists_of(as_numpy(pc.list_value_length(states[0])), values)
 
     def _lead(self, columns: list[pa.Array], groups: Array, size: int) -> pa.Array:
         """One list per slot with its first tuples in order."""
@@ -155,10 +156,10 @@ class RankedLogic:
         starts = np.searchsorted(ordered, np.arange(size))
         if self.ranked.limit is not None:
             order = order[np.arange(len(order)) - starts[ordered] < self.ranked.limit]
-        lengths = np.bincount(groups[order], minlength=size)
-        offsets = list_offsets(lengths).astype(np.int32)
-        tuples = [column.take(pa.array(order)) for column in columns]
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(tuples, fields=self.tuple_fields))
+        tuples = pa.StructArray.from_arrays(
+            [column.take(pa.array(order)) for column in columns], fields=self.tuple_fields
+        )
+        return _lists_of(np.bincount(groups[order], minlength=size), tuples)
 
     def _order(self, columns: list[pa.Array], names: list[str]) -> list[Array]:
         """Sort keys, the most significant first."""

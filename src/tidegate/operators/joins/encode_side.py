@@ -6,7 +6,7 @@ Texts become numbers that are equal where the texts are, so that compiled loops 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,15 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import DataError
-from tidegate.operators.columns import as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
-from tidegate.operators.joins.tuple_arrays import TupleArrays
+from tidegate.operators.columns import Array, as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Column, Side
 from tidegate.query.schema import contiguous
-
-Array = np.ndarray[Any, Any]
 
 LEAST_TEXTS = 65_536
 """So many texts are kept before those that are not in use any more are forgotten."""
@@ -90,16 +86,58 @@ class TextCodes:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedSide:
-    """The tuples of one side of a segment that can still join: their rows, their arrays, the largest number of each column.
+class TupleArrays:
+    """Tuples of one side: event times, arrival numbers, codes of the keys, and the columns that the predicate reads.
 
-    ``late`` counts those that could join nothing.
+    ``order`` is what they are sorted by, if they are. ``values`` of nulls are not defined; ``valid`` says where they are,
+    and ``has_nulls`` whether there may be any.
     """
+
+    times: Array
+    arrivals: Array
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+    valid: tuple[Array, ...]
+    has_nulls: bool
+    order: Array | None = None
+
+    @staticmethod
+    def of(arrays: Sequence[Array], keys: int, has_nulls: bool, order: Array | None = None) -> TupleArrays:
+        """The inverse of `arrays`, given how many of them are keys."""
+        first = 2 + keys
+        middle = (first + len(arrays)) // 2
+        keyed, values, valid = tuple(arrays[2:first]), tuple(arrays[first:middle]), tuple(arrays[middle:])
+        return TupleArrays(arrays[0], arrays[1], keyed, values, valid, has_nulls, order)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, rows: Any) -> TupleArrays:
+        """Some of the tuples, by a mask, positions or a slice."""
+        order = None if self.order is None else self.order[rows]
+        return TupleArrays.of([array[rows] for array in self.arrays], len(self.keys), self.has_nulls, order)
+
+    def arrived_from(self, first: int) -> TupleArrays:
+        """The same tuples with their final arrival numbers; until then they count from 0."""
+        return replace(self, arrivals=self.arrivals + first)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays but the order, always as many and in the same order."""
+        return (self.times, self.arrivals, *self.keys, *self.values, *self.valid)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays) + (0 if self.order is None else self.order.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSide:
+    """The tuples of one side of a segment that may join: their rows, their arrays, the largest number of each column."""
 
     rows: pa.RecordBatch
     tuples: TupleArrays
     sizes: dict[Column, int]
-    late: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +160,11 @@ class SideEncoder:
         kinds = [_KINDS[column.kind] for column in self.columns]
         return [np.int64, np.int64, *kinds, *([np.bool_] * len(kinds))]
 
-    def encode(self, rows: pa.Table, least_time: int) -> EncodedSide:
-        """Encode tuples; those before ``least_time`` are late. They come out in order of time, or sorted for bisection."""
-        times = self._times(rows)
-        keep = times >= least_time
-        late = len(times) - int(np.count_nonzero(keep))
-        if late:
-            rows, times = rows.filter(pa.array(keep)), times[keep]
-        with_keys = without_null_keys(self.node, self.side, rows)
-        if with_keys is not rows:
-            rows, times = with_keys, self._times(with_keys)
-        rows, times = in_time_order(rows, times)
+    def encode(self, rows: pa.Table) -> EncodedSide:
+        """Encode tuples; they come out in the order of time, or sorted for bisection."""
+        rows = without_null_keys(self.node, self.side, rows)
+        # Copied, since loops are compiled anew for arrays that cannot be written, as those of Arrow.
+        rows, times = in_time_order(rows, as_numpy(rows.column(self.node.inputs[self.side].time)).copy())
         keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
         values, valid, sizes = [], [], {}
         nulls = False
@@ -146,7 +178,7 @@ class SideEncoder:
         batches = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
         tuples = TupleArrays(times, np.arange(len(times)), keys, tuple(values), tuple(valid), nulls)
-        return EncodedSide(batch, self._sorted(tuples), sizes, late)
+        return EncodedSide(batch, self._sorted(tuples), sizes)
 
     def codes_in(self, tuples: TupleArrays) -> Iterator[Array]:
         """All numbers of some tuples that may be codes of texts."""
@@ -165,16 +197,6 @@ class SideEncoder:
         else:
             return tuples
         return replace(tuples, order=order).take(np.argsort(order, kind="stable"))
-
-    def _times(self, rows: pa.Table) -> Array:
-        time = self.node.inputs[self.side].time
-        column = contiguous(rows.column(time))
-        if column.null_count:
-            raise DataError(
-                f"step '{self.node.name}': {column.null_count} tuples have no event time in '{time}'; filter them out "
-                "before the join"
-            )
-        return np.array(column.view(pa.int64()))
 
     def _key(self, array: pa.Array) -> Array:
         """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""

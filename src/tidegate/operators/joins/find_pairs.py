@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tidegate.operators.joins.encode_side import TextCodes
+from tidegate.operators.cells import SHARDS
+from tidegate.operators.columns import Array
+from tidegate.operators.joins.encode_side import TextCodes, TupleArrays
+from tidegate.operators.joins.join_side import SortedRun
 from tidegate.operators.joins.loop_source import LoopShape, loop_source, texts_of
-from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import LEFT, TRUE, Side, Tree
 
-Array = np.ndarray[Any, Any]
 TimeRanges: TypeAlias = tuple[Array, Array]
 
 BUFFER = 65_536
@@ -74,7 +75,7 @@ class FoundPairs(NamedTuple):
 
 @dataclass(slots=True)
 class PairFinder:
-    """Finds the pairs of one join; tuples are mapped to ``shards`` in blocks of arrivals.
+    """Finds the pairs of one join; tuples are mapped to shards in blocks of arrivals.
 
     ``keys`` is how many keys a loop compares: none if bisection finds equal ones.
     """
@@ -83,14 +84,13 @@ class PairFinder:
     keys: int
     codes: TextCodes
     band: Band | None
-    shards: int
     _loops: dict[tuple[Side, bool, bool, bool], tuple[Any, list[int]]] = field(default_factory=dict)
 
     def in_log(
         self, side: Side, new: TupleArrays, stored: TupleArrays, times: TimeRanges, in_order: bool, scope: Scope
     ) -> Iterator[FoundPairs]:
         """Pairs of new tuples and stored ones of owned shards; ``in_order`` says that those are in the order of time."""
-        starts, stops = _blocks(stored, scope.owned, self.shards)
+        starts, stops = _blocks(stored, scope.owned)
         if len(new) == 0 or len(starts) == 0:
             return
         if in_order:
@@ -112,7 +112,7 @@ class PairFinder:
     ) -> Iterator[FoundPairs]:
         """Pairs of new tuples of owned shards and stored ones that sorting brings near."""
         if scope.owned is not None:
-            mine = scope.owned[(new.arrivals // BLOCK) % self.shards]
+            mine = scope.owned[(new.arrivals // BLOCK) % SHARDS]
             new, times = new.take(mine), (times[0][mine], times[1][mine])
         if len(new) == 0:
             return
@@ -193,7 +193,7 @@ class PairFinder:
         return np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
 
 
-def _blocks(tuples: TupleArrays, owned: Array | None, shards: int) -> tuple[Array, Array]:
+def _blocks(tuples: TupleArrays, owned: Array | None) -> tuple[Array, Array]:
     """The stretches of tuples, in the order of arrival, that lie in owned shards, none longer than a block.
 
     Blocks of arrivals are mapped to shards in turn, whatever the tuples hold, so no skew can burden one of them.
@@ -203,7 +203,7 @@ def _blocks(tuples: TupleArrays, owned: Array | None, shards: int) -> tuple[Arra
     first, stop = int(tuples.arrivals[0]), int(tuples.arrivals[-1]) + 1
     numbers = np.arange(first // BLOCK, (stop - 1) // BLOCK + 1)
     if owned is not None:
-        numbers = numbers[owned[numbers % shards]]
+        numbers = numbers[owned[numbers % SHARDS]]
     starts, stops = np.maximum(numbers * BLOCK, first), np.minimum((numbers + 1) * BLOCK, stop)
     return starts - first, stops - first
 

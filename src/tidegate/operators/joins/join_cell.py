@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tidegate.operators.cells import CellLogic, Instances
+from tidegate.operators.cells import Instances
 from tidegate.operators.columns import in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.joins.encode_side import without_null_keys
+from tidegate.operators.joins.join_side import merge_candidates
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
-from tidegate.operators.joins.tuple_arrays import merge_candidates
 from tidegate.query.nodes import Join
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, ChunkStore
@@ -63,7 +63,7 @@ class CachedJoin:
     def add(self, sides: SideTables) -> SegmentTuples:
         """Take tuples in; none of them is late."""
         self.segment += 1
-        arrived = self.join.encode(self.segment, sides, START)
+        arrived = self.join.encode(self.segment, sides)
         self.join.settle(self.segment)
         return arrived
 
@@ -112,21 +112,12 @@ IN_THIS_PROCESS = JoinCache()
 """Spark builds a cell's operator anew for every batch: what lasts longer has to be the process's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinLogic(CellLogic):
-    """How the cells of a join work."""
-
-    node: Join
-
-    def open(self, cell: int, store: ChunkStore, instances: Instances) -> JoinCell:
-        return JoinCell(self, cell, store, instances)
-
-
 @dataclass(slots=True, eq=False)
 class JoinCell:
     """The working side of a directory; pairs are found by the instances, each its share."""
 
-    logic: JoinLogic
+    node: Join
+    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
@@ -137,10 +128,6 @@ class JoinCell:
     def __post_init__(self) -> None:
         self.near = near_of(self.node)
 
-    @property
-    def node(self) -> Join:
-        return self.logic.node
-
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Add tuples and advance; see `OpenCell`."""
         tuples = self._tuples(deltas)
@@ -149,7 +136,7 @@ class JoinCell:
             if any(tuples):
                 cached = self._ready()
                 arrived, join, segment = cached.add(tuples), cached.join, cached.segment
-                shares = self.instances.shares(join.shards)
+                shares = self.instances.shares()
                 found = self.instances.run([join.pairs_within(segment, arrived, each) for each in shares])
                 self._append(tuples, watermark, cached)
         else:
@@ -181,7 +168,7 @@ class JoinCell:
         if not expires or cached is None or len(sides) < len(SIDES):
             return iter(())
         join, segment = cached.join, cached.segment
-        shares = self.instances.shares(join.shards)
+        shares = self.instances.shares()
         return self.instances.run([join.pairs_expired(segment, before, watermark, each) for each in shares])
 
     def _ready(self) -> CachedJoin:

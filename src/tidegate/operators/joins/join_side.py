@@ -10,21 +10,71 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import valid_mask
-from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder
-from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays, merge_candidates
-
-Array = np.ndarray[Any, Any]
+from tidegate.operators.columns import Array, valid_mask
+from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TupleArrays
 
 LEAST_ROWS = 4_096
 MOST_ROWS = 65_536
 MOST_IN_RUN = 1 << 20
 FEW_ROWS = 65_536
+FAN_IN = 4
+"""So many are merged: every piece is inspected for every segment, which soon costs more than to copy it now and then."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedRun:
+    """Tuples sorted by their ``order``, so that those in a range are found by bisection (as in an LSM tree).
+
+    ``number`` is the latest segment they come from, and their times lie in ``low`` to ``high``.
+    """
+
+    number: int
+    tuples: TupleArrays
+    low: int
+    high: int
+
+    @staticmethod
+    def of(number: int, tuples: TupleArrays) -> SortedRun:
+        return SortedRun(number, tuples, int(tuples.times.min()), int(tuples.times.max()))
+
+    @staticmethod
+    def merged(runs: Sequence[SortedRun], least_time: int) -> SortedRun | None:
+        """One run of several, without tuples before ``least_time``; None if nothing is left."""
+        parts = [run.tuples for run in runs]
+        arrays = [np.concatenate(each) for each in zip(*(part.arrays for part in parts), strict=True)]
+        order = np.concatenate([part.order for part in parts if part.order is not None])
+        joined = TupleArrays.of(arrays, len(parts[0].keys), any(part.has_nulls for part in parts), order)
+        by = np.argsort(order, kind="stable")
+        kept = joined.take(by[joined.times[by] >= least_time])
+        return SortedRun.of(max(run.number for run in runs), kept) if len(kept) else None
+
+
+def merge_candidates(sizes: Sequence[int], most: int) -> range | None:
+    """The last stretch of at least `FAN_IN` neighbours of about the same size, of at most ``most`` together.
+
+    Merging them leaves few pieces, and copies each row a few times only.
+
+    >>> merge_candidates([4000, 500, 10, 9, 11, 10], 10_000)
+    range(2, 6)
+    """
+    stop = len(sizes)
+    groups = [list(group) for _, group in groupby(sizes, key=lambda size: size.bit_length() // 2)]
+    for group in reversed(groups):
+        start = stop - len(group)
+        taken = total = 0
+        while taken < len(group) and total + group[taken] <= most:
+            total += group[taken]
+            taken += 1
+        if taken >= FAN_IN:
+            return range(start, start + taken)
+        stop = start
+    return None
 
 
 class ArrayLog:

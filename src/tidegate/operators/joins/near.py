@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from tidegate.operators.columns import Array
 from tidegate.query.nodes import Join
 from tidegate.query.windows import Window
 from tidegate.watermark import START, Watermark
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,30 +14,30 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.cells import SHARDS
-from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes
+from tidegate.operators.columns import Array, expand_ranges
+from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
+from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes, TupleArrays
 from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
-from tidegate.operators.joins.join_side import JoinSide
+from tidegate.operators.joins.join_side import JoinSide, SideSnapshot, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
-from tidegate.operators.joins.results import BothSides, rows_at_the_later, rows_of_windows, still_fitting
-from tidegate.operators.joins.tuple_arrays import SortedRun, TupleArrays
 from tidegate.operators.readers import SharedState
+from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
 from tidegate.watermark import Watermark
 
-Array = np.ndarray[Any, Any]
-
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
+BothSides: TypeAlias = tuple[SideSnapshot, SideSnapshot]
 SPLIT_PAIRS = 1 << 25
 """So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
 SORTED_PAIRS = 1 << 12
@@ -68,9 +68,7 @@ class SharedJoin(SharedState):
     """
 
     node: Join
-    shards: int = SHARDS
     split_pairs: int = SPLIT_PAIRS
-    late: int = 0
     near: Near = field(init=False)
     _codes: TextCodes = field(init=False)
     _finder: PairFinder = field(init=False)
@@ -79,7 +77,6 @@ class SharedJoin(SharedState):
     _ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0)])
     _sizes: dict[Column, int] = field(default_factory=dict)
     _decides: bool = field(init=False)
-    _merging: bool = False
 
     def __post_init__(self) -> None:
         node = self.node
@@ -87,7 +84,7 @@ class SharedJoin(SharedState):
         tree = node.where.tree if node.where is not None and node.where.tree is not None else TRUE
         band = band_of(tree) if node.bands and not node.on else None
         self._codes = TextCodes(texts_of(tree))
-        self._finder = PairFinder(tree, len(node.on) if len(node.on) > 1 else 0, self._codes, band, self.shards)
+        self._finder = PairFinder(tree, len(node.on) if len(node.on) > 1 else 0, self._codes, band)
         # Loops decide unless the predicate is interpreted, or numbers may be too large for them.
         self._decides = (node.where is None or node.where.tree is not None) and fits_int64(tree, {})
         left, right = (SideEncoder(node, side, columns_of(tree, side), band, self._codes) for side in (LEFT, RIGHT))
@@ -103,17 +100,15 @@ class SharedJoin(SharedState):
         """How much memory they take."""
         return sum(side.nbytes for side in self._sides)
 
-    def encode(self, number: int, tables: Sequence[Sequence[pa.Table]], before: Watermark) -> SegmentTuples:
-        """Encode the tuples of both sides of a segment, given the watermark before it; they are seen in log order."""
-        least = self.near.least_arriving(before)
+    def encode(self, number: int, tables: Sequence[Sequence[pa.Table]]) -> SegmentTuples:
+        """Encode the tuples of both sides of a segment, none of which is late; they are seen in log order."""
         with self._codes.in_use():
             left, right = (
-                side.encoder.encode(pa.concat_tables(parts) if parts else side.encoder.schema.empty_table(), least)
+                side.encoder.encode(pa.concat_tables(parts) if parts else side.encoder.schema.empty_table())
                 for side, parts in zip(self._sides, tables, strict=True)
             )
             with self._lock:
                 self._pending[number] = left, right
-                self.late += left.late + right.late
         return left, right
 
     def settle(self, number: int) -> None:
@@ -150,28 +145,21 @@ class SharedJoin(SharedState):
         if found is not None:
             yield from rows_of_windows(self.node, self.near, view.sides, found, first, last)
 
-    def compact(self) -> None:
-        """Merge small pieces of state into larger ones, unless another thread is at it."""
+    def _compact(self) -> None:
+        """Merge small pieces of state into larger ones."""
         with self._lock:
-            if self._merging or not self._reached:
+            if not self._reached:
                 return
-            self._merging = True
             settled, least = self._acknowledged, self.near.least_time(self._watermark)
-        try:
-            for side in self._sides:
-                self._compact_side(side, settled, least)
-        finally:
-            self._merging = False
+        for side in self._sides:
+            while chosen := side.mergeable_runs(settled, self.near.span):
+                merged = SortedRun.merged(chosen, least)
+                with self._lock:
+                    side.replace_runs(chosen, merged)
+            while (batch := side.batches.merged()) is not None:
+                with self._lock:
+                    side.batches = side.batches.replaced(*batch)
         self._codes.forget_unused(self._codes_held)
-
-    def _compact_side(self, side: JoinSide, settled: int, least: int) -> None:
-        while chosen := side.mergeable_runs(settled, self.near.span):
-            merged = SortedRun.merged(chosen, least)
-            with self._lock:
-                side.replace_runs(chosen, merged)
-        while (batch := side.batches.merged()) is not None:
-            with self._lock:
-                side.batches = side.batches.replaced(*batch)
 
     def _codes_held(self) -> Iterable[Array]:
         with self._lock:
@@ -250,3 +238,55 @@ class SharedJoin(SharedState):
         keep = bisect_right(self._ends, self._acknowledged, key=lambda end: end[0]) - 1
         if keep > 0:
             del self._ends[:keep]
+
+
+# From pairs to result rows.
+
+
+def pair_rows(node: Join, sides: BothSides, left: Array, right: Array) -> pa.Table:
+    """The columns of pairs, given by arrival numbers."""
+    rows = sides[0].rows(left), sides[1].rows(right)
+    return pa.table({column.name: rows[column.side].column(column.column) for column in node.columns})
+
+
+def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs:
+    """The pairs that fit a predicate which no loop can evaluate: an expression on whole columns, a function pair by pair."""
+    where = node.where
+    assert where is not None
+    if where.tree is None and isinstance(where.given, nw.Expr):
+        pairs = pair_rows(node, sides, found.left, found.right)
+        numbered = pairs.append_column("__tg_pair", pa.array(np.arange(len(found.left))))
+        return found.take(np.asarray(expressions.keep(numbered, where.given).column("__tg_pair")))
+    lefts, rights = plain_values(sides[0].rows(found.left)), plain_values(sides[1].rows(found.right))
+    fits = [where.holds(one, other, node.name) for one, other in zip(lefts, rights, strict=True)]
+    return found.take(np.flatnonzero(np.array(fits, np.bool_)))
+
+
+def rows_at_the_later(node: Join, sides: BothSides, found: FoundPairs) -> pa.Table:
+    """Result rows in the order of their times, the later one of each pair."""
+    times = np.maximum(found.left_times, found.right_times)
+    order = np.argsort(times, kind="stable")
+    pairs = pair_rows(node, sides, found.left[order], found.right[order])
+    moment = node.schema.field(node.time).type
+    return _table(node, pairs, {node.time: pa.array(times[order]).view(moment)})
+
+
+def rows_of_windows(
+    node: Join, near: InSameWindow, sides: BothSides, found: FoundPairs, first: int, last: int
+) -> Iterator[pa.Table]:
+    """Result rows in the order of their windows, `AT_ONCE` at a time: a pair once for each it shares in a range."""
+    begin, _ = near.windows(np.maximum(found.left_times, found.right_times), first, last)
+    _, end = near.windows(np.minimum(found.left_times, found.right_times), first, last)
+    for which, low, high in runs_of_windows(begin, end, AT_ONCE):
+        lowest = np.maximum(begin[which], low)
+        times = np.minimum(end[which], high) - lowest + 1
+        take, windows = expand_ranges(lowest, times)
+        order = np.argsort(windows, kind="stable")
+        take, windows = which[take[order]], windows[order]
+        pairs = pair_rows(node, sides, found.left[take], found.right[take])
+        yield _table(node, pairs, window_columns(node, windows))
+
+
+def _table(node: Join, pairs: pa.Table, moments: dict[str, pa.Array]) -> pa.Table:
+    columns = [moments[name] if name in moments else pairs.column(name) for name in node.schema.names]
+    return pa.table(columns, schema=node.schema)

@@ -12,13 +12,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tidegate.errors import QueryError
-
-Array = np.ndarray[Any, Any]
+from tidegate.operators.columns import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,12 +71,12 @@ class Reconfiguration:
 
 @dataclass(slots=True, eq=False)
 class Switch:
-    """The payload of a control segment: the next epoch, and who has still to switch."""
+    """The payload of a control segment: the next epoch, and who of both epochs has still to switch."""
 
     before: Epoch
     after: Epoch
-    called_at: float
-    _waiting: set[int]
+    called_at: float = field(default_factory=time.monotonic)
+    _waiting: set[int] = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _done: threading.Event = field(default_factory=threading.Event)
     _moved_at: float = 0.0
@@ -86,13 +84,9 @@ class Switch:
     _completed_at: float = 0.0
     _taken: bool = False
 
-    @staticmethod
-    def between(before: Epoch, after: Epoch) -> Switch:
-        """A switch that is complete when the instances of both epochs have said so."""
-        now = time.monotonic()
-        made = Switch(before, after, now, set(before.instances) | set(after.instances))
-        made._moved_at = now
-        return made
+    def __post_init__(self) -> None:
+        self._waiting = {*self.before.instances, *self.after.instances}
+        self._moved_at = self.called_at
 
     def take_newcomers(self) -> tuple[int, ...]:
         """The instances that only the new epoch has, told to the first who asks; to others, none.

@@ -10,14 +10,12 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tidegate.gate.flow import BlockedTimes
 from tidegate.gate.gate import Traffic
-
-Array = np.ndarray[Any, Any]
+from tidegate.operators.columns import Array
 
 MOST_MOMENTS = 65_536
 LEAST_SECONDS = 1e-6

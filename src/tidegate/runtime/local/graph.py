@@ -12,7 +12,7 @@ from tidegate.gate.source import SourceSpec
 from tidegate.query.nodes import Join, MapBatches, Node, Source
 from tidegate.runtime.local.figures import SubqueryFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
-from tidegate.runtime.local.operator import Outlet, RunningSubquery
+from tidegate.runtime.local.operator import RunningSubquery, outlet
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.sources.inlet import SourceInlet
 from tidegate.runtime.local.subquery_work import work_of
@@ -48,7 +48,7 @@ class Graph:
         for subquery in plan.subqueries:
             # A join does as much for a segment of one tuple as for a hundred before it tries any pair, and its two sides
             # come one after the other.
-            linger = settings.join_linger_seconds if isinstance(subquery.operator, Join) else 0.0
+            linger = 4 * settings.linger_seconds if isinstance(subquery.operator, Join) else 0.0
             readers = [str(instance) for instance in epoch.instances]
             specs = _specs(plan, subquery.feeds, epoch.instances)
             gates[subquery.number] = settings.gate(specs, readers, len(subquery.feeds), subquery.safety().eager, linger)
@@ -57,7 +57,7 @@ class Graph:
         late = None if settings.late_to is None else LateBuffer.of(plan, settings.late_to)
         running = []
         for subquery in plan.subqueries:
-            outlets = tuple(Outlet(feed, gates[feed.target]) for feed in plan.feeds_from(subquery.number))
+            outlets = tuple((feed, gates[feed.target]) for feed in plan.feeds_from(subquery.number))
             work = work_of(subquery, settings, late)
             gate = gates[subquery.number]
             running.append(RunningSubquery(subquery, work, gate, outlets, pool, fail, settings.most, epoch, core))
@@ -66,11 +66,6 @@ class Graph:
             fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
             inlets.append(SourceInlet(source, fed, Rejects(source.name, source.dead_letters), core))
         return Graph(plan, gates, tuple(running), tuple(inlets), core, late)
-
-    @property
-    def instances(self) -> Mapping[str, int]:
-        """How many instances each subquery has."""
-        return {running.subquery.name: running.instances for running in self.subqueries}
 
     @property
     def states(self) -> list[StateSize]:
@@ -91,11 +86,6 @@ class Graph:
     def ahead(self) -> int:
         """Tuples and heartbeats that were set aside for lying too far in the future."""
         return sum(inlet.rejects.ahead for inlet in self.inlets)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was said about them."""
-        return tuple(inlet.rejects.notice for inlet in self.inlets if inlet.rejects.notice is not None)
 
     @property
     def newest(self) -> Watermark:
@@ -147,7 +137,7 @@ def _specs(plan: Plan, feeds: Sequence[Feed], instances: Sequence[int]) -> list[
         if isinstance(feed.origin, Source):
             specs.append(_spec(plan, feed, feed.origin))
         else:
-            specs += [Outlet.spec_of(feed, plan.subqueries[feed.origin], instance) for instance in instances]
+            specs += [outlet(feed, plan.subqueries[feed.origin], instance) for instance in instances]
     return specs
 
 

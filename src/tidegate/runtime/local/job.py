@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -63,7 +62,7 @@ class LocalJob:
     @property
     def instances(self) -> Mapping[str, int]:
         """How many instances each subquery has."""
-        return self.running.graph.instances
+        return {each.subquery.name: len(each.epoch.instances) for each in self.running.graph.subqueries}
 
     @property
     def state_rows(self) -> int:
@@ -78,7 +77,7 @@ class LocalJob:
     @property
     def late(self) -> int:
         """Tuples that came too late for all of their windows."""
-        return sum(state.late for state in self.running.graph.states)
+        return sum(running.work.late for running in self.running.graph.subqueries)
 
     @property
     def rows(self) -> int:
@@ -98,7 +97,8 @@ class LocalJob:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done in another way than one may expect, so far."""
-        return self.running.graph.notes
+        notices = [inlet.rejects.notice for inlet in self.running.graph.inlets]
+        return tuple(notice for notice in notices if notice is not None)
 
     @property
     def results(self) -> int:
@@ -203,9 +203,7 @@ class LocalJob:
     def __enter__(self) -> LocalJob:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.cancel()
             return

@@ -145,7 +145,7 @@ class RunningQuery:
     def _collect(self) -> None:
         """Write all results to the sink; the run has ended when this returns, however it does."""
         try:
-            self.collector.collect(self.graph.gates[OUTPUT], self.plan.outputs, self._report)
+            self.collector.collect(self.graph.gates[OUTPUT], self._report)
             with self._ending:
                 self._complete = not self.cancelled and self.failure is None
             if self._complete:
@@ -192,7 +192,7 @@ class RunningQuery:
                 lag_seconds=(self.graph.newest - watermark) / 1e6 if known else None,
                 state_rows=sum(state.rows for state in states),
                 state_bytes=sum(state.bytes for state in states),
-                late_total=sum(state.late for state in states),
+                late_total=sum(running.work.late for running in self.graph.subqueries),
                 results_total=self.collector.results,
                 malformed_total=self.graph.malformed,
                 ahead_total=self.graph.ahead,

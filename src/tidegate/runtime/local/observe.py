@@ -62,13 +62,10 @@ class LocalActuator:
     """Gives the subqueries of a job more or fewer instances; returns when they have switched."""
 
     job: RunningQuery
-    timeout_seconds: float = SWITCH_SECONDS
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         try:
-            done = self.job.reconfigure(
-                subquery=subquery, instances=instances, mapping=mapping, timeout_seconds=self.timeout_seconds
-            )
+            done = self.job.reconfigure(instances, mapping, subquery, SWITCH_SECONDS)
         except UserError as error:
             return ChangeOutcome(False, str(error))
         return ChangeOutcome(True, "", done.seconds, done.state_bytes_moved)

@@ -26,22 +26,10 @@ AHEAD = 4
 """On how many segments ahead an instance may begin while it would wait for another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """Where a subquery's results go: a feed, and the gate it leads to."""
-
-    feed: Feed
-    gate: Gate
-
-    def spec(self, subquery: Subquery, instance: int) -> SourceSpec:
-        """The source that an instance is for the gate."""
-        return self.spec_of(self.feed, subquery, instance)
-
-    @staticmethod
-    def spec_of(feed: Feed, subquery: Subquery, instance: int) -> SourceSpec:
-        """The source that an instance is for a feed: in order, except for revisions, and with explicit watermarks."""
-        name = f"{subquery.name}/{instance} to {feed.target}.{feed.input}"
-        return SourceSpec(name, feed.input, feed.time, disorder_us=None)
+def outlet(feed: Feed, subquery: Subquery, instance: int) -> SourceSpec:
+    """The source that an instance is for a feed: in order, except for revisions, and with explicit watermarks."""
+    name = f"{subquery.name}/{instance} to {feed.target}.{feed.input}"
+    return SourceSpec(name, feed.input, feed.time, disorder_us=None)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,14 +37,15 @@ class RunningSubquery:
     """One subquery and the instances that work on it.
 
     Instances are threads of the pool, each with a reader of the gate and a source in every gate the subquery feeds. A
-    failure of one ends the run through ``fail``. A watermark that no reader awaits is passed on only where results may wait
-    for it. ``core`` is what its threads share while segments are small.
+    failure of one ends the run through ``fail``. ``outlets`` are the feeds of its results, each with the gate it leads to. A
+    watermark that no reader awaits is passed on only where results may wait for it. ``core`` is what its threads share while
+    segments are small.
     """
 
     subquery: Subquery
     work: Work
     gate: Gate
-    outlets: tuple[Outlet, ...]
+    outlets: tuple[tuple[Feed, Gate], ...]
     pool: ThreadPool
     fail: Callable[[BaseException], None]
     most: int
@@ -76,11 +65,6 @@ class RunningSubquery:
     def first_epoch(instances: int) -> Epoch:
         """The epoch a subquery begins with."""
         return Epoch(0, tuple(range(instances)), even_mapping(SHARDS, instances))
-
-    @property
-    def instances(self) -> int:
-        """How many instances work now."""
-        return len(self.epoch.instances)
 
     def start(self) -> None:
         """Start the instances of the first epoch."""
@@ -108,7 +92,7 @@ class RunningSubquery:
                 owners = before.mapping if count == len(before.instances) else even_mapping(SHARDS, count)
             fresh = range(self._next_instance, self._next_instance + count - len(before.instances))
             after = Epoch(before.number + 1, (*before.instances[:count], *fresh), np.asarray(owners))
-            switch = Switch.between(before, after)
+            switch = Switch(before, after)
             self.gate.append_control(switch)
             self._next_instance += len(fresh)
             self._asked = after
@@ -120,7 +104,7 @@ class RunningSubquery:
     def ended(self) -> None:
         """The run is over: no switch will complete any more, and failures are ignored."""
         # The job and its subqueries know each other; without this, what the job holds would stay until a garbage collection.
-        self.fail = _ignore
+        self.fail = lambda error: None
         with self._lock:
             self._ended = True
             for switch in self._switches:
@@ -128,7 +112,7 @@ class RunningSubquery:
 
     def _begin(self, instance: int, epoch: Epoch, switch: Switch | None = None) -> None:
         reader = self.gate.reader(str(instance))
-        sources = [outlet.gate.source(outlet.spec(self.subquery, instance).name) for outlet in self.outlets]
+        sources = [gate.source(outlet(feed, self.subquery, instance).name) for feed, gate in self.outlets]
         self.pool.run(lambda: self._run(instance, reader, sources, epoch, switch))
 
     def _run(
@@ -176,7 +160,7 @@ class RunningSubquery:
                 self._emit(made, sources, segment.watermark)
             self.work.acknowledge(instance, segment.index, segment.watermark)
             self.core.seen(segment.rows)
-            for switch in self._under_way():
+            for switch in tuple(self._switches):
                 switch.moved()
 
     def _emit(self, tables: list[pa.Table], sources: Sequence[GateSource], watermark: Watermark) -> None:
@@ -185,8 +169,8 @@ class RunningSubquery:
         All before any: what one gate waits for may have to come through another.
         """
         full = []
-        for outlet, source in zip(self.outlets, sources, strict=True):
-            made = [outlet.feed.apply(table) for table in tables]
+        for (feed, _), source in zip(self.outlets, sources, strict=True):
+            made = [feed.apply(table) for table in tables]
             batches = [batch for table in made for batch in table.combine_chunks().to_batches() if batch.num_rows]
             for batch in batches[:-1]:
                 source.offer(batch)
@@ -208,8 +192,8 @@ class RunningSubquery:
             self.gate.add_readers([str(number) for number in fresh], reader)
             for number in fresh:
                 self.work.attach(number, segment.index, segment.watermark)
-                for outlet in self.outlets:
-                    outlet.gate.add_sources([outlet.spec(self.subquery, number)], segment.watermark)
+                for feed, gate in self.outlets:
+                    gate.add_sources([outlet(feed, self.subquery, number)], segment.watermark)
                 self._begin(number, after, switch)
         if instance in after.instances:
             self.work.acknowledge(instance, segment.index, segment.watermark)
@@ -225,11 +209,3 @@ class RunningSubquery:
                 self._switches.remove(switch)
                 if switch.after.number > self.epoch.number:
                     self.epoch = switch.after
-
-    def _under_way(self) -> tuple[Switch, ...]:
-        """The switches that are not complete; almost always none."""
-        return tuple(self._switches) if self._switches else ()
-
-
-def _ignore(error: BaseException) -> None:
-    """Takes failures when the run is over."""

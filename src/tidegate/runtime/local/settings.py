@@ -12,8 +12,8 @@ from tidegate.gate.source import SourceSpec
 from tidegate.late_tuples import LateFolder
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
-from tidegate.runtime.local.keyed_apply_work import SPLIT_KEYS
 from tidegate.runtime.local.sources.arrivals import LINGER_SECONDS
+from tidegate.runtime.local.subquery_work import SPLIT_KEYS
 
 SEGMENT_ROWS = 65_536
 
@@ -53,22 +53,11 @@ class Settings:
         if self.waiting_rows is not None and self.waiting_rows < 1:
             raise QueryError(f"waiting_rows is at least 1; got {self.waiting_rows}")
 
-    @property
-    def join_linger_seconds(self) -> float:
-        """How long what is ready for a join is held back, which has the more to do for a segment of any size."""
-        return 4 * self.linger_seconds
-
-    @property
-    def limits(self) -> FlowLimits | None:
-        """The bounds of the gates, None for their own."""
-        rows = self.waiting_rows
-        return None if rows is None else FlowLimits(log_rows=rows, unready_rows=rows)
-
     def gate(
         self, sources: Sequence[SourceSpec], readers: list[str], inputs: int, eager: bool = True, linger: float = 0.0
     ) -> Gate:
         """A gate of segments of the size that is set, which holds back what it has for ``linger`` seconds at most."""
-        limits = self.limits
+        rows = self.waiting_rows
         return Gate(
             sources,
             readers,
@@ -76,5 +65,5 @@ class Settings:
             segment_rows=self.segment_rows,
             linger_seconds=linger,
             eager=eager,
-            limits=limits,
+            limits=None if rows is None else FlowLimits(log_rows=rows, unready_rows=rows),
         )

@@ -7,16 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidegate.compile.plan import Feed
-from tidegate.errors import InternalError
 from tidegate.gate.gate import Gate
 from tidegate.gate.segment import Segment
+from tidegate.operators.columns import in_time_order
 from tidegate.results import PartWriter, show_count, show_rows
 from tidegate.runtime.local.figures import Latencies, Schedule
 from tidegate.runtime.local.threads import CorePinning
@@ -40,26 +38,14 @@ class Sink(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class ToFolder:
+class ToFolder(PartWriter):
     """Parts in a folder, each of which appears whole."""
 
-    folder: Path
-    format: str
-    schema: pa.Schema
-    _parts: PartWriter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._parts = PartWriter(self.folder, self.format, self.schema)
-
-    def write(self, table: pa.Table) -> None:
-        self._parts.write(table)
-
-    def close(self, complete: bool) -> None:
+    def close(self, complete: bool = True) -> None:
         if complete:
-            self._parts.close()
+            super().close()
         else:
-            self._parts.discard()
+            self.discard()
 
 
 @dataclass(slots=True)
@@ -148,11 +134,11 @@ class ResultCollector:
     _recent: Latencies = field(default_factory=Latencies)
     _told: float = field(default_factory=time.monotonic)
 
-    def collect(self, gate: Gate, feeds: Sequence[Feed], tell: Tell) -> None:
+    def collect(self, gate: Gate, tell: Tell) -> None:
         """Write all that comes, until the input has ended; report about once a second."""
         for segment in gate.reader("output"):
             self.core.move()
-            table = _in_order(segment, feeds)
+            table = _in_order(segment)
             if table is not None:
                 self._measure(segment, table.num_rows)
                 with self.core.outside():
@@ -172,7 +158,7 @@ class ResultCollector:
     def _measure(self, segment: Segment, results: int) -> None:
         """Note how long after its due time the results of a segment left."""
         latest = max((int(times[-1]) for times in segment.times if len(times)), default=None)
-        if latest is None or not self.schedules:
+        if latest is None or latest < segment.since or not self.schedules:
             return
         # What settled lies at least 1 µs before the watermark that releases it; what passes through, at it.
         due = [schedule.due(latest + self.settled) for schedule in self.schedules]
@@ -182,20 +168,10 @@ class ResultCollector:
             self._recent.add(seconds, results)
 
 
-def _in_order(segment: Segment, feeds: Sequence[Feed]) -> pa.Table | None:
-    """The rows of a segment in the order of event time, revisions of earlier windows first; None if there are none."""
-    late = [batch for batch in segment.late if batch is not None and batch.num_rows]
-    timely = [batch for batch in segment.batches if batch is not None and batch.num_rows]
-    if not late and not timely:
+def _in_order(segment: Segment) -> pa.Table | None:
+    """The rows of a segment in the order of event time; None if there are none."""
+    batches = [batch for batch in segment.batches if batch is not None and batch.num_rows]
+    if not batches:
         return None
-    if len(timely) > 1:
-        inputs, rows = segment.order()
-        sizes = [0 if batch is None else batch.num_rows for batch in segment.batches]
-        starts = [sum(sizes[:position]) for position in range(len(sizes))]
-        places = pa.array([starts[which] for which in range(len(starts))]).take(pa.array(inputs))
-        merged = pa.Table.from_batches(timely).combine_chunks().take(pc.add(places, pa.array(rows)))
-        timely = merged.to_batches()
-    table = pa.Table.from_batches([*late, *timely])
-    if table.schema.names != feeds[0].schema.names:
-        raise InternalError(f"results have the columns {table.schema.names}, not {feeds[0].schema.names}")
-    return table
+    table = pa.Table.from_batches(batches)
+    return table if len(batches) == 1 else in_time_order(table.combine_chunks(), np.concatenate(segment.times))[0]

@@ -1,27 +1,41 @@
-"""What the instances of a subquery do with a segment: pass it on, update the windows of an aggregate, or find pairs."""
+"""What the instances of a subquery do with a segment: pass it on, update windows, find pairs, or call users' functions."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.compile.plan import Subquery
 from tidegate.errors import InternalError
+from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
+from tidegate.gate.waiting import waiting_for_others
+from tidegate.operators.cells import SHARDS
+from tidegate.operators.column_slots import slots_of
 from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
-from tidegate.operators.keyed_apply import KeyedApplyState
+from tidegate.operators.keyed_slots import KeyedSlots, TupleSlots
+from tidegate.operators.settling import Settled
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
-from tidegate.runtime.local.keyed_apply_work import KeyedApplyWork
+from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.late_buffer import LateBuffer
-from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.work import FedTuples, Work
-from tidegate.watermark import Watermark, has_ended
+from tidegate.watermark import has_ended
+
+if TYPE_CHECKING:
+    from tidegate.runtime.local.settings import Settings
+
+SPLIT_KEYS = 8_192
+"""Keys of settled tuples that are worth the work of several instances."""
 
 
 def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = None) -> Work:
@@ -35,8 +49,7 @@ def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = No
             shared = SharedWindows(windows, settings.split_panes, merge_settled)
             return WindowWork(subquery, shared, late_tuples=late)
         case KeyedApply():
-            state = KeyedApplyState.empty(subquery.operator)
-            return KeyedApplyWork(subquery, state, settings.split_keys, late_tuples=late)
+            return KeyedApplyWork(subquery, slots_of(subquery.operator), settings.split_keys, late_tuples=late)
         case Join():
             join = SharedJoin(subquery.operator, split_pairs=settings.split_pairs)
             return JoinWork(subquery, join, late_tuples=late)
@@ -51,7 +64,7 @@ class StatelessWork(Work):
     def _results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
-        if segment.rows and segment.derived.take("tuples"):
+        if segment.rows and segment.take("tuples"):
             yield from (table for _, table in self._tuples(segment))
 
 
@@ -79,7 +92,7 @@ class WindowWork(Work):
         if owned is not None and not segment.derive(
             "split", lambda _: self.state.worth_splitting(number, since, watermark)
         ):
-            if not segment.derived.take("windows"):
+            if not segment.take("windows"):
                 return
             owned = None
         self._claims.finish(number, ahead)
@@ -91,16 +104,7 @@ class WindowWork(Work):
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> LiftedPanes:
         """Lift a segment's tuples and make their panes visible."""
-        tables = [table for _, table in tuples]
-        if not tables:
-            return LiftedPanes()
-        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-        lifted = self.state.lift(segment.index, table, segment.since)
-        self.state.insert(segment.index, lifted)
-        return lifted
-
-    def _least_arriving(self, watermark: Watermark) -> int:
-        return self.state.windows.panes.node.window.least_arriving(watermark)
+        return self.state.lift(segment.index, pa.concat_tables([table for _, table in tuples]), segment.since)
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +131,7 @@ class JoinWork(Work):
             arrived = self._claims.result(segment)
             if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(arrived)):
                 yield from self.state.pairs_within(segment.index, arrived, owned)
-            elif segment.derived.take("pairs"):
+            elif segment.take("pairs"):
                 yield from self.state.pairs_within(segment.index, arrived, None)
 
     def may_emit(self, segment: Segment) -> bool:
@@ -141,7 +145,108 @@ class JoinWork(Work):
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
         for feed, table in tuples:
             sides[feed.side].append(table)
-        return self.state.encode(segment.index, sides, segment.since)
+        return self.state.encode(segment.index, sides)
 
-    def _least_arriving(self, watermark: Watermark) -> int:
-        return self.state.near.least_arriving(watermark)
+
+@dataclass(slots=True, eq=False)
+class ShardSequencer:
+    """Applies what is settled to each shard in the order of the log, by one instance at a time.
+
+    After a reconfiguration a shard has another owner, which may be further in the log than the old one. It waits until the
+    old one has done all turns before; no instance waits for more than that, and no state moves.
+    """
+
+    shards: int
+    _taken: Array = field(init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _aborted: bool = False
+
+    def __post_init__(self) -> None:
+        self._taken = np.full(self.shards, -1, np.int64)
+
+    def wait(self, turn: int, owned: Array | None) -> bool:
+        """Wait until the shards of an owner (None: all) have seen every turn before; False if the run has failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._aborted or self._ready(turn, owned))
+            return not self._aborted
+
+    def done(self, turn: int, owned: Array | None) -> None:
+        """Note that an owner has done its turn."""
+        with self._changed:
+            self._taken[slice(None) if owned is None else owned] = turn
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Wake all instances that wait: the run has failed."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+
+    def _ready(self, turn: int, owned: Array | None) -> bool:
+        return bool((self._taken if owned is None else self._taken[owned]).min(initial=turn - 1) >= turn - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SettledStep:
+    """What one segment settles, and, if one instance has done all shards at once, which one, and its results."""
+
+    settled: Settled
+    prepared: Any
+    done_by: int | None = None
+    results: tuple[pa.Table, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class KeyedApplyWork(Work):
+    """An `apply`: what a segment settles is put in order once; the owners of shards call the user's functions in turn.
+
+    Where a segment settles little, the first instance to get there does all shards, while the others wait: what it does
+    then is mostly the same for one shard as for all, and most of it needs the interpreter, which only one of them can have.
+    An instance always may emit: one that waits for another must not hold up the watermark that the other's results need.
+    """
+
+    state: KeyedSlots
+    split_keys: int = SPLIT_KEYS
+    sequencer: ShardSequencer = field(default_factory=lambda: ShardSequencer(SHARDS))
+
+    def abort(self) -> None:
+        self.sequencer.abort()
+
+    def _results(
+        self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
+    ) -> Iterator[pa.Table]:
+        if segment.rows:
+            self._claims.take_up(segment)
+        if segment.watermark == segment.since:
+            return
+        step: SettledStep = segment.derive("step", lambda each: self._settle(each, instance, ahead))
+        if step.done_by is None:
+            yield from self._process(step, owned)
+        elif step.done_by == instance:
+            yield from step.results
+
+    def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
+        """Keep the tuples of a segment until they are settled."""
+        for feed, table in tuples:
+            self.state.waiting.hold(segment.index, feed.side, table, feed.time)
+
+    def _settle(self, segment: Segment, instance: int, ahead: Iterator[Segment]) -> SettledStep:
+        """What a segment settles. Segments come here in the order of the log, as no instance passes one before."""
+        self._claims.finish(segment.index, ahead)
+        settled = self.state.waiting.settle(segment.index, segment.watermark)
+        step = SettledStep(settled, self.state.prepare(settled))
+        if settled.size >= self.split_keys:
+            return step
+        return replace(step, done_by=instance, results=tuple(self._process(step, None)))
+
+    def _process(self, step: SettledStep, owned: Array | None) -> Iterator[pa.Table]:
+        """Change the owned shards (None: all), and emit the results."""
+        # What another instance has not done yet on a shard that was its own until lately comes first.
+        with waiting_for_others():
+            came = self.sequencer.wait(step.settled.turn, owned)
+        if not came:
+            raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
+        # Functions on tuples are called too often to put something around each call.
+        with user_context() if isinstance(self.state, TupleSlots) else nullcontext():
+            yield from self.state.process(step.settled, step.prepared, owned)
+        self.sequencer.done(step.settled.turn, owned)

@@ -224,10 +224,7 @@ class ThreadPool:
             self._threads.append(thread)
             if not awaited:
                 self._left_alone.add(thread)
-                work.put(function)
-                work.put(None)
-        if awaited:
-            work.put(function)
+        work.put(function)
         thread.start()
 
     def has(self, thread: threading.Thread) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -15,27 +15,25 @@ from tidegate.compile.plan import Feed, Subquery
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waited_seconds
 from tidegate.late_tuples import with_missed
-from tidegate.operators.columns import Array, as_numpy
+from tidegate.operators.columns import Array
+from tidegate.operators.exchange import first_in_time, known_times_of, split_late
 from tidegate.operators.readers import SharedState
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.late_buffer import LateBuffer
-from tidegate.watermark import START, Watermark
+from tidegate.watermark import Watermark
 
 FedTuples: TypeAlias = Sequence[tuple[Feed, pa.Table]]
 """The tuples of a segment, each with the feed they came by, after its steps."""
 
 
 class StateSize(Protocol):
-    """How many rows and bytes state holds, and how many tuples came too late for it."""
+    """How many rows and bytes state holds."""
 
     @property
     def rows(self) -> int: ...
 
     @property
     def bytes(self) -> int: ...
-
-    @property
-    def late(self) -> int: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -55,25 +53,24 @@ class Claims:
 
     def take_up(self, segment: Segment) -> None:
         """Do the work on a segment unless another instance has begun; raises what made it fail if that is known."""
-        compute = partial(self.function, segment)
-        if not segment.derived.claim(self.name, compute):
+        if not segment.claim(self.name, self.function):
             self._under_way[segment.index] = segment
-        if segment.derived.is_done(self.name):
+        if segment.is_done(self.name):
             # Checked after it was noted: the instance that noted it or the one that did it sees both and removes it.
             self._under_way.pop(segment.index, None)
-            segment.derived.derive(self.name, compute)
+            segment.derive(self.name, self.function)
 
     def finish(self, number: int, ahead: Iterator[Segment]) -> None:
         """Wait until the work on all segments up to a number is done; do that on segments ahead meanwhile."""
         for segment in list(self._under_way.values()):
             if segment.index <= number:
-                while not segment.derived.is_done(self.name) and (later := next(ahead, None)) is not None:
+                while not segment.is_done(self.name) and (later := next(ahead, None)) is not None:
                     self.take_up(later)
                 self.result(segment)
 
     def result(self, segment: Segment) -> Any:
         """The result of the work on a segment, waited for if need be."""
-        value = segment.derived.derive(self.name, partial(self.function, segment))
+        value = segment.derive(self.name, self.function)
         self._under_way.pop(segment.index, None)
         return value
 
@@ -89,15 +86,17 @@ class Work(ABC):
     instance has begun is no work. What a user's function waits for is: another instance could wait beside it. That costs
     four readings of the clock per segment and instance; only its own thread writes an instance's figure.
 
-    ``late_tuples`` takes the tuples that are late, where they are asked for.
+    ``late`` counts the tuples that came too late for it, and ``late_tuples`` takes them where they are asked for.
     """
 
     subquery: Subquery
     state: StateSize | None = None
+    late: int = field(init=False, default=0)
     clock: Callable[[], float] = field(default=time.perf_counter, kw_only=True)
     late_tuples: LateBuffer | None = field(default=None, kw_only=True)
     _claims: Claims = field(init=False)
     _seconds: dict[int, float] = field(init=False, default_factory=dict)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._claims = Claims("taken in", self._receive)
@@ -159,39 +158,33 @@ class Work(ABC):
         """An instance's part of the results of a segment."""
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> Any:
-        """What is done once with the tuples of a segment, before its results; nothing where there is no state."""
+        """What is done once with the tuples of a segment that are not late; nothing where there is no state."""
         return None
 
-    def _least_arriving(self, watermark: Watermark) -> int:
-        """The earliest time at which a tuple that arrives is not late; none is where there is no state."""
-        return START
-
     def _receive(self, segment: Segment) -> Any:
-        """Take in the tuples of a segment; those that are late are kept if they are asked for."""
-        tuples = list(self._tuples(segment))
-        taken = self._take_in(segment, tuples)
-        if self.late_tuples is not None and segment.since > START:
-            self._keep_late(self.late_tuples, tuples, segment.since)
-        return taken
-
-    def _keep_late(self, kept: LateBuffer, tuples: FedTuples, watermark: Watermark) -> None:
-        """Keep the tuples from sources that are late at a watermark."""
-        least = self._least_arriving(watermark)
-        for feed, table in tuples:
-            if isinstance(feed.origin, Source) and table.num_rows:
-                late = as_numpy(table.column(feed.time)) < least
-                if late.any():
-                    missed = with_missed(table.filter(pa.array(late)), feed.time, watermark)
-                    kept.add(self.subquery.name, feed.input, missed)
+        """Take in the tuples of a segment; those that are late are counted, and kept if they are asked for."""
+        operator = self.subquery.operator
+        assert operator is not None
+        least = first_in_time(operator, segment.since)
+        timely: list[tuple[Feed, pa.Table]] = []
+        for feed, table in self._tuples(segment):
+            rest, late = split_late(table, known_times_of(table, feed.time, operator.name), least)
+            timely.append((feed, rest))
+            if late is not None:
+                with self._lock:
+                    self.late += late.num_rows
+                if self.late_tuples is not None and isinstance(feed.origin, Source):
+                    self.late_tuples.add(self.subquery.name, feed.input, with_missed(late, feed.time, segment.since))
+        return self._take_in(segment, timely)
 
     def _tuples(self, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
-        """The tuples of a segment, late ones first."""
+        """The tuples of a segment, late ones too."""
         for feed in self.subquery.feeds:
-            for batch in (segment.late[feed.input], segment.batches[feed.input]):
-                if batch is not None and batch.num_rows:
-                    table = pa.Table.from_batches([batch])
-                    # A subquery applies the steps to its own results; a source passes on what it reads.
-                    yield feed, table if isinstance(feed.origin, int) else feed.apply(table)
+            batch = segment.batches[feed.input]
+            if batch is not None and batch.num_rows:
+                table = pa.Table.from_batches([batch])
+                # A subquery applies the steps to its own results; a source passes on what it reads.
+                yield feed, table if isinstance(feed.origin, int) else feed.apply(table)
 
     def _worked_until(self) -> float:
         """A clock that stands still while the calling thread waits for another."""

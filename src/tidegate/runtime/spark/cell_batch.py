@@ -19,9 +19,9 @@ from pyspark import TaskContext
 from tidegate.errors import CheckpointError, EnvironmentFault, InternalError, QueryError
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
-from tidegate.operators.joins.join_cell import JoinLogic
-from tidegate.operators.keyed_apply_cell import KeyedApplyLogic
-from tidegate.operators.window_cell import WindowCellLogic
+from tidegate.operators.joins.join_cell import JoinCell
+from tidegate.operators.keyed_apply_cell import KeyedApplyCell
+from tidegate.operators.window_cell import WindowCell
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
@@ -125,11 +125,11 @@ def logic_of(node: Stateful, cells: int) -> CellLogic:
     """How the cells of a stateful step work."""
     match node:
         case WindowAggregate():
-            return WindowCellLogic(node)
+            return CellLogic(WindowCell, node, cells)
         case Join():
-            return JoinLogic(node)
+            return CellLogic(JoinCell, node, cells)
         case KeyedApply():
-            return KeyedApplyLogic(node, cells)
+            return CellLogic(KeyedApplyCell, node, cells)
         case _:
             raise InternalError(f"no cells are known for {type(node).__name__}")
 

@@ -26,14 +26,16 @@ from tidegate.late_tuples import LateFolder, with_missed
 from tidegate.operators.cells import keep_memory
 from tidegate.operators.exchange import (
     Delta,
+    Grid,
     Intake,
     PaneIntake,
     RouteByKeys,
+    RouteOnGrid,
     Router,
     TupleIntake,
     first_in_time,
 )
-from tidegate.operators.joins.route_join import Grid, RouteByEqualKeys, RouteOnGrid
+from tidegate.query.keys import Columns
 from tidegate.query.nodes import Join, KeyedApply, Source, Stateless, apply_stateless
 from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.query.schema import conform
@@ -64,7 +66,7 @@ def applied(feed: Feed) -> Callable[[pa.Table], pa.Table]:
     return run
 
 
-def intake_of(subquery: Subquery, feed: Feed, cells: int, before: Watermark, keep_late: bool) -> Intake[Any]:
+def intake_of(subquery: Subquery, feed: Feed, cells: int, before: Watermark, keep_late: bool) -> Intake:
     """Takes the tuples of a feed in for the cells of its target, which has come to a watermark."""
     node = subquery.operator
     assert node is not None
@@ -77,7 +79,7 @@ def intake_of(subquery: Subquery, feed: Feed, cells: int, before: Watermark, kee
         case KeyedApply(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
-            router = RouteByEqualKeys(tuple(names[side] for names in node.on), cells)
+            router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells)
         case Join(), "pairs":
             router = RouteOnGrid(LEFT if side == 0 else RIGHT, Grid.of(cells))
         case _:
@@ -250,7 +252,7 @@ def send(feed: Feed, deltas: Iterable[tuple[int, Delta]], cells: int) -> Iterato
 
 
 def finished(
-    intakes: dict[int, Intake[Any]], feeds: dict[int, Feed], header: Header, cells: int
+    intakes: dict[int, Intake], feeds: dict[int, Feed], header: Header, cells: int
 ) -> Iterator[pa.RecordBatch]:
     """The rest of what intakes have, and what their task tells the cells; one of them is told all of it."""
     keys = codec.cell_keys(cells)
@@ -292,7 +294,7 @@ class CellStage:
             stack.callback(cell.close)
             sides = {feed.input: feed.side for feed in self.subquery.feeds}
             results = cell.receive(header, received.tables(sides))
-            intakes: dict[int, Intake[Any]] = {}
+            intakes: dict[int, Intake] = {}
             if self.following is not None:
                 cells = self.step.cells
                 intakes = {feed.input: intake_of(self.following, feed, cells, START, False) for feed in self.feeds}

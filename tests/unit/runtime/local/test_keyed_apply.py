@@ -16,9 +16,9 @@ import pytest
 
 import tidegate as tg
 from tidegate.cli.queries import load_query
-from tidegate.operators.keyed_apply import ShardSequencer
 from tidegate.operators.settling import Settling
 from tidegate.query.nodes import KeyedApply
+from tidegate.runtime.local.subquery_work import ShardSequencer
 from tidegate.testing import difference
 from tidegate.watermark import END
 
@@ -71,10 +71,10 @@ def waiting_of(schema: pa.Schema, key: str) -> Settling:
 
 def test_tuples_are_held_until_the_watermark_is_past_them() -> None:
     waiting = waiting_of(SCHEMA, "k")
-    table = pa.table({"ts": pa.array([3, 5, 5, 1], TIME), "k": [1, 9, 2, 4]}, schema=SCHEMA)
-    waiting.hold(0, 0, table, "ts", since=2)
-    waiting.hold(2, 0, table.slice(1, 1), "ts", since=2)  # of a later segment
-    assert (waiting.late, waiting.rows) == (1, 4)
+    table = pa.table({"ts": pa.array([5, 5, 3], TIME), "k": [9, 2, 1]}, schema=SCHEMA)
+    waiting.hold(0, 0, table, "ts")
+    waiting.hold(2, 0, table.slice(0, 1), "ts")  # of a later segment
+    assert waiting.rows == 4
     assert waiting.settle(0, 5).tuples[0].column("k").to_pylist() == [1]
     settled = waiting.settle(1, 6)
     assert settled.turn == 1
@@ -87,10 +87,10 @@ def test_ties_are_ordered_by_every_type_of_column() -> None:
     days = [date(2024, 1, 2), None, date(2024, 1, 1)]
     table = pa.table({"ts": pa.array([5, 5, 5], TIME), "day": pa.array(days, pa.date32()), "k": [1, 2, 3]})
     waiting = waiting_of(table.schema, "day")
-    waiting.hold(0, 0, table, "ts", since=0)
+    waiting.hold(0, 0, table, "ts")
     assert waiting.settle(0, 9).tuples[0].column("k").to_pylist() == [2, 3, 1]
     without_null = waiting_of(table.schema, "day")
-    without_null.hold(0, 0, table.filter(table["day"].is_valid()), "ts", since=0)
+    without_null.hold(0, 0, table.filter(table["day"].is_valid()), "ts")
     assert without_null.settle(0, 9).tuples[0].column("k").to_pylist() == [3, 1]
 
 

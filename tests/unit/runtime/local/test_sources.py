@@ -40,7 +40,7 @@ def arrivals(origin: Any, rows: int = 100, linger_seconds: float = 0.5) -> list[
     """What arrives from an iterable: numbers of rows, and heartbeats."""
     reading = ReadOptions(rows, Rejects("calls"), linger_seconds)
     found = list(arrivals_of(source("calls", SCHEMA, time="ts", origin=origin), reading))
-    return [each.what if isinstance(each.what, Heartbeat) else each.what.num_rows for each in found]
+    return [each.what if isinstance(each.what, Heartbeat) else each.what.batch.num_rows for each in found]
 
 
 # Gathering.

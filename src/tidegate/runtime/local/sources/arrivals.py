@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from tidegate.errors import DataError, UnsupportedError
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.sources.items import ItemReader, LingerBuffer
-from tidegate.sources import BatchOrigin, Rejects, RowPlace
+from tidegate.sources import BatchOrigin, PlacedBatch, Rejects
 from tidegate.sources.in_memory import Heartbeat, Marked, Paced
 
 LINGER_SECONDS = 0.001
@@ -20,10 +18,9 @@ LINGER_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A batch or a heartbeat; where its rows come from, and when it was due by the clock of the run, if scheduled."""
+    """A batch or a heartbeat, and when it was due by the clock of the run, if scheduled."""
 
-    what: pa.RecordBatch | Heartbeat
-    place: RowPlace | None = None
+    what: PlacedBatch | Heartbeat
     due: float | None = None
 
 
@@ -53,13 +50,12 @@ def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None
     items = ItemReader(source.name, source.schema, reading.rows)
     match source.origin:
         case BatchOrigin() as origin:
-            batches = origin.batches(source.schema, reading.rows, reading.rejects, source.time)
-            yield from (Arrival(each.batch, each.place) for each in batches)
+            yield from map(Arrival, origin.batches(source.schema, reading.rows, reading.rejects, source.time))
         case Paced():
             yield from _paced(source.name, items, source.origin, reading)
         case Marked():
             # Nothing is ready before the next heartbeat, so what is held back until then is not late for it.
-            yield from (Arrival(*each) for each in items.gathered(items.guarded(source.origin), tables_at_once=True))
+            yield from map(Arrival, items.gathered(items.guarded(source.origin), tables_at_once=True))
         case None:
             raise UnsupportedError(
                 f"stream '{source.name}' has a schema and nothing to read; make it with files, an Arrow table or an "
@@ -67,7 +63,7 @@ def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None
             )
         case list() | tuple():
             # What lies in memory is not waited for.
-            yield from (Arrival(*each) for each in items.gathered(source.origin))
+            yield from map(Arrival, items.gathered(source.origin))
         case Iterable():
             yield from _iterable(items, source.origin, reading)
         case _:
@@ -89,19 +85,17 @@ def _paced(stream: str, items: ItemReader, paced: Paced, reading: ReadOptions) -
         wait = began + due - reading.clock()
         if wait > 0:
             reading.pause(wait)
-        what, place = items.single(item)
-        yield Arrival(what, place, began + due)
+        yield Arrival(items.single(item), began + due)
 
 
 def _iterable(items: ItemReader, origin: Iterable[object], reading: ReadOptions) -> Iterator[Arrival]:
     if reading.linger_seconds <= 0:
-        for item in items.guarded(origin):
-            yield Arrival(*items.single(item))
+        yield from (Arrival(items.single(item)) for item in items.guarded(origin))
         return
     buffer = LingerBuffer(reading.rows, reading.linger_seconds, reading.clock)
     reading.spawn(lambda: buffer.fill(items.guarded(origin)))
     try:
         while (held := buffer.take()) is not None:
-            yield from (Arrival(*each) for each in items.gathered(held))
+            yield from map(Arrival, items.gathered(held))
     finally:
         buffer.close()

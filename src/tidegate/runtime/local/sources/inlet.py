@@ -15,10 +15,10 @@ from tidegate.operators.columns import known_times
 from tidegate.query.event_time import check_times
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.figures import Schedule, SourceFigures
-from tidegate.runtime.local.sources.arrivals import Arrival, ReadOptions, arrivals_of
-from tidegate.runtime.local.sources.checks import FutureFilter, SourceProgress, order_violation, progress_by
+from tidegate.runtime.local.sources.arrivals import ReadOptions, arrivals_of
+from tidegate.runtime.local.sources.checks import FutureFilter, order_violation
 from tidegate.runtime.local.threads import CorePinning
-from tidegate.sources import Rejects
+from tidegate.sources import PlacedBatch, Rejects
 from tidegate.sources.files import Files
 from tidegate.sources.in_memory import Heartbeat
 from tidegate.watermark import START
@@ -54,7 +54,7 @@ class SourceInlet:
 
     def read(self, options: ReadOptions) -> None:
         """Read the source to its end, or until `end` is called."""
-        progress: SourceProgress | None = None
+        reached, by_heartbeat = START, False
         width = RowWidth()
         future = FutureFilter(self.source, self.rejects)
         try:
@@ -63,21 +63,22 @@ class SourceInlet:
                 of_files = isinstance(self.source.origin, Files)
                 for arrival in self.core.each_outside(arrivals) if of_files else arrivals:
                     if isinstance(arrival.what, Heartbeat):
-                        if not future.heartbeat(arrival.what):
+                        if not future.allows(arrival.what):
                             continue
-                        delivered: Arrival | None = arrival if self._advance(arrival.what.time) else None
-                    elif arrival.what.num_rows:
-                        timely, latest = self._timely(future, arrival)
+                        latest: int | None = arrival.what.time
+                        delivered = self._advance(arrival.what.time)
+                    else:
+                        timely, latest = self._timely(future, arrival.what)
                         if timely is None:
                             continue
-                        delivered = self._deliver(timely, latest, width, progress)
-                    else:
-                        continue
-                    if delivered is None:
+                        try:
+                            delivered = self._deliver(timely.batch, latest, arrival.due, width)
+                        except DataError as error:
+                            raise order_violation(self.source, timely, reached, by_heartbeat) or error from error
+                    if not delivered:
                         return
-                    now = progress_by(self.source, delivered.what)
-                    if progress is None or now.time >= progress.time:
-                        progress = now
+                    if latest is not None and latest >= reached:
+                        reached, by_heartbeat = latest, isinstance(arrival.what, Heartbeat)
             self.end()
         except Exception:
             # An input that has ended before does not fail any more.
@@ -101,49 +102,39 @@ class SourceInlet:
                 for gate in self.gates:
                     gate.end()
 
-    def _timely(self, future: FutureFilter, arrival: Arrival) -> tuple[Arrival | None, int | None]:
+    def _timely(self, future: FutureFilter, placed: PlacedBatch) -> tuple[PlacedBatch | None, int | None]:
         """The part of a batch that does not lie too far in the future, and its latest time; the rest counts as read."""
-        assert isinstance(arrival.what, pa.RecordBatch)
-        times = known_times(arrival.what.column(self.source.time))
+        if not placed.batch.num_rows:
+            return None, None
+        times = known_times(placed.batch.column(self.source.time))
         if not len(times):  # no event times at all, which the gate refuses
-            return arrival, None
+            return placed, None
         latest = int(times.max())
-        kept = future.batch(arrival, latest)
-        if kept is not arrival:
-            left = 0 if kept is None or isinstance(kept.what, Heartbeat) else kept.what.num_rows
-            self.rows += arrival.what.num_rows - left
-            if kept is None or isinstance(kept.what, Heartbeat):
-                return None, None
-            times = known_times(kept.what.column(self.source.time))
+        kept = future.batch(placed, latest)
+        if kept is None:
+            self.rows += placed.batch.num_rows
+            return None, None
+        if kept is not placed:
+            self.rows += placed.batch.num_rows - kept.batch.num_rows
+            times = known_times(kept.batch.column(self.source.time))
             latest = int(times.max()) if len(times) else latest
         check_times(times, f"stream '{self.source.name}'", self.source.time, latest)
         return kept, latest
 
-    def _deliver(
-        self, arrival: Arrival, latest: int | None, width: RowWidth, progress: SourceProgress | None
-    ) -> Arrival | None:
-        """Give a batch to all gates, in parts of about `SEGMENT_BYTES`; None if the input has ended."""
-        batch = arrival.what
-        assert isinstance(batch, pa.RecordBatch)
+    def _deliver(self, batch: pa.RecordBatch, latest: int | None, due: float | None, width: RowWidth) -> bool:
+        """Give a batch to all gates, in parts of about `SEGMENT_BYTES`; False if the input has ended."""
         # Wide rows are cut, so that they are spread over instances too.
         parts = int(-(-batch.num_rows * width.of(batch) // SEGMENT_BYTES)) or 1
-        try:
-            if parts == 1:
-                delivered = self._offer(batch, latest, arrival.due)
-            else:
-                rows = -(-batch.num_rows // parts)
-                delivered = all(
-                    self._offer(part, self._latest(part), arrival.due)
-                    for part in (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
-                )
-        except DataError as error:
-            raise order_violation(self.source, arrival, progress) or error from error
+        rows = -(-batch.num_rows // parts)
+        for at in range(0, batch.num_rows, rows):
+            part = batch if parts == 1 else batch.slice(at, rows)
+            if parts > 1:
+                times = known_times(part.column(self.source.time))
+                latest = int(times.max()) if len(times) else None
+            if not self._offer(part, latest, due):
+                return False
         self.core.move()
-        return arrival if delivered else None
-
-    def _latest(self, part: pa.RecordBatch) -> int | None:
-        times = known_times(part.column(self.source.time))
-        return int(times.max()) if len(times) else None
+        return True
 
     def _offer(self, part: pa.RecordBatch, latest: int | None, due: float | None) -> bool:
         """Deliver to all gates, then wait for room in each; False if the input has ended."""

@@ -11,15 +11,14 @@ import pyarrow as pa
 from tidegate.errors import DataError
 from tidegate.query.schema import fitting
 from tidegate.query.user_functions import user_context
-from tidegate.sources import RowPlace
+from tidegate.sources import PlacedBatch, RowPlace
 from tidegate.sources.in_memory import Heartbeat
 
 # A batch of so many rows is worth a segment of its own; copying it to join others would cost more than it saves.
 LARGE = 4_096
 
 _NOTHING = object()
-
-Found = tuple[pa.RecordBatch | Heartbeat, RowPlace | None]
+_MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class ItemReader:
@@ -48,15 +47,15 @@ class ItemReader:
             error.add_note(f"raised by the iterable of stream '{self._stream}', after {count:,} items")
             raise
 
-    def single(self, item: Any) -> Found:
+    def single(self, item: Any) -> PlacedBatch | Heartbeat:
         """One item by itself."""
         if isinstance(item, Heartbeat):
-            return item, None
+            return item
         if isinstance(item, pa.RecordBatch) and item.schema.equals(self._schema, check_metadata=True):
-            return item, self._place(item)
-        return self._placed([self._rows([item]) if isinstance(item, Mapping) else self._table(item)])
+            return self._placed(item)
+        return self._joined([self._rows([item]) if isinstance(item, Mapping) else self._table(item)])
 
-    def gathered(self, items: Iterable[Any], tables_at_once: bool = False) -> Iterator[Found]:
+    def gathered(self, items: Iterable[Any], tables_at_once: bool = False) -> Iterator[PlacedBatch | Heartbeat]:
         """Neighbours together, up to the most rows a batch may have; heartbeats stay where they are.
 
         With ``tables_at_once`` only dicts are held back: a table or a batch is passed on, with them, before the next item
@@ -77,33 +76,31 @@ class ItemReader:
             if not isinstance(item, Mapping | Heartbeat):
                 table = self._table(item)
                 if held and (table.num_rows >= LARGE or rows + table.num_rows > self._most_rows):
-                    yield self._placed(held)
+                    yield self._joined(held)
                     held, rows = [], 0
                 held.append(table)
                 rows += table.num_rows
                 if not tables_at_once and table.num_rows < LARGE and rows < self._most_rows:
                     continue
             if held:
-                yield self._placed(held)
+                yield self._joined(held)
                 held, rows = [], 0
             if isinstance(item, Heartbeat):
-                yield item, None
+                yield item
         if loose:
             held.append(self._rows(loose, rows - len(loose)))
         if held:
-            yield self._placed(held)
+            yield self._joined(held)
 
-    def _placed(self, tables: list[pa.Table]) -> Found:
+    def _joined(self, tables: list[pa.Table]) -> PlacedBatch:
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
         batches = table.combine_chunks().to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self._schema)
-        return batch, self._place(batch)
+        return self._placed(batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self._schema))
 
-    def _place(self, batch: pa.RecordBatch) -> RowPlace:
-        """Where the rows of the next batch stand among all that were given."""
-        place = RowPlace(None, "row", self._given)
-        self._given += batch.num_rows
-        return place
+    def _placed(self, batch: pa.RecordBatch) -> PlacedBatch:
+        """The next batch, and where its rows stand among all that were given."""
+        before, self._given = self._given, self._given + batch.num_rows
+        return PlacedBatch(batch, RowPlace(None, "row", before))
 
     def _table(self, item: Any) -> pa.Table:
         match item:
@@ -124,11 +121,11 @@ class ItemReader:
         """Dicts as columns; one that does not fit is named, ``before`` being the rows held back before them."""
         try:
             return pa.Table.from_pylist(rows, schema=self._schema)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except _MISFITS as error:
             for number, row in enumerate(rows, self._given + before):
                 try:
                     pa.Table.from_pylist([row], schema=self._schema)
-                except (pa.ArrowException, TypeError, ValueError, OverflowError) as wrong:
+                except _MISFITS as wrong:
                     raise DataError(
                         f"stream '{self._stream}', row {number}: {dict(row)!r} does not fit its columns: {wrong}"
                     ) from wrong
