@@ -43,6 +43,11 @@ class Part:
         self._reader = threading.Thread(target=self._read, name=name)
         self._reader.start()
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def wait(self) -> int:
         """The exit code, when it has ended."""
         self._reader.join()
@@ -85,11 +90,12 @@ def main(words: list[str]) -> int:
         Part(name, ["pytest", "-m", f"({marks}) and {kind}", *options], environment) for name, marks in PARTS.items()
     )
     parts = [on_spark, without]
-    codes = [without.wait()]
     if not chosen.long and not others:
-        # Beside the rest of the tests on Spark. The sample of generated cases is always the same; these never are.
+        # Beside the rest of the slower part. The sample of generated cases is always the same; these never are.
+        while all(part.runs for part in parts):
+            time.sleep(0.2)
         parts.append(Part("fuzz", FUZZ, environment))
-    codes += [part.wait() for part in parts if part is not without]
+    codes = [part.wait() for part in parts]
     if chosen.long and not others:
         # Last and alone: they have a Spark of their own.
         parts.append(Part("versions", ["tests.versions"], {}))

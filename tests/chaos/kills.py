@@ -48,7 +48,7 @@ KILLS_PER_ROUND = 12
 THREADS, EXECUTORS = "local[2]", "local-cluster[2,1,1024]"
 # Those that cost the start of a Java process are rarer.
 FAULTS = (*(kill_worker,) * 12, *(kill_all_workers,) * 9, kill_driver, kill_java, kill_everything)
-FILES = 16
+FILES = 12
 
 
 def soon(target: Target) -> Moment:

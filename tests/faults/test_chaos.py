@@ -14,7 +14,7 @@ SHOWN_LINES = 60
 
 @pytest.mark.timeout(1_800)
 def test_jobs_in_process_that_are_disturbed_give_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = chaos.main(["--minutes", "3" if LONG else "0.3", "--seed", "1", "--only", "join", "--only", "apply"])
+    failed = chaos.main(["--minutes", "3" if LONG else "0.15", "--seed", "1", "--only", "join", "--only", "apply"])
     assert not failed, shown(capsys)
 
 
