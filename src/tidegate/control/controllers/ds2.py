@@ -2,7 +2,7 @@
 
 Kalavri, Liagouris, Hoffmann, Dimitrova, Forshaw, Roscoe: "Three steps is all you need", OSDI 2018. The true rate of an
 instance is what it processes per second of *useful* time, so neither waiting for input nor waiting for room downstream
-makes it look slow; the demand is propagated from the sources (`demand.py`). If rates grow linearly with instances, one
+makes it look slow; the demand is propagated from the sources (`observation`). If rates grow linearly with instances, one
 decision is right, and the paper needs at most three.
 """
 

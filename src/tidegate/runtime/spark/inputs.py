@@ -218,5 +218,5 @@ def shown_clock(clock_us: int | None) -> str:
 
 
 def without_paths(files: Files) -> Files:
-    """Files as workers read them: one at a time, by names that come to them."""
+    """Files as workers read them, by names that come to them; the first stays, for messages."""
     return replace(files, paths=files.paths[:1])

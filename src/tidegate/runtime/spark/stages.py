@@ -22,7 +22,7 @@ from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS, result_columns
-from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles
+from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles, without_paths
 from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, WholeQuery
 from tidegate.runtime.spark.sources import FileNames
 
@@ -224,7 +224,7 @@ class _Builder:
             # Of several inputs that read one source, in this stage or in others, one counts.
             counted = any(feed is self.plan.feeds_from(source)[0] for feed in group)
             if isinstance(source.origin, FileNames):
-                inputs.append(NamedFiles(bare, source.origin.files, lean, counted))
+                inputs.append(NamedFiles(bare, without_paths(source.origin.files), lean, counted))
                 branches.append(InputBranch(number, source, (), ()))
                 continue
             native = native_steps(group[0])

@@ -49,9 +49,9 @@ def plan_of(query: tg.Stream, cells: int) -> Plan:
     return compile_query(unique_names(query.node), "spark", cells=cells)
 
 
-def by_names(plan: Plan) -> Plan:
+def by_names(plan: Plan, number: int = 1) -> Plan:
     """The same over files, which workers read by their names."""
-    files = Files("in", ("in/0.parquet",), "parquet", COLUMNS)
+    files = Files("in", tuple(f"in/{each}.parquet" for each in range(number)), "parquet", COLUMNS)
     return plan.reading(lambda source: replace(source, origin=FileNames(None, files)))  # type: ignore[arg-type]
 
 
@@ -153,6 +153,16 @@ def test_files_come_by_name_and_frames_with_the_columns_that_are_read() -> None:
         assert isinstance(feed, FeedBranch)
         assert isinstance(feed.function.inputs.inputs[0], kind)
         assert feed.input.columns == columns
+
+
+def test_what_is_shipped_does_not_grow_with_the_files_there_are() -> None:
+    def sizes(cells: int, files: int) -> list[int]:
+        (stage,) = stages_of(by_names(plan_of(counted(calls()), cells), files), OPTIONS)
+        parts = [stage, *stage.before] if isinstance(stage, ExchangedStage) else [stage]
+        return [len(cloudpickle.dumps(part.function)) for part in parts]
+
+    for cells in (1, 2):
+        assert sizes(cells, 1) == sizes(cells, 10_000)
 
 
 def test_what_is_shipped_has_no_source_but_its_shape() -> None:
