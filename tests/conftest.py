@@ -21,6 +21,7 @@ settings.load_profile("tidegate")
 
 SPARK_SAMPLE = 4
 """One in so many."""
+ENDS_WITHIN_SECONDS = 5.0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,7 +44,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def no_thread_is_left() -> Iterator[None]:
     """Fails a test that leaves a thread of ours running; Spark's own live as long as its session."""
     yield
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("tidegate")]
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("tidegate")]
+    for thread in ours:
+        thread.join(ENDS_WITHIN_SECONDS)  # one that was told to end a moment ago does
+    left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
 
 
