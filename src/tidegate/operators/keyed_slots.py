@@ -6,6 +6,7 @@ a cell restores the slots that a batch touches and writes those that have change
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -111,7 +112,7 @@ class ShardSlots:
 
 
 @dataclass(frozen=True)
-class KeyedSlots:
+class KeyedSlots(ABC):
     """The state of one `apply`: tuples that wait to be settled, and the windows of the others.
 
     `process` is called by the owner of the shards it is about, in the order of settling. `prepare` does what is the same for
@@ -132,13 +133,13 @@ class KeyedSlots:
         """About how many bytes the tuples and the states of slots take."""
         return self.waiting.bytes + sum(shard.bytes for shard in self.shards)
 
+    @abstractmethod
     def prepare(self, settled: Settled) -> Any:
         """What is settled in the form in which `process` takes it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def process(self, settled: Settled, prepared: Any, owned: Array | None) -> Iterator[pa.Table]:
         """Handle the settled tuples of the owned shards and let their windows expire; results in the order of time."""
-        raise NotImplementedError
 
     def stored(self) -> Iterator[StoredWindow]:
         """All windows as data."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from tidegate.watermark import START, Watermark
 
 
 @dataclass(slots=True, eq=False)
-class SharedState:
+class SharedState(ABC):
     """State that several readers of one log share, with a lock; readers have numbers.
 
     A reader attaches behind a segment, acknowledges each segment once it has done all of its work on it, and may detach.
@@ -58,10 +59,10 @@ class SharedState:
             finally:
                 self._compacting.release()
 
+    @abstractmethod
     def _compact(self) -> None:
         """Merge small parts of the state; called by one reader at a time, without the lock."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _forget(self) -> None:
         """Drop what no reader needs any more; called under the lock."""
-        raise NotImplementedError
