@@ -31,6 +31,7 @@ from tidegate.query.aggregates import (
 from tidegate.query.builder import gather
 from tidegate.query.forms import updated
 from tidegate.query.keys import each, keys
+from tidegate.query.stores import store
 from tidegate.results import RunResult
 from tidegate.run import end_input, run, set_instances, start
 from tidegate.sources.in_memory import heartbeat, marked, paced
@@ -69,6 +70,7 @@ __all__ = [
     "run",
     "set_instances",
     "start",
+    "store",
     "stream",
     "sum",
     "top_k",

@@ -15,3 +15,9 @@ from tests.kit.keyed_apply_cases import keyed_apply_cases
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_keyed_apply(data.draw(keyed_apply_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
+
+
+@settings(max_examples=examples(10))
+@given(data=st.data())
+def test_stores_are_the_laws_however_instances_change(data: st.DataObject) -> None:
+    check_keyed_apply(data.draw(keyed_apply_cases("stores")), data.draw(any_settings()), data.draw(any_reconfigurer()))

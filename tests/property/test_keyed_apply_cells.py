@@ -14,16 +14,17 @@ from tests.kit.keyed_apply_cases import keyed_apply_cases
 from tidegate.operators import keyed_apply_cell
 
 
+@pytest.mark.parametrize("only", ["", "stores"])
 @pytest.mark.parametrize("most_chunks", [keyed_apply_cell.MOST_CHUNKS, 1])
 def test_the_output_is_the_laws_whatever_the_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_chunks: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_chunks: int, only: str
 ) -> None:
     monkeypatch.setattr(keyed_apply_cell, "MOST_CHUNKS", most_chunks)
 
     @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
-        case = data.draw(keyed_apply_cases())
+        case = data.draw(keyed_apply_cases(only))
         check_on_driver(case, *data.draw(any_driver(case, tmp_path)))
 
     check()

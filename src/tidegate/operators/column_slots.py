@@ -20,7 +20,8 @@ from tidegate.operators.columns import Array, expand_ranges, in_time_order, is_f
 from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, TupleSlots
 from tidegate.operators.keys import group, key_codes
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.forms import ColumnForm, Contributions, Slots, TupleForm
+from tidegate.query.column_form import ColumnForm, Contributions, Slots
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical, contiguous
 from tidegate.watermark import Watermark, has_ended

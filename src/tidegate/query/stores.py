@@ -1,0 +1,233 @@
+"""Stores: maps of declared types that the window of a key keeps, changed in place by the functions of `apply`.
+
+The managed state of Gedik et al. (§5, appendix A.1): put, get, has, remove and iteration. A store belongs to one window of
+one key, so it is part of the key's shard. Entries come in the canonical order of their keys, whatever happened before, and
+keys are told apart as keys of streams are: null is one, NaN is one, −0.0 is 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn, TypeAlias
+
+import pyarrow as pa
+
+from tidegate.errors import QueryError, choices
+from tidegate.query.schema import arrow_type, as_schema, canonical, is_scalar, normal_schema, normal_type, show_columns
+from tidegate.query.user_functions import Misfit, ValueShape, record_of, shape_of
+
+Columns: TypeAlias = pa.DataType | pa.Schema | Mapping[str, pa.DataType]
+NOTHING = pa.null()
+"""The type of the values of a store that has keys alone."""
+
+
+class StoreError(Exception):
+    """A wrong use of a store; the message names it and the key."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoreType:
+    """The columns of a store: those of its keys, and its values, which are plain or structs."""
+
+    key: pa.Schema
+    value: pa.DataType
+
+    @cached_property
+    def key_shapes(self) -> tuple[ValueShape, ...]:
+        """The shape of each part of a key."""
+        return tuple(map(shape_of, self.key.types))
+
+    @cached_property
+    def value_shape(self) -> ValueShape:
+        """The shape of a value."""
+        return record_of(pa.schema(list(self.value))) if pa.types.is_struct(self.value) else shape_of(self.value)
+
+    @cached_property
+    def has_floats(self) -> bool:
+        """Whether Python's own equality does not do for keys."""
+        return any(pa.types.is_floating(kind) for kind in self.key.types)
+
+    def normal(self, step: str, name: str) -> StoreType:
+        """The same in the types that a step keeps; what cannot be kept is refused."""
+        where = f"step '{step}': store '{name}'"
+        key = normal_schema(self.key, step)
+        for column in key:
+            if not is_scalar(column.type):
+                raise QueryError(f"{where}: its key '{column.name}' is {column.type}; a key is no list and no struct")
+        if self.value.equals(NOTHING):
+            return StoreType(key, NOTHING)
+        return StoreType(key, normal_schema(pa.schema([("value", normal_type(self.value))]), step).field(0).type)
+
+    def __str__(self) -> str:
+        if self.value.equals(NOTHING):
+            return f"({show_columns(self.key)})"
+        value = show_columns(pa.schema(list(self.value))) if pa.types.is_struct(self.value) else str(self.value)
+        return f"({show_columns(self.key)} -> {value})"
+
+
+def store(key: Columns, value: Columns | None = None) -> StoreType:
+    """Declare a store of `apply`: the types of its keys and of its values.
+
+    Each is one type, or several columns by name. A key of several columns is a tuple of their values, and a value of
+    named columns is a dict. Without ``value`` the store is a set of keys.
+
+    >>> str(store(key=pa.string(), value=pa.int64()))
+    '(key: string -> int64)'
+    >>> str(store(key={"ip": pa.string(), "port": pa.int32()}, value={"bytes": pa.int64(), "last": pa.string()}))
+    '(ip: string, port: int32 -> bytes: int64, last: string)'
+    """
+    keys = as_schema(key, "store: key") if isinstance(key, pa.Schema | Mapping) else None
+    if keys is None:
+        keys = pa.schema([("key", arrow_type(key, "store: key"))])
+    if not keys.names:
+        raise QueryError("store: key has no columns, so there would be one entry; keep it in state=...")
+    if value is None:
+        return StoreType(keys, NOTHING)
+    if isinstance(value, pa.Schema | Mapping):
+        return StoreType(keys, pa.struct(list(as_schema(value, "store: value"))))
+    return StoreType(keys, arrow_type(value, "store: value"))
+
+
+@dataclass(slots=True, eq=False)
+class Store:
+    """A map of one window: its entries are read and changed in place.
+
+    ``kept`` are entries from before, decoded when they are first asked for; of such a store changes are noted.
+    `get`, `put`, `has` and `remove` cost what a dict costs. Iteration sorts the keys, unless they are the same as before.
+    """
+
+    name: str
+    of: StoreType
+    owner: Any
+    kept: pa.Table | None = None
+    bytes: int = field(default=0, init=False)
+    can_change: bool = field(default=True, init=False)
+    _entries: dict[Any, tuple[Any, Any, int]] | None = field(default=None, init=False)
+    _order: list[Any] | None = field(default=None, init=False)
+    _changed: dict[Any, tuple[Any, ...]] = field(default_factory=dict, init=False)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, or a default."""
+        found = self._loaded().get(self._identity("get", key)[0])
+        return default if found is None else found[1]
+
+    def has(self, key: Any) -> bool:
+        """Whether there is an entry of a key."""
+        return self._identity("has", key)[0] in self._loaded()
+
+    __contains__ = has
+
+    def put(self, key: Any, value: Any = None) -> None:
+        """Set the value of a key."""
+        identity, parts, size = self._identity("put", key)
+        self._check_can_change("put")
+        shape = self.of.value_shape
+        try:
+            # A struct is there as a whole; its parts may be null.
+            taken, value_size = (shape.check if pa.types.is_struct(shape.kind) else shape.take)(value)
+        except Misfit as misfit:
+            self._refuse(f"put, for {key!r}, a value that was not declared: {misfit}", misfit)
+        entries = self._loaded()
+        before = entries.get(identity)
+        if before is not None and before[1] is taken:
+            return
+        if before is None:
+            self._order = None
+        self.bytes += size + value_size - (before[2] if before is not None else 0)
+        entries[identity] = (parts, taken, size + value_size)
+        self._note(identity, parts)
+
+    def remove(self, key: Any) -> bool:
+        """Remove the entry of a key; whether there was one."""
+        identity, parts, _ = self._identity("remove", key)
+        self._check_can_change("remove")
+        before = self._loaded().pop(identity, None)
+        if before is None:
+            return False
+        self.bytes -= before[2]
+        self._order = None
+        self._note(identity, parts)
+        return True
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        for key in self:
+            self.remove(key)
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """All keys and values, in the canonical order of the keys; the store may be changed while they are read."""
+        entries = self._loaded()
+        return [(self._given(entries[one][0]), entries[one][1]) for one in self._ordered()]
+
+    def __iter__(self) -> Iterator[Any]:
+        entries = self._loaded()
+        return iter([self._given(entries[one][0]) for one in self._ordered()])
+
+    def __len__(self) -> int:
+        return len(self._loaded())
+
+    def __bool__(self) -> bool:
+        return bool(self.kept is not None and self.kept.num_rows) if self._entries is None else bool(self._entries)
+
+    def changes(self) -> Iterator[tuple[tuple[Any, ...], bool, Any]]:
+        """What differs from the entries from before: key, whether it is there, value."""
+        if self.kept is None:
+            for parts, value, _ in self._loaded().values():
+                yield parts, True, value
+            return
+        for identity, parts in self._changed.items():
+            found = self._loaded().get(identity)
+            yield (parts, False, None) if found is None else (found[0], True, found[1])
+
+    def _note(self, identity: Any, parts: tuple[Any, ...]) -> None:
+        if self.kept is not None:
+            self._changed[identity] = parts
+
+    def _given(self, parts: tuple[Any, ...]) -> Any:
+        """A key as functions give and get it."""
+        return parts if len(parts) > 1 else parts[0]
+
+    def _ordered(self) -> list[Any]:
+        if self._order is None:
+            entries = self._loaded()
+            self._order = sorted(entries, key=None if self.of.has_floats else canonical)
+        return self._order
+
+    def _loaded(self) -> dict[Any, tuple[Any, Any, int]]:
+        """The entries by what identifies their keys."""
+        if self._entries is None:
+            self._entries = {}
+            if self.kept is not None:
+                *columns, values = (column.to_pylist() for column in self.kept.columns)
+                take = self.of.value_shape.take
+                for parts, value in zip(zip(*columns, strict=True), values, strict=True):
+                    taken, size = take(value)
+                    self._entries[canonical(parts) if self.of.has_floats else parts] = (parts, taken, size)
+                    self.bytes += size
+        return self._entries
+
+    def _identity(self, function: str, key: Any) -> tuple[Any, tuple[Any, ...], int]:
+        """What is equal for equal keys, the parts of a key, and about how many bytes they take."""
+        shapes = self.of.key_shapes
+        given = (key,) if len(shapes) == 1 else key
+        if not isinstance(given, tuple) or len(given) != len(shapes):
+            self._refuse(f"{function} of {key!r}; a key is a tuple of {choices(self.of.key.names)}")
+        parts, total = [], 0
+        for part, shape, name in zip(given, shapes, self.of.key.names, strict=True):
+            try:
+                taken, size = shape.take(part)
+            except Misfit as misfit:
+                self._refuse(f"{function} of a key that was not declared: {misfit.below(name)}", misfit)
+            parts.append(taken + 0.0 if isinstance(taken, float) else taken)
+            total += size
+        whole = tuple(parts)
+        return canonical(whole) if self.of.has_floats else whole, whole, total
+
+    def _check_can_change(self, function: str) -> None:
+        if not self.can_change:
+            self._refuse(f"{function} in output, which reads what the window holds; change it in update or slide")
+
+    def _refuse(self, what: str, cause: Exception | None = None) -> NoReturn:
+        raise StoreError(f"store '{self.name}' of the key {self.owner!r}: {what}") from cause
