@@ -29,6 +29,7 @@ from tidegate.query.aggregates import (
     top_k,
 )
 from tidegate.query.builder import gather
+from tidegate.query.classes.operator import operator
 from tidegate.query.forms import updated
 from tidegate.query.keys import each, keys
 from tidegate.query.stores import store
@@ -66,6 +67,7 @@ __all__ = [
     "mean",
     "min",
     "monoid",
+    "operator",
     "paced",
     "run",
     "set_instances",
