@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.errors import QueryError, choices
 from tidegate.query.schema import arrow_type, as_schema, canonical, is_scalar, normal_schema, normal_type, show_columns
@@ -21,6 +22,10 @@ from tidegate.query.user_functions import Misfit, ValueShape, record_of, shape_o
 Columns: TypeAlias = pa.DataType | pa.Schema | Mapping[str, pa.DataType]
 NOTHING = pa.null()
 """The type of the values of a store that has keys alone."""
+MOST_LOOKUPS = 32
+"""To look so many entries up, by scanning the columns of keys, takes less time than to decode a store once."""
+Entry: TypeAlias = tuple[tuple[Any, ...], Any, int]
+"""An entry: the parts of its key, its value, and about how many bytes it takes."""
 
 
 class StoreError(Exception):
@@ -94,8 +99,9 @@ def store(key: Columns, value: Columns | None = None) -> StoreType:
 class Store:
     """A map of one window: its entries are read and changed in place.
 
-    ``kept`` are entries from before, decoded when they are first asked for; of such a store changes are noted.
-    `get`, `put`, `has` and `remove` cost what a dict costs. Iteration sorts the keys, unless they are the same as before.
+    ``kept`` are entries from before. A few of them are looked up where they are; where many are asked for, or all, they are
+    decoded once. Of such a store changes are noted. `get`, `put`, `has` and `remove` then cost what a dict costs, and
+    iteration sorts the keys, unless they are the same as before.
     """
 
     name: str
@@ -104,18 +110,24 @@ class Store:
     kept: pa.Table | None = None
     bytes: int = field(default=0, init=False)
     can_change: bool = field(default=True, init=False)
-    _entries: dict[Any, tuple[Any, Any, int]] | None = field(default=None, init=False)
+    _entries: dict[Any, Entry | None] = field(default_factory=dict, init=False)
     _order: list[Any] | None = field(default=None, init=False)
     _changed: dict[Any, tuple[Any, ...]] = field(default_factory=dict, init=False)
+    _length: int = field(default=0, init=False)
+    _lookups: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.kept is not None:
+            self._length, self._lookups = self.kept.num_rows, min(self.kept.num_rows, MOST_LOOKUPS)
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or a default."""
-        found = self._loaded().get(self._identity("get", key)[0])
+        found = self._entry(*self._identity("get", key)[:2])
         return default if found is None else found[1]
 
     def has(self, key: Any) -> bool:
         """Whether there is an entry of a key."""
-        return self._identity("has", key)[0] in self._loaded()
+        return self._entry(*self._identity("has", key)[:2]) is not None
 
     __contains__ = has
 
@@ -129,25 +141,30 @@ class Store:
             taken, value_size = (shape.check if pa.types.is_struct(shape.kind) else shape.take)(value)
         except Misfit as misfit:
             self._refuse(f"put, for {key!r}, a value that was not declared: {misfit}", misfit)
-        entries = self._loaded()
-        before = entries.get(identity)
-        if before is not None and before[1] is taken:
-            return
+        before = self._entry(identity, parts)
         if before is None:
             self._order = None
+            self._length += 1
+        elif before[1] is taken:
+            return
         self.bytes += size + value_size - (before[2] if before is not None else 0)
-        entries[identity] = (parts, taken, size + value_size)
+        self._entries[identity] = (parts, taken, size + value_size)
         self._note(identity, parts)
 
     def remove(self, key: Any) -> bool:
         """Remove the entry of a key; whether there was one."""
         identity, parts, _ = self._identity("remove", key)
         self._check_can_change("remove")
-        before = self._loaded().pop(identity, None)
+        before = self._entry(identity, parts)
         if before is None:
             return False
         self.bytes -= before[2]
+        self._length -= 1
         self._order = None
+        if self._lookups:
+            self._entries[identity] = None  # so that it is not looked up again
+        else:
+            del self._entries[identity]
         self._note(identity, parts)
         return True
 
@@ -158,27 +175,24 @@ class Store:
 
     def items(self) -> list[tuple[Any, Any]]:
         """All keys and values, in the canonical order of the keys; the store may be changed while they are read."""
-        entries = self._loaded()
-        return [(self._given(entries[one][0]), entries[one][1]) for one in self._ordered()]
+        entries = self._all()
+        return [(self._given(entries[one][0]), entries[one][1]) for one in self._ordered(entries)]
 
     def __iter__(self) -> Iterator[Any]:
-        entries = self._loaded()
-        return iter([self._given(entries[one][0]) for one in self._ordered()])
+        entries = self._all()
+        return iter([self._given(entries[one][0]) for one in self._ordered(entries)])
 
     def __len__(self) -> int:
-        return len(self._loaded())
-
-    def __bool__(self) -> bool:
-        return bool(self.kept is not None and self.kept.num_rows) if self._entries is None else bool(self._entries)
+        return self._length
 
     def changes(self) -> Iterator[tuple[tuple[Any, ...], bool, Any]]:
         """What differs from the entries from before: key, whether it is there, value."""
         if self.kept is None:
-            for parts, value, _ in self._loaded().values():
+            for parts, value, _ in self._all().values():
                 yield parts, True, value
             return
         for identity, parts in self._changed.items():
-            found = self._loaded().get(identity)
+            found = self._entries.get(identity)
             yield (parts, False, None) if found is None else (found[0], True, found[1])
 
     def _note(self, identity: Any, parts: tuple[Any, ...]) -> None:
@@ -189,24 +203,44 @@ class Store:
         """A key as functions give and get it."""
         return parts if len(parts) > 1 else parts[0]
 
-    def _ordered(self) -> list[Any]:
+    def _ordered(self, entries: dict[Any, Entry]) -> list[Any]:
         if self._order is None:
-            entries = self._loaded()
             self._order = sorted(entries, key=None if self.of.has_floats else canonical)
         return self._order
 
-    def _loaded(self) -> dict[Any, tuple[Any, Any, int]]:
-        """The entries by what identifies their keys."""
-        if self._entries is None:
+    def _entry(self, identity: Any, parts: tuple[Any, ...]) -> Entry | None:
+        """The entry of a key, looked up in what was kept if it was not asked for before."""
+        if not self._lookups or identity in self._entries:
+            return self._entries.get(identity)
+        if self._lookups == 1 or self.of.has_floats:
+            return self._all().get(identity)
+        self._lookups -= 1
+        assert self.kept is not None
+        here = None
+        for column, part in zip(self.kept.columns[:-1], parts, strict=True):
+            same = column.is_null() if part is None else pc.equal(column, pa.scalar(part, column.type))
+            here = same if here is None else pc.and_(here, same)
+        row = pc.index(here, True).as_py()
+        self._entries[identity] = None if row < 0 else self._decoded(parts, self.kept.column(-1)[row].as_py())
+        return self._entries[identity]
+
+    def _all(self) -> dict[Any, Entry]:
+        """All entries, by what identifies their keys."""
+        if self._lookups:
+            assert self.kept is not None
+            known, self._lookups = self._entries, 0
+            *columns, values = (column.to_pylist() for column in self.kept.columns)
             self._entries = {}
-            if self.kept is not None:
-                *columns, values = (column.to_pylist() for column in self.kept.columns)
-                take = self.of.value_shape.take
-                for parts, value in zip(zip(*columns, strict=True), values, strict=True):
-                    taken, size = take(value)
-                    self._entries[canonical(parts) if self.of.has_floats else parts] = (parts, taken, size)
-                    self.bytes += size
-        return self._entries
+            for parts, value in zip(zip(*columns, strict=True), values, strict=True):
+                identity = canonical(parts) if self.of.has_floats else parts
+                if identity not in known:
+                    self._entries[identity] = self._decoded(parts, value)
+            self._entries |= {identity: found for identity, found in known.items() if found is not None}
+        return self._entries  # type: ignore[return-value]  # what is not there is not noted any more
+
+    def _decoded(self, parts: tuple[Any, ...], value: Any) -> Entry:
+        taken, size = self.of.value_shape.take(value)
+        return parts, taken, size
 
     def _identity(self, function: str, key: Any) -> tuple[Any, tuple[Any, ...], int]:
         """What is equal for equal keys, the parts of a key, and about how many bytes they take."""
