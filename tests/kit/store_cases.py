@@ -5,6 +5,7 @@ Entries tie and collide: their keys are null, NaN, −0.0 and 0.0. Windows expir
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -88,16 +89,14 @@ def thin(window: Any) -> None:
         window.store("few").put("slid", 1.0)
 
 
-_TUPLE = st.fixed_dictionaries(
-    {
-        "step": st.sampled_from([0, 0, 1, 300, 1_000, 3_000]),
-        "key": st.sampled_from([1, 1, 1, 2, None]),
-        "does": st.sampled_from(DOES),
-        "x": st.sampled_from([None, float("nan"), -0.0, 0.0, 1.5]),
-        "k": st.sampled_from([None, "a", "b"]),
-        "n": st.integers(0, 2),
-    }
-)
+STEPS = [0, 0, 1, 300, 1_000, 3_000]
+VALUES: dict[str, list[Any]] = {
+    "key": [1, 1, 1, 2, None],
+    "does": DOES,
+    "x": [None, float("nan"), -0.0, 0.0, 1.5],
+    "k": [None, "a", "b"],
+    "n": [0, 1, 2],
+}
 
 
 @st.composite
@@ -114,14 +113,13 @@ def store_cases(draw: st.DrawFn) -> KeyedApplyCase:
             **given, output=tell, **({"slide": thin, "windows": "single"} if kind == "single" else {})
         )
     now, batches = draw(st.sampled_from([1_700_000_000_000_000, -9_000])), []
-    for _ in range(draw(st.integers(2, 6))):
-        rows = draw(st.lists(_TUPLE, max_size=12))
-        for row in rows:
-            now += row.pop("step")
-            row["ts"] = now
-        columns = [
-            pa.array([row[field.name] for row in rows], pa.int64() if field.name == "ts" else field.type)
-            for field in SCHEMA
-        ]
-        batches.append({"s0": [pa.table([columns[0].cast(TIME), *columns[1:]], schema=SCHEMA)]})
+    # Hypothesis draws few and small rows; what is sought takes many that have to do with each other.
+    random = Random(draw(st.integers(0, 2**32)))
+    for _ in range(draw(st.integers(3, 7))):
+        times = []
+        for _ in range(random.choice([0, 6, 12])):
+            now += random.choice(STEPS)
+            times.append(now)
+        columns = [pa.array([random.choice(of) for _ in times], SCHEMA.field(name).type) for name, of in VALUES.items()]
+        batches.append({"s0": [pa.table([pa.array(times, pa.int64()).cast(TIME), *columns], schema=SCHEMA)]})
     return KeyedApplyCase(query, batches, f"stores, {kind}")
