@@ -29,6 +29,7 @@ from tests.kit.check_local import any_reconfigurer, any_settings, check_locally
 from tests.kit.coverage import Coverage
 from tests.kit.join_cases import join_cases, spark_join_cases
 from tests.kit.keyed_apply_cases import keyed_apply_cases
+from tests.kit.store_cases import store_cases
 
 REPORT_EVERY = 500
 KEYED_APPLY_EVERY = 10
@@ -76,7 +77,7 @@ def fuzz_windows(wanted: int, first: int, phases: Sequence[Phase], cells: bool =
             if local and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
                 check_flow(data)
             if data.draw(st.integers(1, KEYED_APPLY_EVERY)) == KEYED_APPLY_EVERY:
-                applied = data.draw(keyed_apply_cases())
+                applied = data.draw(st.one_of(keyed_apply_cases(), store_cases()))
                 if local:
                     check_keyed_apply(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
                 if cells:
