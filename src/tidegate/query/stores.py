@@ -205,7 +205,9 @@ class Store:
 
     def _ordered(self, entries: dict[Any, Entry]) -> list[Any]:
         if self._order is None:
-            self._order = sorted(entries, key=None if self.of.has_floats else canonical)
+            # Python's own order of whole numbers, text (by code points, as by bytes) and dates is canonical, but for null.
+            plain = self.of.has_floats or not any(None in parts for parts in entries)
+            self._order = sorted(entries, key=None if plain else canonical)
         return self._order
 
     def _entry(self, identity: Any, parts: tuple[Any, ...]) -> Entry | None:
