@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta, timezone
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import tidegate as tg
@@ -191,3 +193,42 @@ def test_keys_of_entries_are_equal_as_keys_of_streams_are(runtime: Runtime) -> N
     )
     entries = ["(None, 'c') 1", "(0.0, 'a') 1", "(0.0, 'b') 2", "(1.5, None) 1", "(nan, 'a') 2"]
     expect(query, result.rows, ("09:59:59.999999", 7, entries))
+
+
+def test_what_is_kept_looks_the_same_however_often_it_was_written(runtime: Runtime) -> None:
+    """A time of another zone and text of a class of its own are kept as UTC and as plain text, in stores and in states."""
+    there = timezone(timedelta(hours=2))
+
+    def keep(window: Any, flow: Any) -> Any:
+        at, text = flow["ts"].astimezone(there), np.str_(flow["dst"])
+        told = [f"{window.state['at']} {window.state['text']!r}"]
+        told += [f"{when} {what!r} {value!r}" for (when, what), value in window.store("s").items()]
+        window.store("s").put((at, text), text)
+        return tg.updated({"at": at, "text": text}, rows={"told": told})
+
+    query = (
+        flows()
+        .key_by("src")
+        .unbounded()
+        .apply(
+            update=keep,
+            state={"at": TIME, "text": pa.string()},
+            stores={"s": tg.store(key={"at": TIME, "text": pa.string()}, value=pa.string())},
+            returns={"told": pa.list_(pa.string())},
+        )
+    )
+    result = runtime.run(
+        query,
+        [
+            {"flows": rows(FLOWS, ("09:00", "a", "x", 1), ("09:01", "a", "y", 1))},
+            {"flows": rows(FLOWS, ("09:02", "a", "z", 1))},
+        ],
+    )
+    nine, one = "2024-01-01 09:00:00+00:00 'x'", "2024-01-01 09:01:00+00:00 'y'"
+    expect(
+        query,
+        result.rows,
+        ("09:00", ["None None"]),
+        ("09:01", [nine, f"{nine} 'x'"]),
+        ("09:02", [one, f"{nine} 'x'", f"{one} 'y'"]),
+    )

@@ -54,6 +54,11 @@ class StoreType:
         """Whether Python's own equality does not do for keys."""
         return any(pa.types.is_floating(kind) for kind in self.key.types)
 
+    @cached_property
+    def has_zones(self) -> bool:
+        """Whether keys hold times, whose zone Arrow gives back as another object than they were put with."""
+        return any(pa.types.is_timestamp(kind) and kind.tz for kind in self.key.types)
+
     def normal(self, step: str, name: str) -> StoreType:
         """The same in the types that a step keeps; what cannot be kept is refused."""
         where = f"step '{step}': store '{name}'"
@@ -63,7 +68,9 @@ class StoreType:
                 raise QueryError(f"{where}: its key '{column.name}' is {column.type}; a key is no list and no struct")
         if self.value.equals(NOTHING):
             return StoreType(key, NOTHING)
-        return StoreType(key, normal_schema(pa.schema([("value", normal_type(self.value))]), step).field(0).type)
+        return StoreType(
+            key, normal_schema(pa.schema([(f"{name} value", normal_type(self.value))]), step).field(0).type
+        )
 
     def __str__(self) -> str:
         if self.value.equals(NOTHING):
@@ -234,6 +241,8 @@ class Store:
             *columns, values = (column.to_pylist() for column in self.kept.columns)
             self._entries = {}
             for parts, value in zip(zip(*columns, strict=True), values, strict=True):
+                if self.of.has_zones:
+                    parts = tuple(shape.take(part)[0] for shape, part in zip(self.of.key_shapes, parts, strict=True))
                 identity = canonical(parts) if self.of.has_floats else parts
                 if identity not in known:
                     self._entries[identity] = self._decoded(parts, value)
