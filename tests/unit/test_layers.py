@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "gate": {"errors", "watermark"},
     "operators": {"errors", "watermark", "query", "state"},
     "reference": {"errors", "watermark", "query"},
+    "micro": {"errors", "watermark", "query"},
     "sources": {"errors", "query"},
     "java": {"errors"},
     "progress": set(),
