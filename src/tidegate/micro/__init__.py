@@ -7,6 +7,7 @@ one machine, with watermarks, an order check, and snapshots to go on from. It im
 
 from tidegate.micro.folder import results
 from tidegate.micro.graph import AggregateStage, ReplayableSource, Row, aggregate, source
+from tidegate.micro.parquet_rows import parquet
 from tidegate.micro.runner import collect, run
 
-__all__ = ["AggregateStage", "ReplayableSource", "Row", "aggregate", "collect", "results", "run", "source"]
+__all__ = ["AggregateStage", "ReplayableSource", "Row", "aggregate", "collect", "parquet", "results", "run", "source"]

@@ -18,6 +18,7 @@ from tidegate.micro.graph import AggregateStage, Key, Row
 from tidegate.query.event_time import show_moment
 from tidegate.watermark import END, START, Watermark
 
+_time = itemgetter(0)
 Slices = Mapping[int, Mapping[Key, list[Row]]]
 """Rows by the start of their slice and their key."""
 
@@ -150,13 +151,9 @@ class InstantRows(WindowBags):
 
     def advance(self, watermark: Watermark) -> list[Row]:
         self.watermark = watermark
-        waiting = self._waiting
-        if watermark == END:
-            due, self._waiting = waiting, []
-        else:
-            due = [row for row in waiting if row[0] < watermark]
-            self._waiting = [row for row in waiting if row[0] >= watermark] if len(due) < len(waiting) else []
-        due.sort(key=itemgetter(0))
+        self._waiting.sort(key=_time)
+        settled = bisect_left(self._waiting, watermark, key=_time)
+        due, self._waiting = self._waiting[:settled], self._waiting[settled:]
         function = self._stage.function
         out: list[Row] = []
         row: Row = ()

@@ -123,7 +123,7 @@ class _Coordinator:
         self._controls: list[Connection] = []
         self._processes: list[SpawnProcess] = []
         self._parts: list[Report] = []
-        self._ended = 0
+        self._ready = self._ended = 0
         self._rows = 0
         self._marked = self._last = False
         restored = tuple(folder.restored()) if folder is not None else ()
@@ -166,10 +166,11 @@ class _Coordinator:
         workers = len(self._processes)
         due = time.monotonic() + self._seconds
         while True:
-            if self._folder is not None and not self._marked and (self._ended == workers or time.monotonic() >= due):
+            may_mark = self._folder is not None and not self._marked and self._ready == workers
+            if may_mark and (self._ended == workers or time.monotonic() >= due):
                 self._mark()
-                due = time.monotonic() + self._seconds
-            timeout = max(0.0, due - time.monotonic()) if self._folder is not None and not self._marked else None
+                may_mark, due = False, time.monotonic() + self._seconds
+            timeout = max(0.0, due - time.monotonic()) if may_mark else None
             ready = wait([*self._controls, *(process.sentinel for process in self._processes)], timeout)
             for worker, control in enumerate(self._controls):
                 if control in ready:
@@ -193,6 +194,11 @@ class _Coordinator:
         except (EOFError, OSError):
             raise self._died(worker) from None
         match report.kind:
+            case "ready":
+                self._ready += 1
+                if self._ready == len(self._processes):  # nobody reads ahead of one that is still starting
+                    for each in self._controls:
+                        each.send(("begin", 0))
             case "rows":
                 assert self._to is not None and report.rows is not None
                 self._rows += len(report.rows)

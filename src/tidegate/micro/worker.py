@@ -41,9 +41,9 @@ class WorkerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a process says: rows, a part of a snapshot, that it has come to the end, or why it failed."""
+    """What a process says: that it is there, rows, a part of a snapshot, that it has come to the end, or why it failed."""
 
-    kind: Literal["rows", "snapshot", "ended", "failed"]
+    kind: Literal["ready", "rows", "snapshot", "ended", "failed"]
     rows: list[Row] | None = None
     state: str | None = None
     result: str | None = None
@@ -96,14 +96,18 @@ class _Worker:
 
     def run(self) -> None:
         threading.Thread(target=self._take_in, name="tidegate-micro-inbox", daemon=True).start()
-        reading, told = True, False
+        self._control.send(Report("ready"))
+        reading, begun, told = True, False, False
         while True:
-            room = reading and self._has_room()
+            room = reading and begun and self._has_room()
             item = self._next(0.0 if room else None if told else IDLE_SECONDS)
             if isinstance(item, tuple):
                 if item[0] == "stop":
                     return
-                self._pipeline.mark(item[1])
+                if item[0] == "begin":
+                    begun = True
+                else:
+                    self._pipeline.mark(item[1])
             elif item is not None:
                 message: Message = pickle.loads(item)
                 self._pipeline.receive(message)
