@@ -306,6 +306,7 @@ def source(
     dead_letters: str | None = None,
     ahead: Duration | None = AHEAD,
     ahead_of: Literal["clock", "stream"] = "clock",
+    watermark_step: Duration | None = None,
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema, f"stream '{name}': schema"), name)
@@ -321,7 +322,10 @@ def source(
         raise QueryError(f"stream '{name}': ahead_of is 'clock' or 'stream'; got {ahead_of!r}")
     if ahead_of == "stream" and ahead is None:
         raise QueryError(f"stream '{name}': ahead_of='stream' goes with ahead=..., how far after its newest tuple")
-    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
+    step_us = None if watermark_step is None else parse_duration(watermark_step, f"stream '{name}': watermark_step")
+    if step_us == 0:
+        raise QueryError(f"stream '{name}': watermark_step is how far its watermark moves at most at once, not zero")
+    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of, step_us)
 
 
 def _describe(stream: Builder) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, QueryError, choices
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
+    BagAggregate,
     Join,
     KeyedApply,
     Node,
@@ -29,8 +30,10 @@ from tidegate.query.nodes import (
     walk,
 )
 from tidegate.query.schema import fitting
+from tidegate.reference.bags import BagLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.keyed_apply import KeyedApplyLaw
+from tidegate.reference.loops import LoopLaw
 from tidegate.reference.rows import LateTuple, RowValues
 from tidegate.reference.windows import WindowLaw
 from tidegate.watermark import END, START, Watermark
@@ -78,11 +81,18 @@ class Answer:
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Law = WindowLaw | KeyedApplyLaw | JoinLaw
+Law = WindowLaw | KeyedApplyLaw | JoinLaw | BagLaw | LoopLaw
+
+
+def _bag_law(node: BagAggregate) -> BagLaw | LoopLaw:
+    return BagLaw(node) if node.loop_us is None else LoopLaw(node)
+
+
 _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     WindowAggregate: WindowLaw,
     KeyedApply: KeyedApplyLaw,
     Join: JoinLaw,
+    BagAggregate: _bag_law,
 }
 
 
