@@ -29,6 +29,7 @@ RUNTIMES = [
 ]
 
 
+LOOPING = [param for param in RUNTIMES if param.values[0].startswith(("reference", "local"))]
 WITHOUT_SPARK = [param for param in RUNTIMES if not param.marks]
 
 
@@ -41,6 +42,12 @@ def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
 @pytest.fixture(params=WITHOUT_SPARK)
 def quick_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
     """One after the other, but for real Spark, which takes seconds and runs the code that the driver runs."""
+    return _made(request, request.param, tmp_path)
+
+
+@pytest.fixture(params=LOOPING)
+def loop_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
+    """Those that have loops, one after the other."""
     return _made(request, request.param, tmp_path)
 
 

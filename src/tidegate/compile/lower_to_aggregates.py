@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -14,6 +15,7 @@ from tidegate.query.bag_functions import (
     AtIndex,
     Embed,
     ForEach,
+    Iterate,
     PairUp,
     Unfold,
     embedding,
@@ -37,12 +39,10 @@ from tidegate.query.nodes import (
     sources,
 )
 from tidegate.query.schema import is_integer, is_scalar
-from tidegate.query.windows import Window
+from tidegate.query.windows import INSTANT, Window
 
 Operators: TypeAlias = Literal["dedicated", "multi", "single"]
 OPERATORS: tuple[str, ...] = get_args(Operators)
-INSTANT = Window(1, 1)
-"""Windows of one microsecond, the smallest step of time: what they give has the time of their tuples (lemma 1)."""
 WATERMARK_STEP_US = 1_000_000
 """How far a watermark moves at most at once, for a stream that does not say so."""
 
@@ -91,6 +91,9 @@ def lower_to_aggregates(query: Node, operators: Operators, lateness_us: int | No
             case Join(window=Window() as window):
                 keys_of_both, key_schema = _join_keys(node)
                 single = _Lowered(node, keys_of_both, key_schema, window, PairUp(detached(node)))
+            case BagAggregate(function=Iterate() as loop):
+                back, out = (lower_to_aggregates(end, operators, lateness_us) for end in (loop.back, loop.out))
+                return replace(node, function=replace(loop, back=back, out=out))
             case _:
                 _refuse(node, operators)
                 return node

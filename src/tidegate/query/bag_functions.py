@@ -222,6 +222,24 @@ class Iterate:
     rounds: int
 
 
+def keeps_times(step: str, given: pa.Table, made: pa.Table, time: str) -> None:
+    """Refuse rows of a round that have a time which none of the rows has that the round was given."""
+    strange = np.setdiff1d(times_of(made, time), times_of(given, time))
+    if len(strange):
+        raise DataError(
+            f"step '{step}': the body of the loop gave a row the event time {int(strange[0])}, which no row of the round "
+            "has; rows keep their event time while they loop"
+        )
+
+
+def past_last_round(step: str, loop: Iterate, rows: pa.Table) -> DataError:
+    """The error of a loop that feeds rows back after its last round."""
+    return DataError(
+        f"step '{step}': after {loop.rounds} rounds, as many as rounds= allows, {rows.num_rows} rows would run again, such "
+        f"as {rows.slice(0, 1).to_pylist()[0]}; allow more rounds, or let such rows leave"
+    )
+
+
 def cross(bags: Bags) -> tuple[Array, Array]:
     """All pairs of entries of two inputs that share a bag: which entry of each side."""
     sizes = bags.sizes(1)

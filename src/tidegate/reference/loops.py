@@ -76,12 +76,16 @@ class LoopLaw:
 
     def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Take a watermark, and everything that loops until nothing does any more."""
-        self.entry.received = watermark
-        yield from self.fire()
+        yield from self.reach(watermark)
         while self.looping:
             yield from self.take(self.looping.popleft())
         if self.exit.forwarded != watermark:
             raise InternalError(f"step '{self.node.name}': a loop holds back the watermark {watermark}")
+
+    def reach(self, watermark: Watermark) -> Iterator[pa.Table]:
+        """Take a watermark (listing 4, processW)."""
+        self.entry.received = watermark
+        yield from self.fire()
 
     def take(self, row: pa.Table) -> Iterator[pa.Table]:
         """Take a tuple from an Embed, or one that has looped (listing 4, processT)."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidegate.operators.bags.emit_bags import emit_bags, function_of
+from tidegate.operators.bags.emit_bags import emitter_of
 from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import Instances, worth_merging
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
@@ -58,8 +58,8 @@ class BagCell:
             return iter(())
         shares = self.instances.shares(expiring.size)
         keyed = held.keyed(expiring, len(shares) > 1)
-        function = function_of(self.node.function)
-        return self.instances.run([emit_bags(held, function, expiring, keyed, owned) for owned in shares])
+        emit = emitter_of(self.node)
+        return self.instances.run([emit(held, expiring, keyed, owned) for owned in shares])
 
     def _keep(self, deltas: Sequence[Delta]) -> None:
         """Append what is still needed of a batch, drop what is not, and merge many small chunks."""

@@ -7,14 +7,14 @@ of it, so that none leaves behind it (C3, listing 5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.operators.bags.held_bags import Expiring, HeldBags
+from tidegate.operators.bags.held_bags import Expiring, HeldBags, KeyedTuples
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.query.bag_functions import INDEX, ITEMS
 from tidegate.query.bags import Bags
@@ -51,12 +51,13 @@ class DueRows:
         return reached
 
 
-def emit_loop(held: HeldBags, rows_of: RowsOf, expiring: Expiring, owned: Array | None) -> Iterator[pa.Table]:
+def emit_loop(
+    held: HeldBags, rows_of: RowsOf, expiring: Expiring, keyed: Sequence[KeyedTuples], owned: Array | None
+) -> Iterator[pa.Table]:
     """All rows that tuples which expire give on their way through the loop, an owner's share, in the order of time."""
     node = held.node
     assert node.loop_us is not None
-    (keyed,) = held.keyed(expiring, owned is not None)
-    mine = keyed.rows if owned is None else keyed.rows[owned[keyed.shards]]
+    mine = keyed[0].rows if owned is None else keyed[0].rows[owned[keyed[0].shards]]
     fresh, times = in_time_order(expiring.tuples[0].take(pa.array(mine)), expiring.times[0][mine])
     entry, leaving = DueRows(node.loop_us), DueRows(0)
     entry.received = expiring.watermark

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from tidegate.gate.segment import Segment
-from tidegate.operators.bags.emit_bags import emit_bags, function_of
+from tidegate.operators.bags.emit_bags import Emitter, emitter_of
 from tidegate.operators.bags.held_bags import Expiring, HeldBags
 from tidegate.operators.columns import Array
-from tidegate.query.bags import BagRows, Bags
 from tidegate.runtime.local.work import FedTuples, Work
 
 
@@ -24,11 +23,11 @@ class BagWork(Work):
 
     state: HeldBags
     split_tuples: int
-    _function: Callable[[Bags], BagRows] = field(init=False)
+    _emit: Emitter = field(init=False)
 
     def __post_init__(self) -> None:
         Work.__post_init__(self)
-        self._function = function_of(self.state.node.function)
+        self._emit = emitter_of(self.state.node)
 
     def _results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
@@ -46,7 +45,7 @@ class BagWork(Work):
             owned = None
         shared = owned is not None
         keyed = segment.derive(f"keys, {shared}", lambda _: self.state.keyed(expiring, shared))
-        yield from emit_bags(self.state, self._function, expiring, keyed, owned)
+        yield from self._emit(self.state, expiring, keyed, owned)
 
     def may_emit(self, segment: Segment) -> bool:
         return self.state.expires(segment.since, segment.watermark)
