@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.compile.compiler import compile_query
+from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.errors import QueryError, SetAsideWarning, UnsupportedError, choices
 from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
 from tidegate.query.nodes import Source, sources, unique_names
@@ -59,9 +60,11 @@ def answer(
     return found
 
 
-def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show: int) -> RunResult:
+def run_on_reference(
+    query: Stream, folder: Path | None, kind: str | None, show: int, operators: Operators = "dedicated"
+) -> RunResult:
     """Run a query and put its results in a folder, or some of them on the screen."""
-    compile_query(query.node, "reference")
+    plan = compile_query(query.node, "reference", operators=operators)
     if folder is not None:
         require_writable(require_empty(folder))
     began = time.monotonic()
@@ -74,7 +77,7 @@ def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show:
             )
     inputs = [_Input.read(source, source.origin) for source in named]
     clock = in_microseconds(datetime.now(UTC))
-    found = interpret(query.node, _events(query, inputs, clock))
+    found = interpret(plan.query, _events(query, inputs, clock))
     notes = tuple(_set_aside(inputs, found, clock))
     if folder is not None and kind is not None:
         write_results(found.rows, folder, kind)
