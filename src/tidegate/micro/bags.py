@@ -9,18 +9,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from tidegate.errors import DataError
-from tidegate.micro.graph import AggregateStage, Key, Row
+from tidegate.micro.graph import AggregateStage, BagsFunction, Key, Row, WindowFunction
 from tidegate.query.event_time import show_moment
 from tidegate.watermark import END, START, Watermark
 
 _time = itemgetter(0)
 Slices = Mapping[int, Mapping[Key, list[Row]]]
 """Rows by the start of their slice and their key."""
+Bag: TypeAlias = tuple[Key, int, list[Row]]
+"""The key, the start of the window, and its rows."""
 
 
 class WindowBags:
@@ -79,28 +82,29 @@ class WindowBags:
         before, self.watermark = self.watermark, watermark
         if watermark < self._next_end:
             return []
-        out: list[Row] = []
+        bags: list[Bag] = []
         size, every, slices = self._stage.window.size, self._stage.window.every, self._slices
         starts = sorted(slices)
         if size == every:
             for start in starts:
                 if start + size > watermark:
                     break
-                self._apply(slices.pop(start), start, out)
+                bags += [(key, start, rows) for key, rows in slices.pop(start).items()]
         else:
             closed = (before - size) // every
             last = (watermark - size) // every
             for first in starts:
                 covering = range(max(closed, (first - size) // every) + 1, min(last, first // every) + 1)
                 for number in covering:
-                    self._apply(self._gather(number * every, starts), number * every, out)
+                    start = number * every
+                    bags += [(key, start, rows) for key, rows in self._gather(start, starts).items()]
                     closed = number
             for start in starts:
                 if start // every * every + size > watermark:
                     break
                 del slices[start]
         self._next_end = min((self._first_end(start) for start in slices), default=END)
-        return out
+        return results_of(self._stage, bags)
 
     def snapshot(self) -> tuple[Watermark, dict[int, dict[Key, list[Row]]]]:
         """All that it knows."""
@@ -125,16 +129,6 @@ class WindowBags:
                 bags[key] += rows
         return bags
 
-    def _apply(self, bags: Mapping[Key, list[Row]], start: int, out: list[Row]) -> None:
-        """Run the function on every bag of a window."""
-        function, time = self._stage.function, start + self._stage.window.size - 1
-        key: Any = None
-        try:
-            for key, rows in bags.items():
-                out += [(time, *values) for values in function(key, start, rows)]
-        except Exception as error:
-            raise failed_function(self._stage, key, start, error) from error
-
 
 class InstantRows(WindowBags):
     """The rows of a stage whose function distributes and whose windows last one microsecond: a Map, Filter or FlatMap.
@@ -154,7 +148,10 @@ class InstantRows(WindowBags):
         self._waiting.sort(key=_time)
         settled = bisect_left(self._waiting, watermark, key=_time)
         due, self._waiting = self._waiting[:settled], self._waiting[settled:]
-        function = self._stage.function
+        if self._stage.at_once:
+            times = groupby(due, key=_time)
+            return results_of(self._stage, [(None, time, list(rows)) for time, rows in times])
+        function = cast(WindowFunction, self._stage.function)
         out: list[Row] = []
         row: Row = ()
         try:
@@ -172,6 +169,30 @@ class InstantRows(WindowBags):
     def restore(self, watermark: Watermark, slices: Slices, mine: Callable[[Key], bool]) -> None:
         self.watermark = watermark
         self._waiting += [row for bags in slices.values() for rows in bags.values() for row in rows]
+
+
+def results_of(stage: AggregateStage, bags: Sequence[Bag]) -> list[Row]:
+    """Run the function of a stage on bags, in the order of their windows."""
+    out: list[Row] = []
+    last = stage.window.size - 1
+    if stage.at_once and bags:
+        at_once = cast(BagsFunction, stage.function)
+        try:
+            for (_, start, _), found in zip(bags, at_once(bags), strict=True):
+                out += [(start + last, *values) for values in found]
+        except Exception as error:
+            raise failed_function(stage, [key for key, _, _ in bags[:3]], bags[0][1], error) from error
+        return out
+    function = cast(WindowFunction, stage.function)
+    key: Any = None
+    start = 0
+    try:
+        for key, start, rows in bags:
+            time = start + last
+            out += [(time, *values) for values in function(key, start, rows)]
+    except Exception as error:
+        raise failed_function(stage, key, start, error) from error
+    return out
 
 
 def failed_function(stage: AggregateStage, key: Key, start: int, error: Exception) -> DataError:

@@ -18,6 +18,8 @@ Key: TypeAlias = Any
 KeyOf: TypeAlias = Callable[[Row], Key]
 WindowFunction: TypeAlias = Callable[[Key, int, Sequence[Row]], Iterable[Row]]
 """From the key, the start and the rows of a window to result rows, without their time, which the engine puts first."""
+BagsFunction: TypeAlias = Callable[[Sequence[tuple[Key, int, Sequence[Row]]]], Iterable[Iterable[Row]]]
+"""The same for all windows that expire together: for each its result rows."""
 ReadSplit: TypeAlias = Callable[[Any, int], Iterator[list[Row]]]
 """From a split and how many of its rows to skip to its further rows, in batches; the same rows every time."""
 
@@ -40,15 +42,17 @@ class AggregateStage:
     """One multi-output Aggregate: a function of the rows of one key and window gives any number of rows.
 
     ``key`` None is the whole row. If the function ``distributes``, what it gives for a bag is what it gives for the parts of
-    the bag, whatever they are: then rows have no key (it is the row too) and are processed where they are read.
+    the bag, whatever they are: then rows have no key (it is the row too) and are processed where they are read. ``at_once``
+    is set for a function that takes all bags that expire together.
     """
 
     name: str
     inputs: tuple[StageInput, ...]
-    function: WindowFunction
+    function: WindowFunction | BagsFunction
     window: Window
     key: KeyOf | None
     distributes: bool
+    at_once: bool
 
 
 StageInput: TypeAlias = ReplayableSource | AggregateStage
@@ -74,11 +78,12 @@ def source(
 def aggregate(
     name: str,
     *inputs: StageInput,
-    function: WindowFunction,
+    function: WindowFunction | BagsFunction,
     size_us: int,
     every_us: int | None = None,
     key: KeyOf | None = None,
     distributes: bool = False,
+    at_once: bool = False,
 ) -> AggregateStage:
     """A stage that reads sources and other stages; its windows are back to back unless ``every_us`` is given.
 
@@ -103,7 +108,7 @@ def aggregate(
         )
     window = Window(size_us, size_us if every_us is None else every_us)
     window.check(name)
-    stage = AggregateStage(name, inputs, function, window, key, distributes)
+    stage = AggregateStage(name, inputs, function, window, key, distributes, at_once)
     walk_stages(stage)
     return stage
 
