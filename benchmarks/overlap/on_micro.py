@@ -1,4 +1,7 @@
-"""The queries over texts as graphs of the engine of one operator, as in listings 1 and 2 of the paper."""
+"""The queries over texts as graphs of the engine of one operator, as in listings 1 and 2 of the paper.
+
+All joins are of a stream with itself, so both sides of listing 2 are one, and a bag is paired with itself.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,13 @@ class EachTuple:
 
 
 @dataclass(frozen=True, slots=True)
-class OneSide:
-    """Tuples of one side of a join of texts that can match, with their key, side and own time."""
+class LongTexts:
+    """Tuples of a join of texts that can match, with their key and own time."""
 
-    side: int
     longer_than: int
 
     def __call__(self, key: Any, at: int, rows: Sequence[micro.Row]) -> Iterable[micro.Row]:
-        return [
-            (words_in(change), self.side, time, orig) for time, orig, change in rows if len(orig) > self.longer_than
-        ]
+        return [(words_in(change), time, orig) for time, orig, change in rows if len(orig) > self.longer_than]
 
 
 def key_of(row: micro.Row) -> Any:
@@ -44,14 +44,14 @@ def key_of(row: micro.Row) -> Any:
 
 def matching(key: Any, start: int, rows: Sequence[micro.Row]) -> Iterable[micro.Row]:
     """Pairs of a bag that are equally long and distinct but for their case: by length, as all others cannot match."""
-    by_length: dict[int, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
-    for _, _, side, time, orig in rows:
-        by_length[len(orig)][side].append((time, orig, orig.lower()))
+    by_length: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
+    for _, _, time, orig in rows:
+        by_length[len(orig)].append((time, orig, orig.lower()))
     return [
         (left, right, one, other)
-        for lefts, rights in by_length.values()
-        for left, one, one_lower in lefts
-        for right, other, other_lower in rights
+        for texts in by_length.values()
+        for left, one, one_lower in texts
+        for right, other, other_lower in texts
         if one_lower != other_lower
     ]
 
@@ -62,8 +62,5 @@ def graph(query: MapQuery | JoinQuery, files: Sequence[str | Path], splits: int)
         tuples = micro.parquet("tuples", files, time="ts", columns=query.columns, splits=splits)
         return micro.aggregate("map", tuples, function=EachTuple(query.function), size_us=1, distributes=True)
     tuples = micro.parquet("tuples", files, time="ts", columns=("orig", "change"), splits=splits)
-    sides = [
-        micro.aggregate(name, tuples, function=OneSide(side, int(query.bound)), size_us=1, distributes=True)
-        for side, name in enumerate(("left", "right"))
-    ]
-    return micro.aggregate("join", *sides, function=matching, size_us=query.tumbling_us, key=key_of)
+    texts = micro.aggregate("long", tuples, function=LongTexts(int(query.bound)), size_us=1, distributes=True)
+    return micro.aggregate("join", texts, function=matching, size_us=query.tumbling_us, key=key_of)
