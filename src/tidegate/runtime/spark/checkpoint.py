@@ -29,7 +29,7 @@ import pyarrow as pa
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.query.schema import show_columns
 
 VERSION = 2
@@ -213,6 +213,13 @@ def fingerprint(node: Stateful, cells: int) -> str:
                 ),
                 f"key ({show_columns(node.key_schema)})",
                 f"a state {kept}: {'; '.join(f'({show_columns(state)})' for state in states)}",
+            ]
+        case BagAggregate():
+            # State is tuples here too.
+            parts = [f"bags, {window}"]
+            parts += [
+                f"keys {keyed} of ({show_columns(below.schema)})"
+                for keyed, below in zip(node.keys, node.inputs, strict=True)
             ]
         case Join():
             # State is tuples, and where they are depends on keys alone.
