@@ -60,10 +60,8 @@ class RunningSlots(KeyedSlots):
     ) -> Iterator[pa.Table]:
         mine = range(len(self.shards)) if owned is None else np.flatnonzero(owned).tolist()
         first, until = settled.since // self.node.period.size, self._until(settled)
-        history = History(self.node)
-        if first < until:
-            for number in mine:
-                self._recall(self.shards[number], history)
+        live = [slot for number in mine for slot in self.shards[number].slots.get(FOREVER, {}).values()]
+        history = History(self.node, *self._recall(live if first < until else []))
         for number in mine:
             self._handle(number, prepared.get(number, ()), first, until, history)
             if has_ended(settled.watermark):
@@ -85,12 +83,13 @@ class RunningSlots(KeyedSlots):
             return max(settled.newest, self.last_time()) // self.node.period.size + 1
         return self.node.period.first_open(settled.watermark)
 
-    def _recall(self, shard: ShardSlots, history: History) -> None:
-        """Note what the live keys of a shard emit as they are."""
-        for slot in shard.slots.get(FOREVER, {}).values():
-            if slot.output is None and slot.states[0] is not None:
-                slot.output = self.form.outputs(self.node.name, _shown(slot.key), slot.states[0]).rows
-            history.begin(slot, slot.output or ())
+    def _recall(self, live: list[Slot]) -> tuple[list[Slot], list[tuple[Record, ...]]]:
+        """Slots, and what their keys emit as they are."""
+        for slot in live:
+            if slot.output is None:
+                state = slot.states[0]
+                slot.output = () if state is None else self.form.outputs(self.node.name, _shown(slot.key), state).rows
+        return live, [slot.output for slot in live]
 
     def _handle(
         self, number: int, arriving: list[Contribution] | tuple[()], current: int, until: int, history: History
@@ -122,59 +121,46 @@ class RunningSlots(KeyedSlots):
                 history.change(period + 1, slot, ())
                 shard.drop(FOREVER, slot)
             else:
-                states, slot.output = (merged, None), made.rows
+                slot.output, states = made.rows, (merged, None)
                 shard.keep(slot, states, _size(states), slot.last)
         touched.clear()
 
 
 @dataclass
 class History:
-    """What each key emits, and from which period on; its rows in columns.
-
-    A key has a number, and for each of its versions an entry: its number, the period from which the version holds (None: the
-    first), and its rows.
-    """
+    """What each key emits, in versions: the ``slots`` and ``rows`` of those that hold at first, then those of changes."""
 
     node: Running
-    _known: dict[int, int] = field(default_factory=dict)
-    _slots: list[Slot] = field(default_factory=list)
-    _numbers: list[int] = field(default_factory=list)
-    _since: list[int | None] = field(default_factory=list)
-    _rows: list[tuple[Record, ...]] = field(default_factory=list)
-
-    def begin(self, slot: Slot, rows: tuple[Record, ...]) -> None:
-        """Note what a key emits from the first period on."""
-        self._add(None, slot, rows)
+    slots: list[Slot]
+    rows: list[tuple[Record, ...]]
+    _since: list[int] = field(default_factory=list)
 
     def change(self, period: int, slot: Slot, rows: tuple[Record, ...]) -> None:
         """Note what a key emits from a period on; the changes of a key come in the order of periods."""
-        self._add(period, slot, rows)
-
-    def _add(self, period: int | None, slot: Slot, rows: tuple[Record, ...]) -> None:
-        number = self._known.get(id(slot))
-        if number is None:
-            number = self._known[id(slot)] = len(self._slots)
-            self._slots.append(slot)  # so that no other slot gets its id
-        self._numbers.append(number)
+        self.slots.append(slot)
+        self.rows.append(rows)
         self._since.append(period)
-        self._rows.append(rows)
 
     def emitted(self, first: int, until: int) -> Iterator[pa.Table]:
         """The results of the periods from one to another, in their order, computed as they are consumed."""
-        if not self._numbers:
+        if not self.slots:
             return
-        table = self._table()
-        numbers, counts = np.array(self._numbers), np.array([len(rows) for rows in self._rows])
+        table, counts = self._table(), np.fromiter(map(len, self.rows), np.int64, len(self.rows))
         places = np.cumsum(counts) - counts
-        since = np.array([first if period is None else period for period in self._since])
+        base = len(self.slots) - len(self._since)
+        # A slot is known by the number of its first version.
+        numbers = dict(zip(map(id, self.slots[:base]), range(base), strict=True))
+        changes = [numbers.setdefault(id(slot), at) for at, slot in enumerate(self.slots[base:], start=base)]
+        slot_of = np.append(np.arange(base), np.array(changes, np.int64))
+        since = np.append(np.full(base, first), np.array(self._since, np.int64))
         order = np.argsort(since, kind="stable")
-        edges = np.unique(np.append(since[since < until], until))
-        start, count = np.zeros(len(self._slots), np.int64), np.zeros(len(self._slots), np.int64)
+        edges = np.unique(np.append(since[since < until], until)).tolist()
+        reached = np.searchsorted(since[order], edges, side="right").tolist()
+        start, count = np.zeros(len(self.slots), np.int64), np.zeros(len(self.slots), np.int64)
         done = 0
-        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            upto = int(np.searchsorted(since[order], low, side="right"))
+        for low, high, upto in zip(edges[:-1], edges[1:], reached[:-1], strict=True):
             changed = order[done:upto]  # of several versions of one key that begin together the last stays
-            start[numbers[changed]], count[numbers[changed]], done = places[changed], counts[changed], upto
+            start[slot_of[changed]], count[slot_of[changed]], done = places[changed], counts[changed], upto
             rows = expand_ranges(start, count)[1]
             if len(rows):
                 yield from self._periods(table.take(pa.array(rows)), low, high)
@@ -193,12 +179,18 @@ class History:
                 yield pa.table([moments, *part.columns], schema=self.node.schema)
 
     def _table(self) -> pa.Table:
-        """All rows of all versions, in columns: keys, then what was returned."""
-        versions = zip(self._numbers, self._rows, strict=True)
-        keyed = [(self._slots[number].key, row) for number, rows in versions for row in rows]
-        columns = [pa.array([key[at] for key, _ in keyed], kind.type) for at, kind in enumerate(self.node.key_schema)]
-        columns += [pa.array([row[kind.name] for _, row in keyed], kind.type) for kind in self.node.form.returns]
-        return pa.table(columns, schema=pa.schema([*self.node.key_schema, *self.node.form.returns]))
+        """The rows of all versions in columns: keys, then what was returned."""
+        keys, returns = self.node.key_schema, self.node.form.returns
+        # Loops without a pair for each row: the garbage collector would look at all of them, again and again.
+        columns = [[slot.key[at] for slot, rows in self._versions() for _ in rows] for at in range(len(keys))]
+        columns += [[row[name] for _, rows in self._versions() for row in rows] for name in returns.names]
+        schema = pa.schema([*keys, *returns])
+        return pa.table(
+            [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
+        )
+
+    def _versions(self) -> Iterator[tuple[Slot, tuple[Record, ...]]]:
+        return zip(self.slots, self.rows, strict=True)
 
 
 def _shown(key: tuple[Any, ...]) -> Any:
