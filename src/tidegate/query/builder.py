@@ -17,7 +17,7 @@ from tidegate.query.apply import Applies, Declared, GatheredWindows, Unbounded
 from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
 from tidegate.query.nodes import (
     Filter,
     MapBatches,
@@ -177,6 +177,16 @@ class Builder(Advises):
             )
         return Keyed(self, chosen, chosen.returns(self.schema, step))
 
+    @advised
+    def window(
+        self, size: Duration, *, every: Duration | None = None, lateness: Duration = 0, name: str | None = None
+    ) -> Windowed[Self]:
+        """Cut event time into windows of all tuples, as `Keyed.window` does: there is one key, and no column for it."""
+        keys = OneForAll()
+        return Keyed(self, keys, keys.returns(self.schema, "window")).window(
+            size, every=every, lateness=lateness, name=name
+        )
+
     def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
         computed = tuple(expressions.as_expr(expr) for expr in exprs)
         computed += tuple(
@@ -284,7 +294,8 @@ class Windowed(Applies[B]):
                 raise QueryError(f"step '{step}': {column}={aggregate!r} is no aggregate; there are {AGGREGATES}")
             kinds.append((column, aggregate.returns(stream.schema, f"{step}.{column}")))
         moment = stream.schema.field(stream.time).type
-        fields = [(stream.time, moment), *((field.name, field.type) for field in keyed.key_schema)]
+        key_columns = () if isinstance(keyed.keys, OneForAll) else keyed.key_schema
+        fields = [(stream.time, moment), *((field.name, field.type) for field in key_columns)]
         fields += [("window_start", moment), ("window_end", moment), *kinds]
         if window.lateness:
             fields.append(("revision", pa.int64()))
