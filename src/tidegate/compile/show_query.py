@@ -13,6 +13,7 @@ from tidegate.query.event_time import format_duration, parse_duration
 from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
+    Dedup,
     Filter,
     Join,
     KeyedApply,
@@ -89,6 +90,8 @@ def _show(node: Node) -> tuple[str, str]:
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
         case KeyedApply():
             return "apply", _keyed_apply(node)
+        case Dedup():
+            return "dedup", f"by {node.keys[0]}, within {format_duration(node.within_us)}"
         case Running():
             return "running", _running(node)
         case Join():

@@ -25,7 +25,7 @@ from tidegate.operators.keys import key_hashes, key_sets, shards_of
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Keys
-from tidegate.query.nodes import Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
@@ -160,7 +160,7 @@ def first_in_time(operator: Stateful, watermark: Watermark) -> int:
             return window.least_arriving(watermark)
         case Join():
             return near_of(operator).least_arriving(watermark)
-        case KeyedApply() | Running():
+        case KeyedApply() | Running() | Dedup():
             return watermark
         case _:
             raise InternalError(f"no lateness is known for {type(operator).__name__}")

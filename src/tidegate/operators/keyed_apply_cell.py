@@ -1,4 +1,4 @@
-"""A cell of an `apply` or `running`: tuples wait in chunks until they are settled; the windows of its shards are a log.
+"""A cell of what takes settled tuples: they wait in chunks until they are; the windows of its shards are a log.
 
 What a batch brings waits with what batches before have left; the watermark after it settles some of both. Settled tuples
 are handled in canonical order, so neither the cut of the stream into batches nor the number of instances can show.
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.errors import InternalError
 from tidegate.operators.cells import SHARDS, Instances, worth_merging
 from tidegate.operators.column_slots import slots_of
 from tidegate.operators.columns import Array, as_numpy, in_time_order
@@ -26,8 +27,8 @@ from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.forms import ColumnForm
-from tidegate.query.nodes import KeyedApply, Running
+from tidegate.query.forms import ColumnForm, TupleForm
+from tidegate.query.nodes import Dedup, InOrder, KeyedApply, Running
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece
@@ -45,7 +46,7 @@ _NONE = np.empty(0, np.uint64)
 class KeyedApplyCell:
     """The working side of a directory."""
 
-    node: KeyedApply | Running
+    node: InOrder
     cells: int
     cell: int
     store: ChunkStore
@@ -144,7 +145,7 @@ class WindowLog:
     last counts. One that is not ``alive`` says that the window is no more.
     """
 
-    node: KeyedApply | Running
+    node: InOrder
     store: ChunkStore
     instances: Instances
 
@@ -220,8 +221,15 @@ class WindowLog:
     @cached_property
     def _schema(self) -> pa.Schema:
         """Which window it is, its key, and its states: in the tuple form a struct per input, else a column each."""
-        form = self.node.form
-        states = form.state.types if isinstance(form, ColumnForm) else [pa.struct(list(each)) for each in form.states]
+        match self.node:
+            case Dedup():
+                states = []
+            case KeyedApply(form=ColumnForm() as form):
+                states = form.state.types
+            case KeyedApply(form=TupleForm() as form) | Running(form=form):
+                states = [pa.struct(list(each)) for each in form.states]
+            case _:
+                raise InternalError(f"no state is known for {type(self.node).__name__}")
         return pa.schema(
             [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_())]
             + [(f"k{position}", kind) for position, kind in enumerate(self.node.key_schema.types)]
@@ -238,11 +246,11 @@ class WindowLog:
 
     def _decode(self, table: pa.Table) -> list[StoredWindow]:
         """The windows of rows, one per row."""
-        keys, form = len(self.node.key_schema), self.node.form
+        keys = len(self.node.key_schema)
         columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
-        if not isinstance(form, ColumnForm):
+        if not isinstance(self.node, Dedup) and not isinstance(self.node.form, ColumnForm):
             # States were checked before they were kept; the check turns them into read-only values.
-            for position, shape in enumerate(form.shapes, start=2 + keys):
+            for position, shape in enumerate(self.node.form.shapes, start=2 + keys):
                 columns[position] = [shape.take(value)[0] for value in columns[position]]
         return [
             StoredWindow(number, last, tuple(rest[:keys]), tuple(rest[keys:]))

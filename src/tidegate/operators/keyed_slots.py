@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidegate.operators.columns import Array
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
-from tidegate.query.nodes import KeyedApply, Node, Running
+from tidegate.query.nodes import InOrder, KeyedApply, Node
 from tidegate.query.schema import canonical
 from tidegate.query.user_functions import Record
 from tidegate.query.windows import Window
@@ -117,13 +117,13 @@ class ShardSlots:
 
 @dataclass(frozen=True)
 class KeyedSlots(ABC):
-    """The state of one `apply` or `running`: tuples that wait to be settled, and the windows of the others.
+    """The state of one `apply`, `running` or `dedup`: tuples that wait to be settled, and the windows of the others.
 
     `process` is called by the owner of the shards it is about, in the order of settling. `prepare` does what is the same for
     all shards, once for what is settled, and touches no slot.
     """
 
-    node: KeyedApply | Running
+    node: InOrder
     waiting: Settling
     shards: tuple[ShardSlots, ...]
 
@@ -159,8 +159,11 @@ class KeyedSlots(ABC):
                 for slot in slots.values():
                     yield StoredWindow(number, slot.last, slot.key, slot.states)
 
-    def restore(self, shard: int, stored: StoredWindow) -> Slot:
+    def restore(self, shard: int, stored: StoredWindow) -> None:
         """Take a window in again."""
+        self._restored(shard, stored)
+
+    def _restored(self, shard: int, stored: StoredWindow) -> Slot:
         slot = Slot(self.identity(stored.key), stored.key, stored.states, last=stored.last)
         self.shards[shard].put(stored.number, slot)
         return slot

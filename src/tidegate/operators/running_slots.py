@@ -68,11 +68,10 @@ class RunningSlots(KeyedSlots):
                 self.shards[number].clear()
         yield from history.emitted(first, until)
 
-    def restore(self, shard: int, stored: StoredWindow) -> Slot:
-        slot = super().restore(shard, stored)
+    def restore(self, shard: int, stored: StoredWindow) -> None:
+        slot = self._restored(shard, stored)
         if slot.states[1] is not None:
             self.touched[shard][slot.identity] = slot
-        return slot
 
     def emits_all(self, settled: Settled) -> bool:
         return settled.since // self.node.period.size < self._until(settled)

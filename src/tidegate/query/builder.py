@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -14,11 +14,12 @@ from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
 from tidegate.query.apply import Applies, Declared, GatheredWindows, Unbounded
-from tidegate.query.event_time import Duration, parse_duration
+from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
 from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
 from tidegate.query.nodes import (
+    Dedup,
     Filter,
     MapBatches,
     Node,
@@ -176,6 +177,28 @@ class Builder(Advises):
                 f"step '{step}': key_by takes column names, or one each(...), or one keys(...); got {keys!r}"
             )
         return Keyed(self, chosen, chosen.returns(self.schema, step))
+
+    @advised
+    def dedup(self, by: str | Sequence[str], *, within: Duration, name: str | None = None) -> Self:
+        """Keep the first of the tuples that are equal in some columns, and another when it is ``within`` or more after it.
+
+        First is meant by event time, and among tuples of one time by all columns from left to right; a tuple leaves when
+        the watermark is past it. What is compared with is the last tuple that was kept, not the last that came.
+        """
+        step = self._step("dedup", name)
+        names = (by,) if isinstance(by, str) else tuple(by)
+        if not names or not all(isinstance(each, str) for each in names):
+            raise QueryError(f"step '{step}': dedup takes the column, or a list of those, to compare; got {by!r}")
+        within_us = parse_duration(within, f"step '{step}': within")
+        if not 0 < within_us <= LONGEST_US // 2:
+            raise QueryError(
+                f"step '{step}': within ({format_duration(within_us)}) must be longer than zero, and at most "
+                f"{format_duration(LONGEST_US // 2)}"
+            )
+        refuse_refined(step, self.node)
+        keys = Columns(names)
+        node = Dedup(step, (self.node,), self.schema, self.time, (keys,), keys.returns(self.schema, step), within_us)
+        return self._then(node)
 
     @advised
     def window(

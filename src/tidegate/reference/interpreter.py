@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, QueryError, choices
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
+    Dedup,
     Join,
     KeyedApply,
     Node,
@@ -30,6 +31,7 @@ from tidegate.query.nodes import (
     walk,
 )
 from tidegate.query.schema import fitting
+from tidegate.reference.dedup import DedupLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.keyed_apply import KeyedApplyLaw
 from tidegate.reference.rows import LateTuple, RowValues
@@ -80,11 +82,12 @@ class Answer:
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Law = WindowLaw | KeyedApplyLaw | RunningLaw | JoinLaw
+Law = WindowLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw
 _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     WindowAggregate: WindowLaw,
     KeyedApply: KeyedApplyLaw,
     Running: RunningLaw,
+    Dedup: DedupLaw,
     Join: JoinLaw,
 }
 
