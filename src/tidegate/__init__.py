@@ -28,8 +28,8 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
-from tidegate.query.builder import gather
 from tidegate.query.forms import updated
+from tidegate.query.gathered import gather
 from tidegate.query.keys import each, keys
 from tidegate.results import RunResult
 from tidegate.run import end_input, run, set_instances, start

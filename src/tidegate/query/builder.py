@@ -13,13 +13,13 @@ from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
-from tidegate.query.apply import Applies, Declared, GatheredWindows, Unbounded
-from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
+from tidegate.query.apply import Applies, Declared, Unbounded
+from tidegate.query.dedup import dedup_node
+from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
 from tidegate.query.nodes import (
-    Dedup,
     Filter,
     MapBatches,
     Node,
@@ -35,6 +35,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.running import running_node
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
+from tidegate.query.top_n import top_rows
 from tidegate.query.windows import Window
 
 AHEAD = "1 hour"
@@ -185,20 +186,7 @@ class Builder(Advises):
         First is meant by event time, and among tuples of one time by all columns from left to right; a tuple leaves when
         the watermark is past it. What is compared with is the last tuple that was kept, not the last that came.
         """
-        step = self._step("dedup", name)
-        names = (by,) if isinstance(by, str) else tuple(by)
-        if not names or not all(isinstance(each, str) for each in names):
-            raise QueryError(f"step '{step}': dedup takes the column, or a list of those, to compare; got {by!r}")
-        within_us = parse_duration(within, f"step '{step}': within")
-        if not 0 < within_us <= LONGEST_US // 2:
-            raise QueryError(
-                f"step '{step}': within ({format_duration(within_us)}) must be longer than zero, and at most "
-                f"{format_duration(LONGEST_US // 2)}"
-            )
-        refuse_refined(step, self.node)
-        keys = Columns(names)
-        node = Dedup(step, (self.node,), self.schema, self.time, (keys,), keys.returns(self.schema, step), within_us)
-        return self._then(node)
+        return self._then(dedup_node(self._step("dedup", name), self.node, by, within))
 
     @advised
     def window(
@@ -328,60 +316,15 @@ class Windowed(Applies[B]):
             WindowAggregate(step, (stream.node,), schema, stream.time, keyed.keys, keyed.key_schema, window, named)
         )
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Advises, Generic[B]):
-    """Several streams, each with its own columns, that share keys; see `gather`."""
-
-    parts: tuple[Keyed[B], ...]
-
     @advised
-    def window(self, size: Duration, *, every: Duration | None = None, name: str | None = None) -> GatheredWindows[B]:
-        """Cut event time into windows, as `Keyed.window` does."""
-        return GatheredWindows(self.parts, Window.parse(self.parts[0].stream._step("window", name), size, every))
+    def top_n(self, n: int, *, by: str, name: str | None = None) -> B:
+        """The ``n`` tuples of each key and window with the greatest values of a column, as rows with a ``rank`` from 1 on.
 
-    def unbounded(self) -> Unbounded[B]:
-        """Give each key one window that never ends."""
-        return Unbounded(self.parts)
-
-    @advised
-    def running(
-        self,
-        create: Callable[[Tuple], Any],
-        add: Callable[[Any, Tuple], Any],
-        merge: Callable[[Any, Any], Any],
-        output: Callable[[Any], Any],
-        *,
-        every: Duration,
-        state: Declared,
-        returns: Declared,
-        name: str | None = None,
-    ) -> B:
-        """Keep a running state per key, as `Keyed.running` does; ``tuple.input`` says which stream a tuple came by."""
-        stream = self.parts[0].stream
-        return stream._then(running_node(self.parts, create, add, merge, output, every, state, returns, name))
-
-
-def gather(*keyed: Keyed[B]) -> Gathered[B]:
-    """Bring streams of different columns together under common keys, for `apply` with one state per input.
-
-    >>> import pyarrow as pa, tidegate as tg
-    >>> asked = tg.stream({"ts": pa.timestamp("us"), "user": pa.string()}, time="ts", name="asked")
-    >>> bought = tg.stream({"ts": pa.timestamp("us"), "by": pa.string(), "price": pa.int64()}, time="ts", name="bought")
-    >>> both = tg.gather(asked.key_by("user"), bought.key_by("by")).window("1 hour")
-    """
-    if not keyed or not all(isinstance(part, Keyed) for part in keyed):
-        raise QueryError(
-            f"gather: takes streams with keys, as in tg.gather(a.key_by('x'), b.key_by('y')); got {keyed!r}"
-        )
-    first = keyed[0].key_schema
-    for part in keyed[1:]:
-        if part.key_schema.types != first.types:
-            raise QueryError(
-                f"gather: all streams need keys of the same types; ({show_columns(part.key_schema)}) is not "
-                f"({show_columns(first)})"
-            )
-    return Gathered(keyed)
+        Ties are broken by event time, then all columns from left to right; tuples without a value are left out. A row has
+        the event time of its window (end − 1 µs), the keys, ``window_start``, ``window_end``, ``rank``, and the other
+        columns of the tuple; its own time is there if a column says it: ``with_columns(at=nw.col("ts"))``.
+        """
+        return top_rows(self, n, by, name)
 
 
 def source(
