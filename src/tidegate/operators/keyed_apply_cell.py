@@ -10,7 +10,7 @@ when windows expire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from tidegate.errors import InternalError
 from tidegate.operators.cells import SHARDS, Instances, worth_merging
 from tidegate.operators.column_slots import slots_of
-from tidegate.operators.columns import Array, as_numpy, in_time_order
+from tidegate.operators.columns import Array, as_numpy, in_time_order, valid_mask
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
@@ -68,9 +68,10 @@ class KeyedApplyCell:
         settled = self._settle(windows.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         hashes_touched = np.unique(np.concatenate(touched)) if touched else _NONE
-        loaded, hashes = self.log.load(hashes_touched, watermark, windows.emits_all(settled))
+        emits_all = windows.emits_all(settled)
+        loaded, hashes = self.log.load(hashes_touched, watermark, windows.emit_idle if emits_all else None)
         results: Iterable[pa.Table] = ()
-        if touched or loaded:
+        if touched or loaded or emits_all:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
                 windows.restore(shard, stored)
             prepared = windows.prepare(settled)
@@ -154,14 +155,20 @@ class WindowLog:
         """The chunks of windows."""
         return [chunk for chunk in self.store.directory.chunks if chunk.group == WINDOWS]
 
-    def load(self, touched: Array, watermark: Watermark, everything: bool) -> tuple[list[StoredWindow], Array]:
-        """The windows of keys with some hashes, and those that end by a watermark, or all; and the hash of each key."""
+    def load(
+        self, touched: Array, watermark: Watermark, emit_idle: Callable[..., None] | None = None
+    ) -> tuple[list[StoredWindow], Array]:
+        """The windows of keys with some hashes, and those that end by a watermark; and the hash of each one's key.
+
+        With ``emit_idle`` it gets the keys and states of all other windows, in columns.
+        """
         found = []
         window = self.node.window
         expiring = watermark if window is not None else START
-        wanted = [chunk for chunk in self.listed if everything or len(touched) or chunk.low <= expiring]
+        everything = emit_idle is not None or len(touched) > 0
+        wanted = [chunk for chunk in self.listed if everything or chunk.low <= expiring]
         for chunk, table in zip(wanted, self._read(wanted), strict=True):
-            if everything:
+            if emit_idle is not None:
                 found.append(table)
                 continue
             chosen: Array = np.isin(self._hashes(table), touched)
@@ -176,7 +183,14 @@ class WindowLog:
             found.append(table.filter(pa.array(chosen)))
         latest = self._latest(found)
         alive = latest.filter(latest.column(ALIVE))
-        return self._decode(alive), self._hashes(alive)
+        hashes = self._hashes(alive)
+        if emit_idle is not None:
+            busy = np.isin(hashes, touched) | valid_mask(contiguous(alive.columns[-1]))
+            idle = alive.filter(pa.array(~busy))
+            keys = _BEFORE_KEYS + len(self.node.key_schema)
+            emit_idle([contiguous(column) for column in idle.columns[keys:]], self._keys(idle))
+            alive, hashes = alive.filter(pa.array(busy)), hashes[busy]
+        return self._decode(alive), hashes
 
     def keep(self, changed: Sequence[StoredWindow], gone: Iterable[StoredWindow], watermark: Watermark) -> None:
         """Append windows that have changed, and those that are gone though they have not ended by the watermark."""
@@ -227,7 +241,7 @@ class WindowLog:
             case KeyedApply(form=ColumnForm() as form):
                 states = form.state.types
             case KeyedApply(form=TupleForm() as form) | Running(form=form):
-                states = [pa.struct(list(each)) for each in form.states]
+                states = [shape.kind for shape in form.shapes]
             case _:
                 raise InternalError(f"no state is known for {type(self.node).__name__}")
         return pa.schema(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import InternalError
 from tidegate.operators.columns import Array
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
@@ -43,17 +44,13 @@ class StoredWindow:
 
 @dataclass(slots=True)
 class Slot:
-    """The window of one key: its states, about how many bytes they take, and the time of its last tuple.
-
-    ``output`` is what a function made of the states, where that is kept.
-    """
+    """The window of one key: its states, about how many bytes they take, and the time of its last tuple."""
 
     identity: Any
     key: tuple[Any, ...]
     states: tuple[Any, ...]
     bytes: int = 0
     last: int = 0
-    output: Any = None
 
 
 @dataclass(slots=True)
@@ -151,6 +148,10 @@ class KeyedSlots(ABC):
     def emits_all(self, settled: Settled) -> bool:
         """Whether every key emits something, though it has no settled tuple and no window of it expires."""
         return False
+
+    def emit_idle(self, states: Sequence[pa.Array], keys: Sequence[pa.Array]) -> None:
+        """Take note of keys that have no settled tuple, only to emit them."""
+        raise InternalError(f"keys of {type(self).__name__} without tuples emit nothing")
 
     def stored(self) -> Iterator[StoredWindow]:
         """All windows as data."""

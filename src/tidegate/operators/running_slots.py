@@ -1,19 +1,21 @@
 """The states of `running`, by shard: one slot for each live key, and what every key emits at the end of each period.
 
-A slot holds two states: the one carried over from earlier periods, and that of the period which is under way. The user's
-functions are called for keys that had tuples in a period, and for no other: what ``output`` made of a state holds until it
-changes. So the rows of all live keys are put into columns once for what is settled together, each period is a selection of
-them, and a stretch of periods in which nothing changes is that selection, repeated.
+A slot holds the state carried over from earlier periods with the rows that ``output`` made of it, and the state of the
+period which is under way. The user's functions are called for keys that had tuples in a period, and for no other. So the
+rows of all live keys are put into columns once for what is settled together, each period is a selection of them, and a
+stretch of periods in which nothing changes is that selection, repeated. A cell need not even make slots of keys without
+tuples: their rows come in columns, and go out in columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.operators.columns import Array, expand_ranges
 from tidegate.operators.keyed_slots import (
@@ -40,12 +42,14 @@ class RunningSlots(KeyedSlots):
     """The states of one `running`.
 
     ``last_time`` says, at the end of input, the latest time that the step's sources have come to. ``touched`` are, for each
-    shard, the slots that have a state of the period which is under way.
+    shard, the slots that have a state of the period which is under way. ``idle`` are rows of keys without slots, which the
+    owner of the first shard emits.
     """
 
     node: Running
     last_time: Callable[[], int]
     touched: tuple[dict[Any, Slot], ...]
+    idle: list[pa.Table] = field(default_factory=list)
 
     @property
     def form(self) -> RunningForm:
@@ -61,7 +65,9 @@ class RunningSlots(KeyedSlots):
         mine = range(len(self.shards)) if owned is None else np.flatnonzero(owned).tolist()
         first, until = settled.since // self.node.period.size, self._until(settled)
         live = [slot for number in mine for slot in self.shards[number].slots.get(FOREVER, {}).values()]
-        history = History(self.node, *self._recall(live if first < until else []))
+        live = live if first < until else []
+        idle = self.idle if owned is None or owned[0] else []
+        history = History(self.node, live, [slot.states[1] or () for slot in live], idle)
         for number in mine:
             self._handle(number, prepared.get(number, ()), first, until, history)
             if has_ended(settled.watermark):
@@ -70,25 +76,25 @@ class RunningSlots(KeyedSlots):
 
     def restore(self, shard: int, stored: StoredWindow) -> None:
         slot = self._restored(shard, stored)
-        if slot.states[1] is not None:
+        if slot.states[2] is not None:
             self.touched[shard][slot.identity] = slot
 
     def emits_all(self, settled: Settled) -> bool:
         return settled.since // self.node.period.size < self._until(settled)
+
+    def emit_idle(self, states: Sequence[pa.Array], keys: Sequence[pa.Array]) -> None:
+        lists = states[1]
+        rows = pa.array(np.repeat(np.arange(len(lists)), np.asarray(pc.list_value_length(lists).fill_null(0))))
+        returned = lists.flatten()
+        columns = [column.take(rows) for column in keys]
+        columns += [pc.struct_field(returned, name) for name in self.form.returns.names]
+        self.idle.append(pa.table(columns, schema=_row_schema(self.node)))
 
     def _until(self, settled: Settled) -> int:
         """The first period that goes on behind what is settled: at the end of input the one after the last tuple's."""
         if has_ended(settled.watermark):
             return max(settled.newest, self.last_time()) // self.node.period.size + 1
         return self.node.period.first_open(settled.watermark)
-
-    def _recall(self, live: list[Slot]) -> tuple[list[Slot], list[tuple[Record, ...]]]:
-        """Slots, and what their keys emit as they are."""
-        for slot in live:
-            if slot.output is None:
-                state = slot.states[0]
-                slot.output = () if state is None else self.form.outputs(self.node.name, _shown(slot.key), state).rows
-        return live, [slot.output for slot in live]
 
     def _handle(
         self, number: int, arriving: list[Contribution] | tuple[()], current: int, until: int, history: History
@@ -101,9 +107,9 @@ class RunningSlots(KeyedSlots):
                 self._end(shard, touched, current, history)
                 current = period
             identity = self.identity(key)
-            slot = shard.slot(FOREVER, identity, key, (None, None))
-            carried, state = slot.states
-            states = carried, self.form.updated(name, state, one)
+            slot = shard.slot(FOREVER, identity, key, (None, None, None))
+            carried, rows, state = slot.states
+            states = carried, rows, self.form.updated(name, state, one)
             shard.keep(slot, states, _size(states), one.time)
             touched[identity] = slot
         if current < until:
@@ -112,7 +118,7 @@ class RunningSlots(KeyedSlots):
     def _end(self, shard: ShardSlots, touched: dict[Any, Slot], period: int, history: History) -> None:
         """End a period of a shard: only keys that had tuples change."""
         for slot in touched.values():
-            key, (carried, state) = _shown(slot.key), slot.states
+            key, (carried, _, state) = _shown(slot.key), slot.states
             merged = self.form.merged(self.node.name, key, carried, state)
             made = self.form.outputs(self.node.name, key, merged)
             history.change(period, slot, made.rows)
@@ -120,18 +126,22 @@ class RunningSlots(KeyedSlots):
                 history.change(period + 1, slot, ())
                 shard.drop(FOREVER, slot)
             else:
-                slot.output, states = made.rows, (merged, None)
+                states = merged, made.rows, None
                 shard.keep(slot, states, _size(states), slot.last)
         touched.clear()
 
 
 @dataclass
 class History:
-    """What each key emits, in versions: the ``slots`` and ``rows`` of those that hold at first, then those of changes."""
+    """What each key emits, in versions: the ``slots`` and ``rows`` of those that hold at first, then those of changes.
+
+    The rows of ``idle`` keys do not change.
+    """
 
     node: Running
     slots: list[Slot]
     rows: list[tuple[Record, ...]]
+    idle: list[pa.Table]
     _since: list[int] = field(default_factory=list)
 
     def change(self, period: int, slot: Slot, rows: tuple[Record, ...]) -> None:
@@ -142,10 +152,11 @@ class History:
 
     def emitted(self, first: int, until: int) -> Iterator[pa.Table]:
         """The results of the periods from one to another, in their order, computed as they are consumed."""
-        if not self.slots:
+        if not self.slots and not self.idle:
             return
         table, counts = self._table(), np.fromiter(map(len, self.rows), np.int64, len(self.rows))
         places = np.cumsum(counts) - counts
+        idle = np.arange(int(counts.sum()), table.num_rows)
         base = len(self.slots) - len(self._since)
         # A slot is known by the number of its first version.
         numbers = dict(zip(map(id, self.slots[:base]), range(base), strict=True))
@@ -153,14 +164,14 @@ class History:
         slot_of = np.append(np.arange(base), np.array(changes, np.int64))
         since = np.append(np.full(base, first), np.array(self._since, np.int64))
         order = np.argsort(since, kind="stable")
-        edges = np.unique(np.append(since[since < until], until)).tolist()
+        edges = np.unique([*since[since < until].tolist(), *([first] if len(idle) else []), until]).tolist()
         reached = np.searchsorted(since[order], edges, side="right").tolist()
         start, count = np.zeros(len(self.slots), np.int64), np.zeros(len(self.slots), np.int64)
         done = 0
         for low, high, upto in zip(edges[:-1], edges[1:], reached[:-1], strict=True):
             changed = order[done:upto]  # of several versions of one key that begin together the last stays
             start[slot_of[changed]], count[slot_of[changed]], done = places[changed], counts[changed], upto
-            rows = expand_ranges(start, count)[1]
+            rows = np.append(expand_ranges(start, count)[1], idle)
             if len(rows):
                 yield from self._periods(table.take(pa.array(rows)), low, high)
 
@@ -183,10 +194,11 @@ class History:
         # Loops without a pair for each row: the garbage collector would look at all of them, again and again.
         columns = [[slot.key[at] for slot, rows in self._versions() for _ in rows] for at in range(len(keys))]
         columns += [[row[name] for _, rows in self._versions() for row in rows] for name in returns.names]
-        schema = pa.schema([*keys, *returns])
-        return pa.table(
-            [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
+        schema = _row_schema(self.node)
+        changing = pa.table(
+            [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)], schema=schema
         )
+        return pa.concat_tables([changing, *self.idle]).combine_chunks() if self.idle else changing
 
     def _versions(self) -> Iterator[tuple[Slot, tuple[Record, ...]]]:
         return zip(self.slots, self.rows, strict=True)
@@ -196,5 +208,11 @@ def _shown(key: tuple[Any, ...]) -> Any:
     return key if len(key) > 1 else key[0]
 
 
-def _size(states: tuple[Record | None, Record | None]) -> int:
-    return sum(state.size for state in states if state is not None)
+def _row_schema(node: Running) -> pa.Schema:
+    """The columns of results but for the time."""
+    return pa.schema(list(node.schema)[1:])
+
+
+def _size(states: tuple[Record | None, tuple[Record, ...] | None, Record | None]) -> int:
+    carried, rows, period = states
+    return sum(each.size for each in (carried, *(rows or ()), period) if each is not None)
