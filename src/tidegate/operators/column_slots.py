@@ -226,7 +226,7 @@ def slots_of(
     if isinstance(node, Dedup):
         return DedupSlots(node, waiting, shards, tuple(LastKept() for _ in shards))
     if isinstance(node, Running):
-        return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards))
+        return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards), np.zeros(SHARDS, np.int64))
     if isinstance(node.form, TupleForm):
         return TupleSlots(node, waiting, shards, node.form)
     return ColumnSlots(node, waiting, shards, node.form)
