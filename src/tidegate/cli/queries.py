@@ -28,7 +28,11 @@ UNKNOWN = "–"
 MOST_FILES, ROWS_PER_FILE, SHOWN = 12, 500, 10
 
 Target = Annotated[str, typer.Argument(metavar="FILE[:name]", help="a Python file with a query made by tg.stream(...)")]
-Runtime = Annotated[Literal["spark", "local", "reference"], typer.Option("--on", help="the runtime")]
+Operators = Annotated[
+    Literal["dedicated", "multi", "single"],
+    typer.Option(help="what maps, filters and joins are made of: operators of their own, or Aggregates"),
+]
+Runtime = Annotated[Literal["spark", "local", "micro", "reference"], typer.Option("--on", help="the runtime")]
 
 
 def run(
@@ -43,6 +47,7 @@ def run(
     ] = None,
     elastic: Annotated[str | None, option("RULES", "follow the load: a controller's name, or a file of rules")] = None,
     late_to: Annotated[str | None, option("DIR", "folder for tuples that came too late")] = None,
+    operators: Operators = "dedicated",
     ledger: Annotated[str | None, option("FILE", "with --elastic, record what is decided and why")] = None,
     metrics_port: Annotated[int | None, option("N", "with --elastic, metrics for Prometheus on loopback")] = None,
     master: Annotated[str | None, option("URL", "Spark master, such as local[4] (default: local, all cores)")] = None,
@@ -74,6 +79,7 @@ def run(
         instances=instances,
         elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port),
         late_to=late_to,
+        operators=operators,
         progress=not quiet,
     )
     if not quiet:
@@ -98,6 +104,7 @@ def explain(
     rate: Annotated[float, option("R", "tuples per second")] = 100_000.0,
     alpha: Annotated[float | None, option("A", "cost of a channel")] = None,
     beta: Annotated[float | None, option("B", "cost of shipping")] = None,
+    operators: Operators = "dedicated",
 ) -> None:
     """Show how the query in a Python file is compiled, and why so.
 
@@ -110,7 +117,8 @@ def explain(
     tidegate explain query.py --on local --instances 8 --rate 200000
     """
     costs = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
-    print(load_query(target).explain(runtime=on, instances=instances, rate=rate, **costs), end="")
+    query = load_query(target)
+    print(query.explain(runtime=on, instances=instances, rate=rate, operators=operators, **costs), end="")
 
 
 def plan(

@@ -12,6 +12,7 @@ from tidegate.query.expressions import columns_made
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Words
 from tidegate.query.nodes import (
+    BagAggregate,
     Dedup,
     Filter,
     Join,
@@ -189,6 +190,9 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             return Place.PYTHON, f"the user's functions, {how}; {where}"
         case Join():
             return _place_join(operator)
+        case BagAggregate():
+            where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
+            return Place.KERNEL, f"tuples are kept until their windows end; then bags are made of them, {where}"
         case _:
             raise InternalError(f"no place is known for {type(operator).__name__}")
 

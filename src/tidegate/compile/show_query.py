@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from tidegate.errors import InternalError
+from tidegate.query.bag_functions import AtIndex, Embed, ForEach, Iterate, PairUp, Unfold
+from tidegate.query.bags import BagFunction
 from tidegate.query.builder import AHEAD
 from tidegate.query.event_time import format_duration, parse_duration
 from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
+    BagAggregate,
     Dedup,
     Filter,
     Join,
@@ -96,6 +99,8 @@ def _show(node: Node) -> tuple[str, str]:
             return "running", _running(node)
         case Join():
             return "join", _join(node)
+        case BagAggregate():
+            return "aggregate", _bag_aggregate(node)
         case _:
             raise InternalError(f"no text is known for {type(node).__name__}")
 
@@ -112,6 +117,34 @@ def _join(node: Join) -> str:
     near = f"window {node.window}" if node.within_us is None else f"within {format_duration(node.within_us)}"
     where = f"where {node.where}" if node.where is not None else ""
     return "; ".join(filter(None, (on and f"on {on}", near, where)))
+
+
+def _bag_aggregate(node: BagAggregate) -> str:
+    """The keys, windows and function of an Aggregate that stands for another step."""
+    keys = " and ".join(dict.fromkeys(map(str, node.keys)))
+    most = "at most one row" if node.single else "any number of rows"
+    loop = f"; reads its own rows again, up to {format_duration(node.loop_us)} late" if node.loop_us is not None else ""
+    return f"by {keys}, window {node.window}: {_bag_function(node.function)}, {most}{loop}"
+
+
+def _bag_function(function: BagFunction | Iterate) -> str:
+    match function:
+        case ForEach(step):
+            kind, text = _show(step)
+            return f"of every tuple, {kind} {text}"
+        case PairUp(join):
+            return f"pairs{f' where {join.where}' if join.where is not None else ''}"
+        case Embed(inner):
+            return f"in one tuple: {_bag_function(inner)}"
+        case Unfold():
+            return "which of the tuples in one comes next"
+        case AtIndex():
+            return "the tuple that is next"
+        case Iterate():
+            body = _listed(node.name for node in walk(function.out) if node.inputs)
+            return f"up to {function.rounds} rounds through {body}"
+        case _:
+            return getattr(function, "__name__", type(function).__name__)
 
 
 def _keyed_apply(node: KeyedApply) -> str:

@@ -26,7 +26,7 @@ from tidegate.operators.keys import key_hashes, key_sets, shards_of
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Columns, Keys, OneForAll
-from tidegate.query.nodes import Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
@@ -158,7 +158,7 @@ def split_late(tuples: pa.Table, times: Array, least: int) -> tuple[pa.Table, pa
 def first_in_time(operator: Stateful, watermark: Watermark) -> int:
     """The earliest event time at which a tuple from a source is not late for an operator."""
     match operator:
-        case WindowAggregate(window=window):
+        case WindowAggregate(window=window) | BagAggregate(window=window):
             return window.least_arriving(watermark)
         case Join():
             return near_of(operator).least_arriving(watermark)

@@ -19,6 +19,7 @@ from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
+from tidegate.query.loops import loop_entry, loop_node
 from tidegate.query.nodes import (
     Filter,
     MapBatches,
@@ -165,6 +166,30 @@ class Builder(Advises):
             raise QueryError(f"step '{step}': join takes another stream; got {type(right).__name__}")
         extent = join_extent(step, within, window, every)
         return self._then(join_nodes(step, self.node, right.node, on, extent, where, suffixes, bands))
+
+    @advised
+    def loop(self, body: Callable[[Self], tuple[Self, Self]], *, rounds: int, name: str | None = None) -> Self:
+        """Run rows through a body again and again: a feedback edge.
+
+        ``body`` is called once, with a stream of the rows of a round, and returns two streams: the rows that run again, with
+        the same columns, and those that leave. When the watermark has passed rows, all of them run through the body; what
+        it feeds back keeps its event time and is the next round. The watermark leaves when nothing below it is under way.
+        A row that would run after ``rounds`` rounds stops the query and is named.
+
+        Rows of one event time and one round run together: aggregates and joins in a body are over windows of
+        ``"1 microsecond"``.
+
+        >>> import narwhals as nw, pyarrow as pa, tidegate as tg
+        >>> numbers = tg.stream({"ts": pa.timestamp("us"), "n": pa.int64()}, time="ts", name="numbers")
+        >>> halved = lambda rows: rows.with_columns(n=nw.col("n") // 2)
+        >>> odd = numbers.loop(lambda rows: (halved(rows.filter(nw.col("n") % 2 == 0)), rows.filter(nw.col("n") % 2 == 1)),
+        ...                    rounds=64)
+        >>> odd.schema.names
+        ['ts', 'n']
+        """
+        step = self._step("loop", name)
+        entry = loop_entry(step, self.node)
+        return self._then(loop_node(step, self.node, entry, body(type(self)(entry)), rounds))
 
     def key_by(self, *keys: str | Each | KeyFunction) -> Keyed[Self]:
         """Group tuples by one or more columns, by `each` element of a list, or by `keys` of a function."""
@@ -337,6 +362,7 @@ def source(
     dead_letters: str | None = None,
     ahead: Duration | None = AHEAD,
     ahead_of: Literal["clock", "stream"] = "clock",
+    watermark_step: Duration | None = None,
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema, f"stream '{name}': schema"), name)
@@ -352,7 +378,10 @@ def source(
         raise QueryError(f"stream '{name}': ahead_of is 'clock' or 'stream'; got {ahead_of!r}")
     if ahead_of == "stream" and ahead is None:
         raise QueryError(f"stream '{name}': ahead_of='stream' goes with ahead=..., how far after its newest tuple")
-    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
+    step_us = None if watermark_step is None else parse_duration(watermark_step, f"stream '{name}': watermark_step")
+    if step_us == 0:
+        raise QueryError(f"stream '{name}': watermark_step is how far its watermark moves at most at once, not zero")
+    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of, step_us)
 
 
 def _describe(stream: Builder) -> str:

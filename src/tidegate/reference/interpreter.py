@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError, choices
+from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
+    BagAggregate,
     Dedup,
     Join,
     KeyedApply,
@@ -31,9 +33,12 @@ from tidegate.query.nodes import (
     walk,
 )
 from tidegate.query.schema import fitting
+from tidegate.reference.bags import BagLaw
 from tidegate.reference.dedup import DedupLaw
+from tidegate.reference.feedback import FeedbackLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.keyed_apply import KeyedApplyLaw
+from tidegate.reference.loops import LoopLaw
 from tidegate.reference.rows import LateTuple, RowValues
 from tidegate.reference.running import RunningLaw
 from tidegate.reference.windows import WindowLaw
@@ -82,13 +87,27 @@ class Answer:
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Law = WindowLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw
+Law = WindowLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
+
+
+def _bag_law(node: BagAggregate) -> BagLaw | LoopLaw | FeedbackLaw:
+    if isinstance(node.function, Iterate):
+        return FeedbackLaw(node, _run_body)
+    return BagLaw(node) if node.loop_us is None else LoopLaw(node)
+
+
+def _run_body(query: Node, rows: pa.Table) -> pa.Table:
+    """The results of a query of one stream over all of its input."""
+    return interpret(query, [Rows(sources(query)[0].name, rows), Advance(END)]).rows
+
+
 _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     WindowAggregate: WindowLaw,
     KeyedApply: KeyedApplyLaw,
     Running: RunningLaw,
     Dedup: DedupLaw,
     Join: JoinLaw,
+    BagAggregate: _bag_law,
 }
 
 

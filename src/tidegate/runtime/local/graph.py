@@ -10,7 +10,7 @@ from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery
 from tidegate.errors import QueryError, choices
 from tidegate.gate.gate import Gate
 from tidegate.gate.source import SourceSpec
-from tidegate.query.nodes import Join, MapBatches, Node, Running, Source
+from tidegate.query.nodes import BagAggregate, Join, MapBatches, Node, Running, Source
 from tidegate.runtime.local.figures import SubqueryFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.operator import RunningSubquery, outlet
@@ -41,7 +41,7 @@ class Graph:
     @staticmethod
     def of(plan: Plan, settings: Settings, pool: ThreadPool, fail: Callable[[BaseException], None]) -> Graph:
         """The graph of a plan. Its threads come from ``pool``; ``fail`` is called with what ends the run."""
-        needs_interpreter = not any(isinstance(node, Join | MapBatches) for node in _nodes(plan))
+        needs_interpreter = not any(isinstance(node, Join | MapBatches | BagAggregate) for node in _nodes(plan))
         # What a join does, and what a user's function may do, needs no interpreter, however small a segment is.
         core = CorePinning.of_caller() if needs_interpreter else CorePinning()
         epoch = RunningSubquery.first_epoch(settings.instances)

@@ -17,6 +17,7 @@ from tidegate.errors import InternalError
 from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waiting_for_others
+from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.column_slots import ColumnSlots, slots_of
 from tidegate.operators.columns import Array
@@ -27,8 +28,9 @@ from tidegate.operators.settling import Settled
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Dedup, Join, KeyedApply, Running, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, WindowAggregate
 from tidegate.query.user_functions import user_context
+from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.work import FedTuples, Work
 from tidegate.watermark import START, has_ended
@@ -61,6 +63,8 @@ def work_of(
         case Join():
             join = SharedJoin(subquery.operator, split_pairs=settings.split_pairs)
             return JoinWork(subquery, join, late_tuples=late)
+        case BagAggregate():
+            return BagWork(subquery, HeldBags(subquery.operator), settings.split_keys, late_tuples=late)
         case _:
             raise InternalError(f"no work is known for {type(subquery.operator).__name__}")
 

@@ -17,12 +17,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tidegate.errors import CheckpointError, EnvironmentFault, InternalError, QueryError
+from tidegate.operators.bags.bag_cell import BagCell
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
 from tidegate.operators.window_cell import WindowCell
-from tidegate.query.nodes import Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.control import END, for_cells
@@ -130,6 +131,8 @@ def logic_of(node: Stateful, cells: int) -> CellLogic:
             return CellLogic(JoinCell, node, cells)
         case KeyedApply() | Running() | Dedup():
             return CellLogic(KeyedApplyCell, node, cells)
+        case BagAggregate():
+            return CellLogic(BagCell, node, cells)
         case _:
             raise InternalError(f"no cells are known for {type(node).__name__}")
 

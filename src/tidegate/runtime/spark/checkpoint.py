@@ -30,7 +30,7 @@ from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.event_time import format_duration
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.query.schema import show_columns
 
 VERSION = 2
@@ -229,6 +229,13 @@ def fingerprint(node: Stateful, cells: int) -> str:
                 ),
                 f"key ({show_columns(node.key_schema)})",
                 f"a state {kept}: {'; '.join(f'({show_columns(state)})' for state in states)}",
+            ]
+        case BagAggregate():
+            # State is tuples here too.
+            parts = [f"bags, {window}"]
+            parts += [
+                f"keys {keyed} of ({show_columns(below.schema)})"
+                for keyed, below in zip(node.keys, node.inputs, strict=True)
             ]
         case Join():
             # State is tuples, and where they are depends on keys alone.
