@@ -28,9 +28,9 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
-from tidegate.query.builder import gather
 from tidegate.query.classes.operator import operator
 from tidegate.query.forms import updated
+from tidegate.query.gathered import gather
 from tidegate.query.keys import each, keys
 from tidegate.query.stores import store
 from tidegate.results import RunResult

@@ -83,7 +83,14 @@ def minutes_so_far() -> tg.Stream:
     )
 
 
-QUERIES = [heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts, minutes_so_far]
+def calls_once() -> tg.Stream:
+    once = (
+        calls().filter(col("end_s") > col("start_s"), name="ended").dedup(["src", "dst"], within="1 hour", name="once")
+    )
+    return once.window("1 day").aggregate(pairs=tg.count(), name="daily")
+
+
+QUERIES = [calls_once, heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts, minutes_so_far]
 
 
 @pytest.mark.parametrize("runtime", ["spark", "local"])

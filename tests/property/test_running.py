@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,15 +17,22 @@ from tests.kit.effort import examples
 from tests.kit.keyed_apply_cases import renamed
 from tests.kit.local_runs import run_freely
 from tests.kit.running_cases import running_cases, running_queries
+from tidegate.operators import running_rows
 from tidegate.query.nodes import sources
 from tidegate.reference import events_of, interpret
 from tidegate.testing import difference
 
 
-@settings(max_examples=examples(20))
-@given(data=st.data())
-def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
-    check_keyed_apply(data.draw(running_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
+@pytest.mark.parametrize("most_unused", [running_rows.MOST_UNUSED, 0])
+def test_the_output_is_the_laws_however_instances_change(monkeypatch: pytest.MonkeyPatch, most_unused: int) -> None:
+    monkeypatch.setattr(running_rows, "MOST_UNUSED", most_unused)
+
+    @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        check_keyed_apply(data.draw(running_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
+
+    check()
 
 
 def test_the_output_is_the_laws_whatever_the_batches(tmp_path: Path) -> None:

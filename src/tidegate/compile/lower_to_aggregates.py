@@ -25,6 +25,7 @@ from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns, KeyFunction, Keys
 from tidegate.query.nodes import (
     BagAggregate,
+    Dedup,
     DefaultName,
     Filter,
     Join,
@@ -189,6 +190,8 @@ def _refuse(node: Any, operators: str) -> None:
             problem = "apply handles tuples in order and keeps state of its own, which no function of a bag does"
         case Running():
             problem = "running state outlives windows, and a bag ends with its own"
+        case Dedup():
+            problem = "dedup compares a tuple with the last one kept, which may lie in any window before"
         case WindowAggregate() if node.window.lateness:
             problem = "a window with lateness= is emitted more than once, and Aggregates have one result for a window"
     if problem is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tidegate.compile.plan import Partitioning, Plan, Region, Subquery
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, WindowAggregate
+from tidegate.errors import InternalError
+from tidegate.query.keys import Keys, OneForAll
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, WindowAggregate
 
 
 def mark_regions(plan: Plan) -> Plan:
@@ -52,8 +55,15 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
         case Join() as join:
             keys = dict.fromkeys(name if name == other else f"{name} = {other}" for name, other in join.on)
             return "keys", f"tuples that share keys ({', '.join(keys)}) meet in one cell"
-        case KeyedApply(keys=keys) | BagAggregate(keys=keys) | Running(keys=keys):
-            shown = " and ".join(dict.fromkeys(map(str, keys)))
-            return "keys", f"tuples that share a key ({shown}) meet in one instance"
-        case aggregate:
-            return "keys", f"tuples that share a key ({aggregate.keys}) meet in one instance"
+        case WindowAggregate(keys=keys):
+            return "keys", _meeting((keys,))
+        case KeyedApply(keys=keys) | BagAggregate(keys=keys) | Running(keys=keys) | Dedup(keys=keys):
+            return "keys", _meeting(keys)
+        case operator:
+            raise InternalError(f"no partitioning is known for {type(operator).__name__}")
+
+
+def _meeting(keys: Sequence[Keys]) -> str:
+    if any(isinstance(each, OneForAll) for each in keys):
+        return "there is one key, so all tuples meet in one instance"
+    return f"tuples that share a key ({' and '.join(dict.fromkeys(map(str, keys)))}) meet in one instance"

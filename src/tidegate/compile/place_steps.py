@@ -13,6 +13,7 @@ from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Words
 from tidegate.query.nodes import (
     BagAggregate,
+    Dedup,
     Filter,
     Join,
     KeyedApply,
@@ -180,6 +181,9 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             return Place.PYTHON, f"the user's functions, {by}; {where}"
+        case Dedup():
+            where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
+            return Place.KERNEL, f"on whole columns of settled tuples; {where}"
         case Running():
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             how = "one settled tuple at a time; keys without tuples are emitted on whole columns"

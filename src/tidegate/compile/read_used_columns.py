@@ -13,6 +13,7 @@ from tidegate.query import expressions
 from tidegate.query.aggregates import Ranked
 from tidegate.query.nodes import (
     BagAggregate,
+    Dedup,
     Filter,
     Join,
     KeyedApply,
@@ -65,7 +66,7 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
-        given = isinstance(node, MapBatches | WindowAggregate | KeyedApply | BagAggregate | Running)
+        given = isinstance(node, MapBatches | WindowAggregate | KeyedApply | BagAggregate | Running | Dedup)
         if given or schema.equals(node.schema):
             return node
         return _cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
@@ -86,7 +87,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches() | KeyedApply() | BagAggregate() | Running():
+        case MapBatches() | KeyedApply() | BagAggregate() | Running() | Dedup():
             return set(before.names)
         case WindowAggregate():
             return read_by(node)

@@ -16,6 +16,7 @@ from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
     BagAggregate,
+    Dedup,
     Filter,
     Join,
     KeyedApply,
@@ -92,6 +93,8 @@ def _show(node: Node) -> tuple[str, str]:
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
         case KeyedApply():
             return "apply", _keyed_apply(node)
+        case Dedup():
+            return "dedup", f"by {node.keys[0]}, within {format_duration(node.within_us)}"
         case Running():
             return "running", _running(node)
         case Join():

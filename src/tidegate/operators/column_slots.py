@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, expand_ranges, in_time_order, is_first
+from tidegate.operators.dedup_slots import DedupSlots, LastKept
 from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, TupleSlots
 from tidegate.operators.keys import group, key_codes
 from tidegate.operators.running_slots import RunningSlots
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import KeyedApply, Running
+from tidegate.query.nodes import Dedup, InOrder, KeyedApply, Running
 from tidegate.query.schema import canonical, contiguous
 from tidegate.watermark import START, Watermark, has_ended
 
@@ -211,20 +212,22 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def slots_of(
-    node: KeyedApply | Running,
+    node: InOrder,
     cells: int = 1,
     cell: int = 0,
     reached: Watermark = START,
     last_time: Callable[[], int] = lambda: START,
 ) -> KeyedSlots:
-    """The state of an `apply` or `running` without any window; where there are several ``cells``, that of one of them.
+    """The state of an operator before its first tuple; where there are several ``cells``, that of one of them.
 
     ``reached`` is the watermark up to which all was settled before, ``last_time`` says at the end of input how far the
     step's sources have come.
     """
     waiting, shards = Settling(node, SHARDS, cells, cell, reached), tuple(ShardSlots() for _ in range(SHARDS))
+    if isinstance(node, Dedup):
+        return DedupSlots(node, waiting, shards, tuple(LastKept() for _ in shards))
     if isinstance(node, Running):
-        return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards))
+        return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards), np.zeros(SHARDS, np.int64))
     if isinstance(node.form, TupleForm):
         return TupleSlots(node, waiting, shards, node.form)
     return ColumnSlots(node, waiting, shards, node.form)

@@ -25,8 +25,8 @@ from tidegate.operators.joins.near import near_of
 from tidegate.operators.keys import key_hashes, key_sets, shards_of
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
-from tidegate.query.keys import Columns, Keys
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.keys import Columns, Keys, OneForAll
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
@@ -162,7 +162,7 @@ def first_in_time(operator: Stateful, watermark: Watermark) -> int:
             return window.least_arriving(watermark)
         case Join():
             return near_of(operator).least_arriving(watermark)
-        case KeyedApply() | Running():
+        case KeyedApply() | Running() | Dedup():
             return watermark
         case _:
             raise InternalError(f"no lateness is known for {type(operator).__name__}")
@@ -342,7 +342,7 @@ class PaneIntake(Intake):
     def _is_much(self, tuples: int) -> bool:
         """A tuple with many keys is as much work as many tuples."""
         assert isinstance(self.operator, WindowAggregate)
-        return tuples >= LEAST_WITH_MANY_KEYS and not isinstance(self.operator.keys, Columns)
+        return tuples >= LEAST_WITH_MANY_KEYS and not isinstance(self.operator.keys, Columns | OneForAll)
 
 
 class TupleIntake(Intake):

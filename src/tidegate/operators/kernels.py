@@ -36,6 +36,22 @@ def first_in_row(offsets: Array, codes: Array, size: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
+def far_enough(times: Array, groups: Array, last: Array, within: int) -> Array:
+    """Mark the rows that come ``within`` or more after the last of their slot that was marked; ``last`` is changed to that.
+
+    The least number of all stands for none.
+    """
+    never = np.int64(-(2**63))
+    keep = np.empty(times.size, np.bool_)
+    for i in range(times.size):
+        g = groups[i]
+        keep[i] = last[g] == never or times[i] - last[g] >= within
+        if keep[i]:
+            last[g] = times[i]
+    return keep
+
+
+@njit(cache=True, nogil=True)
 def dense_slots(codes: Array, bound: int) -> tuple[Array, Array, Array]:
     """Number the codes that occur, in their order: the slot of each row, the code of each slot, its first row."""
     slot = np.full(bound, -1, np.int64)

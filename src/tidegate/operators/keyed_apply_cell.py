@@ -1,4 +1,4 @@
-"""A cell of an `apply` or `running`: tuples wait in chunks until they are settled; the windows of its shards are a log.
+"""A cell of what takes settled tuples: they wait in chunks until they are; the windows of its shards are a log.
 
 What a batch brings waits with what batches before have left; the watermark after it settles some of both. Settled tuples
 are handled in canonical order, so neither the cut of the stream into batches nor the number of instances can show.
@@ -10,7 +10,7 @@ when windows expire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,15 +20,15 @@ import pyarrow.compute as pc
 
 from tidegate.operators.cells import SHARDS, Instances, worth_merging
 from tidegate.operators.column_slots import slots_of
-from tidegate.operators.columns import Array, as_numpy, in_time_order
+from tidegate.operators.columns import Array, as_numpy, in_time_order, valid_mask
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of
-from tidegate.operators.log_rows import ALIVE, NUMBER, LogRows, table_of_rows, window_rows
+from tidegate.operators.log_rows import ALIVE, LAST, NUMBER, LogRows, table_of_rows, window_rows
 from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.store_log import StoreLogs
 from tidegate.query.column_form import ColumnForm
-from tidegate.query.nodes import KeyedApply, Running
+from tidegate.query.nodes import Dedup, InOrder
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece
@@ -42,7 +42,7 @@ _NONE = np.empty(0, np.uint64)
 class KeyedApplyCell:
     """The working side of a directory."""
 
-    node: KeyedApply | Running
+    node: InOrder
     cells: int
     cell: int
     store: ChunkStore
@@ -72,10 +72,11 @@ class KeyedApplyCell:
         settled = self._settle(windows.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         hashes_touched = np.unique(np.concatenate(touched)) if touched else _NONE
-        loaded, hashes = self.log.load(hashes_touched, watermark, windows.emits_all(settled))
+        emits_all = windows.emits_all(settled)
+        loaded, hashes = self.log.load(hashes_touched, watermark, windows.emit_idle if emits_all else None)
         loaded = self.stores.load(loaded, hashes, windows.identity)
         results: Iterable[pa.Table] = ()
-        if touched or loaded:
+        if touched or loaded or emits_all:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
                 windows.restore(shard, stored)
             prepared = windows.prepare(settled)
@@ -151,7 +152,7 @@ class WindowLog:
     last counts. One that is not ``alive`` says that the window is no more.
     """
 
-    node: KeyedApply | Running
+    node: InOrder
     store: ChunkStore
     instances: Instances
     rows: LogRows
@@ -161,14 +162,20 @@ class WindowLog:
         """The chunks of these rows."""
         return [chunk for chunk in self.store.directory.chunks if chunk.group == self.rows.group]
 
-    def load(self, touched: Array, watermark: Watermark, everything: bool) -> tuple[list[StoredWindow], Array]:
-        """The windows of keys with some hashes, and those that end by a watermark, or all; and the hash of each key."""
+    def load(
+        self, touched: Array, watermark: Watermark, emit_idle: Callable[..., None] | None = None
+    ) -> tuple[list[StoredWindow], Array]:
+        """The windows of keys with some hashes, and those that end by a watermark; and the hash of each one's key.
+
+        With ``emit_idle`` it gets the keys and states of all other windows, in columns.
+        """
         found = []
         window = self.node.window
         expiring = watermark if window is not None else START
-        wanted = [chunk for chunk in self.listed if everything or len(touched) or chunk.low <= expiring]
+        everything = emit_idle is not None or len(touched) > 0
+        wanted = [chunk for chunk in self.listed if everything or chunk.low <= expiring]
         for chunk, table in zip(wanted, self._read(wanted), strict=True):
-            if everything:
+            if emit_idle is not None:
                 found.append(table)
                 continue
             chosen: Array = np.isin(self._hashes(table), touched)
@@ -183,7 +190,14 @@ class WindowLog:
             found.append(table.filter(pa.array(chosen)))
         latest = self._latest(found)
         alive = latest.filter(latest.column(ALIVE))
-        return self._decode(alive), self._hashes(alive)
+        hashes = self._hashes(alive)
+        if emit_idle is not None:
+            busy = np.isin(hashes, touched) | valid_mask(contiguous(alive.columns[-1]))
+            idle = alive.filter(pa.array(~busy))
+            states = idle.drop_columns([NUMBER, LAST, ALIVE, *self.rows.keys])
+            emit_idle([contiguous(column) for column in states.columns], self._columns(idle, self.rows.keys))
+            alive, hashes = alive.filter(pa.array(busy)), hashes[busy]
+        return self._decode(alive), hashes
 
     def alive(self, touched: Array) -> pa.Table:
         """The rows of keys with some hashes."""
@@ -243,11 +257,11 @@ class WindowLog:
 
     def _decode(self, table: pa.Table) -> list[StoredWindow]:
         """The windows of rows, one per row."""
-        keys, form = len(self.node.key_schema), self.node.form
+        keys = len(self.node.key_schema)
         columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
-        if not isinstance(form, ColumnForm):
+        if not isinstance(self.node, Dedup) and not isinstance(self.node.form, ColumnForm):
             # States were checked before they were kept; the check turns them into read-only values.
-            for position, shape in enumerate(form.shapes, start=2 + keys):
+            for position, shape in enumerate(self.node.form.shapes, start=2 + keys):
                 columns[position] = [shape.take(value)[0] for value in columns[position]]
         return [
             StoredWindow(number, last, tuple(rest[:keys]), tuple(rest[keys:]))

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.errors import InternalError
 from tidegate.operators.columns import Array
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
-from tidegate.query.nodes import KeyedApply, Node, Running
+from tidegate.query.nodes import InOrder, KeyedApply, Node
 from tidegate.query.schema import canonical
 from tidegate.query.stores import Store
 from tidegate.query.user_functions import Record
@@ -47,10 +48,7 @@ class StoredWindow:
 
 @dataclass(slots=True)
 class Slot:
-    """The window of one key: its states and stores, about how many bytes they take, and the time of its last tuple.
-
-    ``output`` is what a function made of the states, where that is kept.
-    """
+    """The window of one key: its states and stores, about how many bytes they take, and the time of its last tuple."""
 
     identity: Any
     key: tuple[Any, ...]
@@ -58,7 +56,6 @@ class Slot:
     bytes: int = 0
     last: int = 0
     stores: Stores = field(default_factory=lambda: NO_STORES)
-    output: Any = None
 
 
 @dataclass(slots=True)
@@ -122,13 +119,13 @@ class ShardSlots:
 
 @dataclass(frozen=True)
 class KeyedSlots(ABC):
-    """The state of one `apply` or `running`: tuples that wait to be settled, and the windows of the others.
+    """The state of one `apply`, `running` or `dedup`: tuples that wait to be settled, and the windows of the others.
 
     `process` is called by the owner of the shards it is about, in the order of settling. `prepare` does what is the same for
     all shards, once for what is settled, and touches no slot.
     """
 
-    node: KeyedApply | Running
+    node: InOrder
     waiting: Settling
     shards: tuple[ShardSlots, ...]
 
@@ -157,6 +154,10 @@ class KeyedSlots(ABC):
         """Whether every key emits something, though it has no settled tuple and no window of it expires."""
         return False
 
+    def emit_idle(self, states: Sequence[pa.Array], keys: Sequence[pa.Array]) -> None:
+        """Take note of keys that have no settled tuple, only to emit them."""
+        raise InternalError(f"keys of {type(self).__name__} without tuples emit nothing")
+
     def stored(self) -> Iterator[StoredWindow]:
         """All windows as data."""
         for shard in self.shards:
@@ -164,8 +165,11 @@ class KeyedSlots(ABC):
                 for slot in slots.values():
                     yield StoredWindow(number, slot.last, slot.key, slot.states, slot.stores)
 
-    def restore(self, shard: int, stored: StoredWindow) -> Slot:
+    def restore(self, shard: int, stored: StoredWindow) -> None:
         """Take a window in again."""
+        self._restored(shard, stored)
+
+    def _restored(self, shard: int, stored: StoredWindow) -> Slot:
         slot = Slot(self.identity(stored.key), stored.key, stored.states, last=stored.last, stores=stored.stores)
         self.shards[shard].put(stored.number, slot)
         return slot

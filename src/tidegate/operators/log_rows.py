@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.errors import InternalError
 from tidegate.query.column_form import ColumnForm
-from tidegate.query.nodes import KeyedApply, Running
+from tidegate.query.forms import TupleForm
+from tidegate.query.nodes import Dedup, InOrder, KeyedApply, Running
 from tidegate.query.stores import StoreType
 from tidegate.query.windows import Window
 
@@ -35,24 +37,31 @@ class LogRows:
     window: Window | None
 
 
-def window_rows(node: KeyedApply | Running) -> LogRows:
+def window_rows(node: InOrder) -> LogRows:
     """Rows of windows: the key, and the states, in the tuple form a struct per input, else a column each."""
-    form = node.form
-    states = form.state.types if isinstance(form, ColumnForm) else [pa.struct(list(state)) for state in form.states]
+    match node:
+        case Dedup():
+            states = []
+        case KeyedApply(form=ColumnForm() as form):
+            states = form.state.types
+        case KeyedApply(form=TupleForm() as form) | Running(form=form):
+            states = [shape.kind for shape in form.shapes]
+        case _:
+            raise InternalError(f"no state is known for {type(node).__name__}")
     keys = _keys(node)
     fields = [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_()), *keys.items()]
     fields += [(f"s{position}", kind) for position, kind in enumerate(states)]
     return LogRows(WINDOWS, pa.schema(fields), tuple(keys), (), node.window)
 
 
-def entry_rows(node: KeyedApply | Running, position: int, of: StoreType) -> LogRows:
+def entry_rows(node: InOrder, position: int, of: StoreType) -> LogRows:
     """Rows of the entries of a store: the window and its key, the entry's key and value.
 
     A window that slides keeps its entries, so they go under one number, as those of a window that never ends do.
     """
     keys, entries = _keys(node), {f"e{at}": kind for at, kind in enumerate(of.key.types)}
     fields = [(NUMBER, pa.int64()), (ALIVE, pa.bool_()), *keys.items(), *entries.items(), (VALUE, of.value)]
-    window = None if isinstance(node, Running) or node.single else node.window
+    window = node.window if isinstance(node, KeyedApply) and not node.single else None
     return LogRows(WINDOWS + 1 + position, pa.schema(fields), tuple(keys), tuple(entries), window)
 
 
@@ -64,5 +73,5 @@ def table_of_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Tabl
     return pa.table([pa.array(column, kind) for column, kind in columns], schema=schema)
 
 
-def _keys(node: KeyedApply | Running) -> dict[str, pa.DataType]:
+def _keys(node: InOrder) -> dict[str, pa.DataType]:
     return {f"k{position}": kind for position, kind in enumerate(node.key_schema.types)}

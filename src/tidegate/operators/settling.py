@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
 from tidegate.operators.exchange import cells_of
 from tidegate.operators.keys import key_hashes, key_sets, shards_of
-from tidegate.query.nodes import KeyedApply, Running
+from tidegate.query.nodes import InOrder
 from tidegate.query.schema import contiguous
 from tidegate.watermark import START, Watermark
 
@@ -75,7 +75,7 @@ class Settling:
     last `settle`, ``newest`` the latest time of a tuple that it, or one before it, has settled.
     """
 
-    node: KeyedApply | Running
+    node: InOrder
     shards: int
     cells: int = 1
     cell: int = 0

@@ -18,7 +18,7 @@ from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes
 from tidegate.operators.log_rows import ALIVE, NUMBER, VALUE, LogRows, entry_rows, table_of_rows
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import KeyedApply, Running
+from tidegate.query.nodes import InOrder, KeyedApply
 from tidegate.query.schema import contiguous
 from tidegate.query.stores import Store, StoreType
 from tidegate.watermark import Watermark
@@ -35,7 +35,7 @@ Place = tuple[int, Any]
 class StoreLogs:
     """Reads and writes the stores of windows; ``log`` opens the log of some rows."""
 
-    node: KeyedApply | Running
+    node: InOrder
     log: Callable[[LogRows], WindowLog]
 
     def load(self, windows: list[StoredWindow], hashes: Array, identity: Identity) -> list[StoredWindow]:
@@ -74,11 +74,11 @@ class StoreLogs:
 
     @property
     def _declared(self) -> Mapping[str, StoreType]:
-        form = self.node.form
+        form = self.node.form if isinstance(self.node, KeyedApply) else None
         return form.stores if isinstance(form, TupleForm) else {}
 
     def _number(self, window: StoredWindow) -> int:
-        return FOREVER if isinstance(self.node, Running) or self.node.single else window.number
+        return window.number if isinstance(self.node, KeyedApply) and not self.node.single else FOREVER
 
     def _entries(self, rows: LogRows, wanted: Array, identity: Identity) -> dict[Place, pa.Table]:
         """The entries of keys with some hashes, by place: their keys and values."""

@@ -190,7 +190,7 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
             return DistinctLogic(column, schema.field(column).type)
         case Ranked():
             # All columns are kept, unless ties cannot be told apart in the result.
-            kept = [aggregate.take] if aggregate.by == aggregate.take else schema.names
+            kept = [aggregate.by] if aggregate.by == aggregate.take else schema.names
             return RankedLogic(aggregate, tuple(schema.field(name) for name in kept), time)
         case Monoid():
             return MonoidLogic(aggregate)

@@ -157,24 +157,24 @@ class Distinct(_OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class Ranked(Aggregate):
-    """The first ``limit`` tuples (all if None) in an order, as the value or the list of values of ``take``.
+    """The first ``limit`` tuples (all if None) in an order: the value or the list of values of ``take``, or whole tuples.
 
     The order is canonical (τ, then all columns left to right), reversed if ``descending``; or, with ``by``, that
     column from the greatest down, nulls left out, ties in canonical order. State holds whole tuples, because ties are
     broken by all of their columns: select the columns you need before the aggregate.
     """
 
-    take: str
+    take: str | None
     limit: int | None
     descending: bool = False
     by: str | None = None
     single: bool = False
 
     def columns(self) -> tuple[str, ...]:
-        return (self.take,) if self.by is None else (self.take, self.by)
+        return tuple(name for name in (self.take, self.by) if name is not None)
 
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
-        kind = column_type(schema, self.take, step)
+        kind = pa.struct(list(schema)) if self.take is None else column_type(schema, self.take, step)
         if self.by is not None:
             _ordered(schema, self.by, step, "top_k")
         return kind if self.single else pa.list_(kind)
@@ -184,7 +184,7 @@ class Ranked(Aggregate):
         if (by := self.by) is not None:
             ordered = [row for row in ordered if row[by] is not None]
             ordered.sort(key=lambda row: canonical(row[by]), reverse=True)  # stable: ties stay in canonical order
-        values = [row[self.take] for row in ordered[: self.limit]]
+        values = [dict(row) if self.take is None else row[self.take] for row in ordered[: self.limit]]
         return values[0] if self.single else values
 
     @property
@@ -194,6 +194,8 @@ class Ranked(Aggregate):
         return f"shrinks to {'1 tuple' if self.limit == 1 else f'at most {self.limit} tuples'} per key and slice"
 
     def __str__(self) -> str:
+        if self.take is None:
+            return f"top_n({self.limit}, by='{self.by}')"
         if self.by is not None:
             taken = "" if self.take == self.by else f", take='{self.take}'"
             return f"top_k({self.by}, {self.limit}{taken})"

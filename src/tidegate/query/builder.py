@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -13,8 +13,9 @@ from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
-from tidegate.query.apply import Applies, Declared, GatheredWindows, Unbounded
+from tidegate.query.apply import Applies, Declared, Unbounded
 from tidegate.query.classes.operator import ClassOperator, ClassUpdate
+from tidegate.query.dedup import dedup_node
 from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
@@ -36,6 +37,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.running import running_node
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
+from tidegate.query.top_n import top_rows
 from tidegate.query.windows import Window
 
 AHEAD = "1 hour"
@@ -224,6 +226,15 @@ class Builder(Advises):
         )
 
     @advised
+    def dedup(self, by: str | Sequence[str], *, within: Duration, name: str | None = None) -> Self:
+        """Keep the first of the tuples that are equal in some columns, and another when it is ``within`` or more after it.
+
+        First is meant by event time, and among tuples of one time by all columns from left to right; a tuple leaves when
+        the watermark is past it. What is compared with is the last tuple that was kept, not the last that came.
+        """
+        return self._then(dedup_node(self._step("dedup", name), self.node, by, within))
+
+    @advised
     def window(
         self, size: Duration, *, every: Duration | None = None, lateness: Duration = 0, name: str | None = None
     ) -> Windowed[Self]:
@@ -351,60 +362,15 @@ class Windowed(Applies[B]):
             WindowAggregate(step, (stream.node,), schema, stream.time, keyed.keys, keyed.key_schema, window, named)
         )
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Advises, Generic[B]):
-    """Several streams, each with its own columns, that share keys; see `gather`."""
-
-    parts: tuple[Keyed[B], ...]
-
     @advised
-    def window(self, size: Duration, *, every: Duration | None = None, name: str | None = None) -> GatheredWindows[B]:
-        """Cut event time into windows, as `Keyed.window` does."""
-        return GatheredWindows(self.parts, Window.parse(self.parts[0].stream._step("window", name), size, every))
+    def top_n(self, n: int, *, by: str, name: str | None = None) -> B:
+        """The ``n`` tuples of each key and window with the greatest values of a column, as rows with a ``rank`` from 1 on.
 
-    def unbounded(self) -> Unbounded[B]:
-        """Give each key one window that never ends."""
-        return Unbounded(self.parts)
-
-    @advised
-    def running(
-        self,
-        create: Callable[[Tuple], Any],
-        add: Callable[[Any, Tuple], Any],
-        merge: Callable[[Any, Any], Any],
-        output: Callable[[Any], Any],
-        *,
-        every: Duration,
-        state: Declared,
-        returns: Declared,
-        name: str | None = None,
-    ) -> B:
-        """Keep a running state per key, as `Keyed.running` does; ``tuple.input`` says which stream a tuple came by."""
-        stream = self.parts[0].stream
-        return stream._then(running_node(self.parts, create, add, merge, output, every, state, returns, name))
-
-
-def gather(*keyed: Keyed[B]) -> Gathered[B]:
-    """Bring streams of different columns together under common keys, for `apply` with one state per input.
-
-    >>> import pyarrow as pa, tidegate as tg
-    >>> asked = tg.stream({"ts": pa.timestamp("us"), "user": pa.string()}, time="ts", name="asked")
-    >>> bought = tg.stream({"ts": pa.timestamp("us"), "by": pa.string(), "price": pa.int64()}, time="ts", name="bought")
-    >>> both = tg.gather(asked.key_by("user"), bought.key_by("by")).window("1 hour")
-    """
-    if not keyed or not all(isinstance(part, Keyed) for part in keyed):
-        raise QueryError(
-            f"gather: takes streams with keys, as in tg.gather(a.key_by('x'), b.key_by('y')); got {keyed!r}"
-        )
-    first = keyed[0].key_schema
-    for part in keyed[1:]:
-        if part.key_schema.types != first.types:
-            raise QueryError(
-                f"gather: all streams need keys of the same types; ({show_columns(part.key_schema)}) is not "
-                f"({show_columns(first)})"
-            )
-    return Gathered(keyed)
+        Ties are broken by event time, then all columns from left to right; tuples without a value are left out. A row has
+        the event time of its window (end − 1 µs), the keys, ``window_start``, ``window_end``, ``rank``, and the other
+        columns of the tuple; its own time is there if a column says it: ``with_columns(at=nw.col("ts"))``.
+        """
+        return top_rows(self, n, by, name)
 
 
 def source(

@@ -160,6 +160,20 @@ class Running(Step):
         return None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Dedup(Step):
+    """Passes on the first tuple of each key, then each that lies ``within_us`` or more after the last one passed on."""
+
+    keys: tuple[Keys]
+    key_schema: pa.Schema
+    within_us: int
+
+    @property
+    def window(self) -> Window:
+        """Windows that do not end before what is known of the tuples at their beginning has ceased to matter."""
+        return Window(2 * self.within_us, self.within_us)
+
+
 @dataclass(frozen=True, slots=True)
 class JoinColumn:
     """A column of a join's result: its name, and the side and column it comes from."""
@@ -203,7 +217,9 @@ class BagAggregate(Step):
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate | KeyedApply | Running | Join | BagAggregate
+InOrder = KeyedApply | Running | Dedup
+"""What takes settled tuples, in canonical order."""
+Stateful = WindowAggregate | InOrder | Join | BagAggregate
 Node = Source | Stateless | Union | Stateful
 AnyStep = TypeVar("AnyStep", bound=Stateful | Stateless)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.query.forms import Tuple, Updated, listed_rows
-from tidegate.query.user_functions import Misfit, Record, ValueShape, record_of
+from tidegate.query.user_functions import Misfit, Record, ValueShape, record_of, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,14 @@ class RunningForm:
     state: pa.Schema
     returns: pa.Schema
 
-    @property
-    def states(self) -> tuple[pa.Schema, pa.Schema]:
-        """What is kept of a key: the state of earlier periods, and that of the one under way; either may be missing."""
-        return self.state, self.state
-
     @cached_property
-    def shapes(self) -> tuple[ValueShape, ValueShape]:
-        """The shape of each of them."""
+    def shapes(self) -> tuple[ValueShape, ValueShape, ValueShape]:
+        """What is kept of a key: the state of earlier periods, what ``output`` made of it, and the state of the period.
+
+        The first two, or the last, may be missing.
+        """
         shape = record_of(self.state)
-        return shape, shape
+        return shape, shape_of(pa.list_(pa.struct(list(self.returns)))), shape
 
     @cached_property
     def row_shape(self) -> ValueShape:

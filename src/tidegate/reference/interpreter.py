@@ -17,6 +17,7 @@ from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
     BagAggregate,
+    Dedup,
     Join,
     KeyedApply,
     Node,
@@ -33,6 +34,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.schema import fitting
 from tidegate.reference.bags import BagLaw
+from tidegate.reference.dedup import DedupLaw
 from tidegate.reference.feedback import FeedbackLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.keyed_apply import KeyedApplyLaw
@@ -85,7 +87,7 @@ class Answer:
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Law = WindowLaw | KeyedApplyLaw | RunningLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
+Law = WindowLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
 
 
 def _bag_law(node: BagAggregate) -> BagLaw | LoopLaw | FeedbackLaw:
@@ -103,6 +105,7 @@ _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     WindowAggregate: WindowLaw,
     KeyedApply: KeyedApplyLaw,
     Running: RunningLaw,
+    Dedup: DedupLaw,
     Join: JoinLaw,
     BagAggregate: _bag_law,
 }

@@ -127,7 +127,6 @@ class Directory:
     fingerprint: str
     watermark: Watermark = START
     newest: dict[str, Watermark] = field(default_factory=dict)
-    last_time: Watermark = START
     chunks: list[Chunk] = field(default_factory=list)
     rounds: dict[int, int] = field(default_factory=dict)
     asked: Asked | None = None
@@ -135,6 +134,7 @@ class Directory:
     digest: str = ""
     run: str = ""
     began_ns: int = 0
+    last_time: Watermark = START
 
     def state_rows(self) -> int:
         """How many rows the chunks hold; panes of one key in several chunks are counted several times."""

@@ -136,9 +136,9 @@ class RankedLogic:
         return [self._lead([tuples.field(i) for i in range(len(self.tuple_fields))], owners, size)]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
-        tuples = states[0].flatten()
-        position = [field.name for field in self.tuple_fields].index(self.ranked.take)
-        values = tuples.field(position)
+        values = states[0].flatten()
+        if self.ranked.take is not None:
+            values = values.field([field.name for field in self.tuple_fields].index(self.ranked.take))
         if self.ranked.single:
             return values
         return _lists_of(as_numpy(pc.list_value_length(states[0])), values)

@@ -21,13 +21,14 @@ from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.column_slots import ColumnSlots, slots_of
 from tidegate.operators.columns import Array
+from tidegate.operators.dedup_slots import DedupSlots
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.keyed_slots import KeyedSlots
 from tidegate.operators.settling import Settled
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, WindowAggregate
 from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.late_buffer import LateBuffer
@@ -56,7 +57,7 @@ def work_of(
             merge_settled = subquery.slices is not None and subquery.slices.merged_early
             shared = SharedWindows(windows, settings.split_panes, merge_settled)
             return WindowWork(subquery, shared, late_tuples=late)
-        case KeyedApply() | Running():
+        case KeyedApply() | Running() | Dedup():
             slots = slots_of(subquery.operator, last_time=last_time)
             return KeyedApplyWork(subquery, slots, settings.split_keys, late_tuples=late)
         case Join():
@@ -263,7 +264,7 @@ class KeyedApplyWork(Work):
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
         # Functions on tuples are called too often to put something around each call.
         results = self.state.process(step.settled, step.prepared, owned)
-        with nullcontext() if isinstance(self.state, ColumnSlots) else user_context():
+        with nullcontext() if isinstance(self.state, ColumnSlots | DedupSlots) else user_context():
             first = next(results, None)
         self.sequencer.done(step.settled.turn, owned)
         return iter(()) if first is None else chain((first,), results)

@@ -23,7 +23,7 @@ from tidegate.operators.exchange import Delta
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
 from tidegate.operators.window_cell import WindowCell
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.control import END, for_cells
@@ -129,7 +129,7 @@ def logic_of(node: Stateful, cells: int) -> CellLogic:
             return CellLogic(WindowCell, node, cells)
         case Join():
             return CellLogic(JoinCell, node, cells)
-        case KeyedApply() | Running():
+        case KeyedApply() | Running() | Dedup():
             return CellLogic(KeyedApplyCell, node, cells)
         case BagAggregate():
             return CellLogic(BagCell, node, cells)

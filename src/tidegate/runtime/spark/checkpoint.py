@@ -30,7 +30,7 @@ from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.event_time import format_duration
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.query.schema import show_columns
 
 VERSION = 2
@@ -203,6 +203,11 @@ def fingerprint(node: Stateful, cells: int) -> str:
                 read = tuples if isinstance(aggregate, Ranked) else pa.schema(map(tuples.field, aggregate.columns()))
                 state = f" in ({show_columns(aggregate.state)})" if isinstance(aggregate, Monoid) else ""
                 parts.append(f"{name}={aggregate} of ({show_columns(read)}){state}")
+        case Dedup():
+            parts = [
+                f"dedup by {node.keys[0]} within {format_duration(node.within_us)}",
+                f"tuples ({show_columns(node.schema)})",
+            ]
         case Running(form=form):
             parts = [
                 f"running every {format_duration(node.period.every)}",
