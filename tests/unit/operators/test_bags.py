@@ -11,7 +11,9 @@ import pytest
 
 import tidegate as tg
 from tests.kit.lowering import lowered
+from tests.kit.spark_driver import Batch, Driver
 from tidegate.errors import DataError
+from tidegate.operators.bags.bag_cell import MOST_CHUNKS
 from tidegate.operators.bags.emit_bags import emitter_of, rows_of
 from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.query.bags import BagRows, Bags
@@ -105,3 +107,19 @@ def test_windows_expire_once_and_tuples_stay_as_long_as_one_is_open() -> None:
         found.append((sum(each.num_rows for each in rows), held.rows))
     # Windows from -1 s, 0 s, 1 s and 2 s hold the numbers 1, 1 2, 2 3 and 3.
     assert found == [(1, 6), (4, 4), (0, 4), (5, 0)]
+
+
+def test_a_cell_keeps_few_chunks_and_what_windows_still_need() -> None:
+    given = table([200_000 * at for at in range(60)], [at % 3 for at in range(60)], list(range(60)))
+    query = joined(given, window="4 seconds", every="1 second", where=lambda l, r: l.n < r.n)
+    driver = Driver(lowered(query, "multi").node, cells=2, instances=2)
+    most = 0
+    for at in range(0, 60, 2):
+        driver.batch(Batch({"s": [given.slice(at, 2)]}, restart=at % 20 == 10))
+        most = max(most, len(driver.held()))
+    driver.batch(Batch({}, ends=True))
+    made = pa.concat_tables(driver.outcome.tables)
+    assert difference(made.cast(query.schema), answer(query).rows) is None
+    # Two cells with two sides each: as many as are merged, and one more.
+    assert most <= 4 * (MOST_CHUNKS + 1)
+    assert not driver.held()
