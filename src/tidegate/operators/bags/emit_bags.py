@@ -38,7 +38,6 @@ def emitter_of(node: BagAggregate) -> Emitter:
     if isinstance(node.function, Iterate):
         return EmitRounds(Body(node.function))
     function = function_of(node.function)
-
     pairs = EmitPairs(function) if isinstance(function, CompiledPairUp) else None
 
     def emit(

@@ -34,7 +34,7 @@ FEW_KEYS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class TupleWindows:
     """Tuples of one side: their rows, the codes of their keys, and the first and last of their windows; in this order."""
 
     rows: Array
@@ -43,13 +43,13 @@ class Spans:
     last: Array
 
     @staticmethod
-    def sorted(rows: Array, keys: Array, first: Array, last: Array) -> Spans:
+    def sorted(rows: Array, keys: Array, first: Array, last: Array) -> TupleWindows:
         """By key, then window."""
         order = np.lexsort((first, keys))
-        return Spans(rows[order], keys[order], first[order], last[order])
+        return TupleWindows(rows[order], keys[order], first[order], last[order])
 
 
-BothSpans: TypeAlias = tuple[Spans, Spans]
+BothSidesWindows: TypeAlias = tuple[TupleWindows, TupleWindows]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class CompiledPairUp:
         of = places[np.searchsorted(numbers, shared[order] * count + spans[0].keys[left], sorter=places)]
         return self.plain.result(kept, spans[0].rows[left], spans[1].rows[right], of)
 
-    def found(self, tuples: Sequence[pa.Table], spans: BothSpans, keys: int) -> tuple[Array, Array] | None:
+    def found(self, tuples: Sequence[pa.Table], spans: BothSidesWindows, keys: int) -> tuple[Array, Array] | None:
         """The numbers of tuples that fit, of both sides; None where no loop can tell."""
         left, right = spans
         none = np.empty(0, np.int64)
@@ -151,13 +151,15 @@ class EmitPairs:
             first = np.maximum((times - window.size) // window.every + 1, expiring.first)
             last = np.minimum(times // window.every, expiring.last)
             arrays = each.rows, codes[part].astype(np.int64), first, last
-            sides.append(Spans.sorted(*(arrays if there is None else (array[there[part]] for array in arrays))))
+            sides.append(TupleWindows.sorted(*(arrays if there is None else (array[there[part]] for array in arrays))))
         spans = sides[0], sides[1]
         found = self.function.found(expiring.tuples, spans, count)
         return None if found is None else _rows(join, expiring.tuples, spans, found)
 
 
-def _rows(join: Join, tuples: tuple[pa.Table, ...], spans: BothSpans, found: tuple[Array, Array]) -> Iterator[pa.Table]:
+def _rows(
+    join: Join, tuples: tuple[pa.Table, ...], spans: BothSidesWindows, found: tuple[Array, Array]
+) -> Iterator[pa.Table]:
     """The rows of pairs, each once for every window that it shares, in the order of windows."""
     begin, counts = _shared(spans, found)
     end = begin + counts - 1
@@ -171,21 +173,21 @@ def _rows(join: Join, tuples: tuple[pa.Table, ...], spans: BothSpans, found: tup
         yield pa.table([columns[name] for name in join.schema.names], schema=join.schema)
 
 
-def _shared(spans: BothSpans, found: tuple[Array, Array]) -> tuple[Array, Array]:
+def _shared(spans: BothSidesWindows, found: tuple[Array, Array]) -> tuple[Array, Array]:
     """The first window that the tuples of each pair share, and how many."""
     (left, right), (one, other) = spans, found
     begin = np.maximum(left.first[one], right.first[other])
     return begin, np.minimum(left.last[one], right.last[other]) - begin + 1
 
 
-def _spans(bags: Bags, side: Side, keys: Array, windows: Array) -> Spans:
+def _spans(bags: Bags, side: Side, keys: Array, windows: Array) -> TupleWindows:
     """The tuples of a side by the key and window of each bag. A tuple has one key, and its windows are neighbours."""
     rows, of = bags.rows[side], bags.bags[side]
     found = np.full((3, bags.tuples[side].num_rows), -1)
     found[0, rows], found[2, rows] = keys[of], windows[of]  # bags are in the order of windows: the last one stays
     found[1, rows[::-1]] = windows[of[::-1]]
     there = np.flatnonzero(found[0] >= 0)
-    return Spans.sorted(there, *found[:, there])
+    return TupleWindows.sorted(there, *found[:, there])
 
 
 def _stretches(tuples: int, keys: int) -> tuple[Array, Array]:
