@@ -31,14 +31,15 @@ EMBEDDED = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForEach:
-    """A map or filter of every tuple, in windows of 1 µs: f_M of listing 1. Rows keep the time of their tuple."""
+    """Maps and filters of every tuple, one after the other, in windows of 1 µs: f_M of listing 1. Rows keep their time."""
 
-    step: Stateless
+    steps: tuple[Stateless, ...]
     per_tuple: bool = True
 
     def __call__(self, bags: Bags) -> BagRows:
-        step = self.step
-        result = apply_stateless(step, bags.entries())
+        result, step = bags.entries(), self.steps[-1]
+        for each in self.steps:
+            result = apply_stateless(each, result)
         times = times_of(result, step.time)
         first = np.flatnonzero(np.concatenate([[True], bags.starts[1:] != bags.starts[:-1]])[: len(bags)])
         place = np.searchsorted(bags.starts[first], times)
