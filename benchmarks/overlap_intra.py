@@ -8,6 +8,7 @@ so that what else the machine does counts little; latency is that at a rate whic
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
@@ -190,6 +191,7 @@ def _measure(case: IntraCase, runs: int) -> dict[str, tuple[list[float], pa.Tabl
     for turn in range(runs + 1):
         for operators in case.operators:
             tables: list[pa.Table] = []
+            gc.collect()  # what earlier runs left is not this one's to clean up
             began = time.process_time()
             tg.run(case.query(), on="local", to=tables.append, instances=1, operators=operators, progress=False)
             seconds = time.process_time() - began
