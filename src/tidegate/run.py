@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
 
-RUNTIMES = ("spark", "local", "reference")
+RUNTIMES = ("spark", "local", "micro", "reference")
 _ELSEWHERE = {
     "checkpoint": "keeps none and begins anew",
     "spark": "needs no session",
@@ -71,11 +71,11 @@ def run(
 
     ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
     Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
-    `start`) or 'reference', the slow and obvious interpreter. On 'local' ``to`` may also be a function that is called
-    with each table. On Spark each stateful step has ``cells``, tasks that share its keys (default: one where Spark runs
-    in one process, else one for each core, up to 8), and ``instances`` is how many threads each cell runs to begin with
-    (default: the cores there are); `set_instances` on the ``control`` folder in the checkpoint changes it while the query
-    runs.
+    `start`), 'micro', the engine of one operator (docs/micro.md), or 'reference', the slow and obvious interpreter. On
+    'local' ``to`` may also be a function that is called with each table. On Spark each stateful step has ``cells``, tasks
+    that share its keys (default: one where Spark runs in one process, else one for each core, up to 8), and ``instances``
+    is how many threads each cell runs to begin with (default: the cores there are); `set_instances` on the ``control``
+    folder in the checkpoint changes it while the query runs.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
@@ -122,18 +122,21 @@ def run(
     }.items():
         if on != "spark" and value is not None:
             raise QueryError(f"{name}={value!r} is for on='spark'; on='{on}' {_ELSEWHERE[name]}, so leave it out")
-    if on == "reference":
+    if on in ("reference", "micro"):
+        from tidegate.run_micro import run_on_micro
         from tidegate.run_reference import run_on_reference
 
+        runner = "the reference" if on == "reference" else "the engine of one operator"
         if instances is not None or elastic:
             given = f"elastic={elastic!r}" if instances is None else f"instances={instances}"
-            raise QueryError(f"{given} is for on='local' and on='spark'; the reference runs alone, so leave it out")
+            raise QueryError(f"{given} is for on='local' and on='spark'; {runner} runs a query alone, so leave it out")
         if late_to is not None:
             raise QueryError(
-                f"late_to={late_to!r} is for on='local' and on='spark'; the reference counts late tuples and "
-                "tidegate.testing.answer(query).late_tuples has them, so leave it out"
+                f"late_to={late_to!r} is for on='local' and on='spark'; tidegate.testing.answer(query).late_tuples has "
+                "those that the reference counts, so leave it out"
             )
-        return run_on_reference(query, folder, kind, show, operators)
+        run_alone = run_on_micro if on == "micro" else run_on_reference
+        return run_alone(query, folder, kind, show, operators)
     asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, late_to, operators)
     return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells)
 

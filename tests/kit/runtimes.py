@@ -17,8 +17,10 @@ import pytest
 import tidegate as tg
 from tests.kit.local_runs import run_in_step
 from tests.kit.spark_driver import Batch, Driver
+from tidegate import micro
 from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.errors import UnsupportedError
+from tidegate.micro.lowered import graph_of, table_of_rows
 from tidegate.query.nodes import Node, Source, rewrite, sources, unique_names
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.settings import Settings
@@ -92,6 +94,24 @@ def is_behind(query: Node, batches: Batches) -> Iterator[bool]:
                 yield least < watermark
                 latest[source.name] = max(latest[source.name], most - source.disorder_us)
         watermark = min(latest.values())
+
+
+class OnMicro:
+    """The engine of one operator; rows of a batch in the order of time, as it stops at rows that are further behind."""
+
+    def run(self, query: tg.Stream, batches: Batches) -> Result:
+        tables: dict[str, list[pa.Table]] = {}
+        disorder = 0
+        for source in sources(query.node):
+            found = [batch[source.name] for batch in batches if source.name in batch and batch[source.name].num_rows]
+            tables[source.name] = [table.sort_by(source.time) for table in found]
+            newest = START
+            for table in tables[source.name]:
+                times = table.column(source.time).cast(pa.int64()).to_pylist()
+                disorder = max(disorder, newest - times[0])
+                newest = max(newest, times[-1])
+        rows = micro.collect(graph_of(query.node, tables, disorder))
+        return Result(table_of_rows(rows, query.node), 0)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.runtimes import Lowered, OnDriver, OnLocal, OnReference, OnSpark, Runtime
+from tests.kit.runtimes import Lowered, OnDriver, OnLocal, OnMicro, OnReference, OnSpark, Runtime
 
 RUNTIMES = [
     pytest.param("reference"),
@@ -21,6 +21,7 @@ RUNTIMES = [
     pytest.param("driver, 3 cells with 3 instances, multi"),
     pytest.param("local, 1 instance, multi"),
     pytest.param("local, 7 instances, multi"),
+    pytest.param("micro, multi"),
     pytest.param("local, 1 instance, single"),
     pytest.param("local, 7 instances, single"),
     pytest.param("spark, 1 cell with 2 instances", marks=pytest.mark.spark),
@@ -62,6 +63,8 @@ def _made(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Runtime:
             return OnDriver(1)
         case "driver, 3 cells with 3 instances":
             return OnDriver(3, instances=3)
+        case "micro":
+            return OnMicro()
         case "local, 1 instance":
             return OnLocal(1)
         case "local, 2 instances":

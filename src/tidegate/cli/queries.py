@@ -32,7 +32,7 @@ Operators = Annotated[
     Literal["dedicated", "multi", "single"],
     typer.Option(help="what maps, filters and joins are made of: operators of their own, or Aggregates"),
 ]
-Runtime = Annotated[Literal["spark", "local", "reference"], typer.Option("--on", help="the runtime")]
+Runtime = Annotated[Literal["spark", "local", "micro", "reference"], typer.Option("--on", help="the runtime")]
 
 
 def run(
