@@ -23,6 +23,8 @@ from tidegate.results import read_results
 from tidegate.testing import answer, difference
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+LOOPS = {"pagerank"}
+"""Examples that Spark cannot run."""
 COMMAND = [sys.executable, "-m", "tidegate.cli.main"]
 
 QUERY = """
@@ -50,7 +52,8 @@ def file(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_explained(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(example), "--instances", "90", "--rate", "200000"]) == 0
+    runtime = "local" if example.stem in LOOPS else "spark"
+    assert main(["explain", str(example), "--on", runtime, "--instances", "90", "--rate", "200000"]) == 0
     assert "on 90 instances at 200,000 tuples/s" in capsys.readouterr().out
 
 
@@ -61,6 +64,22 @@ def test_the_reference_needs_no_spark(file: str, tmp_path: Path, capsys: pytest.
     told = capsys.readouterr()
     assert "rows, 20 shown)" in told.out
     assert "600 rows read, 0 late" in told.err
+
+
+def test_operators_made_of_aggregates_give_the_same(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = tmp_path / "some.py"
+    some.write_text(f"{Path(file).read_text()}\nimport narwhals as nw\nsome = query.filter(nw.col('flows') > 1)\n")
+    target = f"{some}:some"
+    for operators in ("multi", "single"):
+        out = tmp_path / operators
+        assert main(["run", target, "--on", "local", "--operators", operators, "--to", str(out), "--quiet"]) == 0
+        assert difference(pq.read_table(out), answer(load_query(target)).rows) is None
+    assert main(["explain", target, "--on", "local", "--operators", "multi"]) == 0
+    assert "made of Aggregates, multi" in capsys.readouterr().out
+    assert main(["run", target, "--operators", "single", "--quiet"]) == 2
+    assert "a plan of Spark's has no loops" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.spark

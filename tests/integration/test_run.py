@@ -157,6 +157,26 @@ def test_a_stopped_run_goes_on_where_it_was(
     assert pq.read_table(out).num_rows == result.read().num_rows
 
 
+@pytest.mark.parametrize("cells", [1, 2])
+def test_operators_made_of_aggregates_go_on_where_they_were_too(
+    spark: Any, flows: str, tmp_path: Path, cells: int
+) -> None:
+    query, out = by_app(flows), tmp_path / "out"
+
+    def stop_soon(progress: tg.Progress) -> None:
+        if progress.batch == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tg.run(query, to=out, spark=spark, cells=cells, operators="multi", progress=stop_soon)
+    with pytest.raises(tg.CheckpointError, match="written by another query"):
+        tg.run(query, to=out, spark=spark, cells=cells, progress=False)
+    result = tg.run(query, to=out, spark=spark, cells=cells, operators="multi", progress=False)
+    assert result.finished
+    assert 0 < result.results < result.read().num_rows
+    assert difference(result.read(), answer(query).rows) is None
+
+
 def test_a_table_goes_to_json_lines(spark: Any, tmp_path: Path) -> None:
     table = pa.concat_tables([tuples([0.25, 0.5, 7]), tuples([0.5], "b")])
     result = tg.run(counts(table), to=tmp_path / "out.jsonl", spark=spark, progress=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -34,11 +35,13 @@ from tidegate.query.nodes import (
     Node,
     Running,
     Select,
+    Stateless,
     WindowAggregate,
     WithColumns,
     detached,
     rewrite,
     sources,
+    walk,
 )
 from tidegate.query.schema import is_integer, is_scalar
 from tidegate.query.windows import INSTANT, Window
@@ -58,11 +61,11 @@ def lower_to_aggregates(query: Node, operators: Operators, lateness_us: int | No
         multi    calls | aggregate of 1 µs by all columns: the filter of every tuple
         single   calls | aggregate of 1 µs: those rows in one | aggregate that loops: which of them | aggregate: that one
 
-    A map or filter is an Aggregate over windows of 1 µs (listing 1), a join over windows one of two inputs (listing 2, where
-    the first two Aggregates only give both sides one type, which inputs here need not have). With ``single`` ones the rows
-    of a window travel in one tuple, and a loop unfolds them (listing 3): the looping Aggregate takes its own rows up to
-    ``lateness_us`` behind the watermark, which must not be less than a watermark of the sources moves at once. An aggregate
-    is one already. What the paper does not lower is refused.
+    Maps and filters that follow each other are one Aggregate over windows of 1 µs (listing 1), a join over windows is one of
+    two inputs (listing 2, where the first two Aggregates only give both sides one type, which inputs here need not have).
+    With ``single`` ones the rows of a window travel in one tuple, and a loop unfolds them (listing 3): the looping Aggregate
+    takes its own rows up to ``lateness_us`` behind the watermark, which must not be less than a watermark of the sources
+    moves at once. An aggregate is one already. What the paper does not lower is refused.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.query.builder import Builder, source
@@ -84,12 +87,27 @@ def lower_to_aggregates(query: Node, operators: Operators, lateness_us: int | No
             f"watermark of the sources may move {format_duration(step_us)} at once; allow them at least that"
         )
 
+    originals = iter(list(walk(query)))
+    readers = Counter(id(upstream) for node in walk(query) for upstream in node.inputs)
+    inner = {
+        id(node.input)
+        for node in walk(query)
+        if isinstance(node, Stateless) and isinstance(node.input, Stateless) and readers[id(node.input)] == 1
+    }
+
     def lowered(node: Node) -> Node:
+        # Nodes come in the order of `walk`, perhaps over new inputs.
+        if id(next(originals)) in inner:
+            return node
         match node:
             case WithColumns() | Select() | Filter() | MapBatches():
-                keys = Columns(tuple(field.name for field in node.input.schema if is_scalar(field.type)))
-                function: BagFunction = ForEach(detached(node))
-                single = _Lowered(node, (keys,), keys.returns(node.input.schema, node.name), INSTANT, function)
+                steps: tuple[Stateless, ...] = (node,)
+                while isinstance(before := steps[0].input, Stateless):
+                    steps = (before, *steps)
+                keys = Columns(tuple(field.name for field in before.schema if is_scalar(field.type)))
+                function = ForEach(tuple(map(detached, steps)))
+                whole = replace(node, inputs=(before,))
+                single = _Lowered(whole, (keys,), keys.returns(before.schema, node.name), INSTANT, function)
             case Join(window=Window() as window):
                 keys_of_both, key_schema = _join_keys(node)
                 single = _Lowered(node, keys_of_both, key_schema, window, PairUp(detached(node)))

@@ -129,9 +129,8 @@ def _bag_aggregate(node: BagAggregate) -> str:
 
 def _bag_function(function: BagFunction | Iterate) -> str:
     match function:
-        case ForEach(step):
-            kind, text = _show(step)
-            return f"of every tuple, {kind} {text}"
+        case ForEach(steps):
+            return f"of every tuple, {', then '.join(' '.join(_show(step)) for step in steps)}"
         case PairUp(join):
             return f"pairs{f' where {join.where}' if join.where is not None else ''}"
         case Embed(inner):

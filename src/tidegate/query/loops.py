@@ -10,7 +10,17 @@ from tidegate.errors import QueryError, choices
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Node, Source, WindowAggregate, refuse_refined, walk
+from tidegate.query.nodes import (
+    BagAggregate,
+    Join,
+    KeyedApply,
+    Node,
+    Running,
+    Source,
+    WindowAggregate,
+    refuse_refined,
+    walk,
+)
 from tidegate.query.schema import show_columns
 from tidegate.query.windows import INSTANT
 
@@ -51,9 +61,10 @@ def _check(step: str, node: Node, entry: Source) -> None:
                 f"step '{step}': its body reads the stream '{node.name}', and a round has only the rows it is given; join "
                 "it with them before the loop"
             )
-        case KeyedApply():
+        case KeyedApply() | Running():
+            kind = "an apply" if isinstance(node, KeyedApply) else "running state"
             raise QueryError(
-                f"step '{step}': '{node.name}' in its body is an apply; a body has {choices(_ALLOWED)} and aggregates and "
+                f"step '{step}': '{node.name}' in its body is {kind}; a body has {choices(_ALLOWED)} and aggregates and "
                 "joins over windows of 1 microsecond"
             )
         case WindowAggregate() | Join() if node.window is None or (node.window.size, node.window.lateness) != (1, 0):

@@ -7,7 +7,7 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.explain import explain
 from tidegate.compile.lower_to_aggregates import INSTANT, lower_to_aggregates
 from tidegate.errors import QueryError, UnsupportedError
-from tidegate.query.aggregates import count
+from tidegate.query.aggregates import collect, count
 from tidegate.query.nodes import BagAggregate, Source, Union, WindowAggregate, walk
 
 a, b = nw.col("a"), nw.col("b")
@@ -37,6 +37,16 @@ def test_a_map_is_keyed_by_all_columns_that_can_be_keys_in_windows_of_a_microsec
     assert isinstance(lowered, BagAggregate)
     assert lowered.window == INSTANT
     assert lowered.keys[0].reads() == ("ts", "a", "b", "text")
+    lists = words.key_by("a").window("1 minute").aggregate(n=count(), words=collect("words")).filter(nw.col("n") > 1)
+    assert lower_to_aggregates(lists.node, "multi").keys[0].reads() == ("ts", "a", "window_start", "window_end", "n")
+
+
+def test_maps_that_follow_each_other_are_one_aggregate_unless_something_else_reads_between(numbers) -> None:
+    first = numbers.filter(a > 1, name="f").with_columns(c=a + b, name="w")
+    alone = lower_to_aggregates(first.select("ts", "c", name="s").node, "multi")
+    assert [node.name for node in walk(alone)] == ["numbers", "s"]
+    both = first.select("ts", "c", name="s").union(first.select("ts", "c", name="t"), name="u")
+    assert [node.name for node in walk(lower_to_aggregates(both.node, "multi"))] == ["numbers", "w", "s", "t", "u"]
 
 
 def test_rows_may_loop_as_late_as_a_watermark_moves(numbers) -> None:

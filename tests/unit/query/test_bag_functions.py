@@ -73,7 +73,7 @@ def stream() -> tg.Stream:
 
 
 def test_a_filter_of_every_tuple_keeps_bags_apart_by_time() -> None:
-    function = ForEach(stream().filter(nw.col("n") > 1).node)  # type: ignore[arg-type]
+    function = ForEach((stream().filter(nw.col("n") > 1).node,))  # type: ignore[arg-type]
     found = function(bags_of((5, "a", [(5, "a", 1), (5, "a", 2)]), (7, "b", [(7, "b", 3)]), (9, "b", [(9, "b", 0)])))
     assert found.rows.to_pylist() == [{"k": "a", "n": 2}, {"k": "b", "n": 3}]
     assert found.of.tolist() == [0, 1]
@@ -84,21 +84,21 @@ def test_a_map_that_changes_the_time_is_named() -> None:
         moved = pa.array([time.value + 1 for time in batch.column("ts")], pa.int64()).cast(TS)
         return batch.set_column(0, "ts", moved)
 
-    function = ForEach(stream().map_batches(later, name="later").node)  # type: ignore[arg-type]
+    function = ForEach((stream().map_batches(later, name="later").node,))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="step 'later': the function gave a row the event time 6"):
         function(bags_of((5, "a", [(5, "a", 1)])))
 
 
 def test_all_rows_of_a_bag_are_embedded_in_one_and_none_in_none() -> None:
     twice = stream().map_batches(lambda batch: pa.Table.from_batches([batch, batch])).node
-    function = Embed(ForEach(twice))  # type: ignore[arg-type]
+    function = Embed(ForEach((twice,)))  # type: ignore[arg-type]
     # Two bags of one time: what is embedded must not be mixed up.
     found = function(bags_of((5, "a", [(5, "a", 1)]), (5, "b", [(5, "b", 2), (5, "b", 2)]), (6, "a", [(6, "a", 3)])))
     assert found.of.tolist() == [0, 1, 2]
     assert [[item["n"] for item in items] for items in found.rows[ITEMS].to_pylist()] == [[1, 1], [2, 2, 2, 2], [3, 3]]
     assert found.rows[INDEX].to_pylist() == [EMBEDDED] * 3
     assert found.rows[NUMBER].to_pylist() == [0, 1, 0]
-    nothing = Embed(ForEach(stream().filter(nw.col("n") > 9).node))  # type: ignore[arg-type]
+    nothing = Embed(ForEach((stream().filter(nw.col("n") > 9).node,)))  # type: ignore[arg-type]
     assert len(nothing(bags_of((5, "a", [(5, "a", 1)]))).of) == 0
     assert len(nothing(bags_of()).of) == 0
 

@@ -144,7 +144,7 @@ class HeldBags:
         """The bags that expire, an owner's share, in the order of their windows and some at a time."""
         window = self.node.window
         if owned is not None:
-            keyed = [_owned(each, owned) for each in keyed]
+            keyed = [owned_part(each, owned) for each in keyed]
         times = [each.times[each.rows] for each in keyed]
         every = np.concatenate(times)
         begin = np.maximum((every - window.size) // window.every + 1, expiring.first)
@@ -216,7 +216,8 @@ def _sorted(entries: Array, grouped: Grouped) -> Array:
     return entries[np.argsort(groups.astype(np.uint16) if grouped.size <= 1 << 16 else groups, kind="stable")]
 
 
-def _owned(keyed: KeyedTuples, owned: Array) -> KeyedTuples:
+def owned_part(keyed: KeyedTuples, owned: Array) -> KeyedTuples:
+    """The keys that lie in owned shards."""
     mine = np.flatnonzero(owned[keyed.shards])
     columns = tuple(column.take(pa.array(mine)) for column in keyed.keys)
     return KeyedTuples(keyed.tuples, keyed.times, keyed.rows[mine], columns, keyed.shards[mine])
