@@ -11,7 +11,7 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from benchmarks.engines.overlap import columns_of
+from benchmarks.engines.overlap import columns_of, tree_cpu_seconds
 from benchmarks.engines.spark_native import NATIVE, WATERMARK_DELAY, rows_counted
 from benchmarks.engines.spark_streaming import checkpoint_of, read_rows, session, sink_of, timed, to_parquet
 from benchmarks.engines.tidegate_spark import ON_SPARK, SETTINGS, rows_reported
@@ -41,8 +41,10 @@ class OverlapOnSpark:
                 rows_reported,
             )
         writer = to_parquet(results.select(*self._columns), place).trigger(availableNow=True)
+        used = tree_cpu_seconds()
         timing = timed(writer, len(files), rows_of)
-        return {"seconds": timing.seconds, "start_s": timing.start_seconds}
+        used = tree_cpu_seconds() - used
+        return {"seconds": timing.seconds, "start_s": timing.start_seconds, "cpu_seconds": used}
 
     def collect(self, target: str) -> None:
         found = self._spark.read.parquet(str(self._sink))
