@@ -25,6 +25,8 @@ from benchmarks.engine_process import EngineFailed, EngineProcess
 from benchmarks.engines.overlap import columns_of
 from benchmarks.harness import installed_engines
 from benchmarks.inputs import PRIMER, ROW_GROUPS_PER_FILE
+from benchmarks.ladder import held_against
+from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
 from benchmarks.measure import say
 from benchmarks.memory import PeakMemory
@@ -212,19 +214,25 @@ def _measure(
     right = {id(given): digest(given.compared(asked, given.answer(asked))) for given in (whole, few)}
     made = []
     for contender in contenders:
-        if contender.engine == "spark-rocksdb" and not isinstance(asked, JoinQuery):
+        if contender.engine not in running or (
+            contender.engine == "spark-rocksdb" and not isinstance(asked, JoinQuery)
+        ):
             continue  # a map has no state
         given = few if contender.slow_joins and isinstance(asked, JoinQuery) else whole
         work = given.comparisons(asked.tumbling_us) if isinstance(asked, JoinQuery) else given.table.num_rows
         made.append((Figures(contender, given.table.num_rows, work), given))
     for turn in range(runs + 1):
         for figure, given in list(made):
-            process = running[figure.contender.engine]
+            process = running.get(figure.contender.engine)
+            if process is None:
+                made = [each for each in made if each[0] is not figure]
+                continue
             try:
                 _turn(query, figure, given, process, folder, measured=turn > 0)
-            except EngineFailed as failure:
+            except EngineFailed as failure:  # its process has ended
                 failures.append(f"{query}: {failure}")
-                made = [each for each in made if each[0].contender.engine != figure.contender.engine]
+                del running[figure.contender.engine]
+                made = [each for each in made if each[0] is not figure]
                 continue
             if right[id(given)] != figure.found:
                 failures.append(f"{query}: {figure.contender.label} gave {figure.found}, not {right[id(given)]}")
@@ -286,6 +294,9 @@ def _report(figures: dict[str, list[Figures]], options: Options, failures: list[
         if ours:
             mean = statistics.geometric_mean(ours)
             print(f"{kind}: micro/spark {mean:.2f}, least {min(ours):.2f}; the paper's {paper['spark']:.2f} on average")
+            ratios[f"micro/spark, least of {kind}"] = min(ours)
+    rungs = held_against("overlap-inter", [], ratios)
+    print(ladder_table(rungs))
     rows = [each.as_json(query) for query, found in figures.items() for each in found]
     path = options.out / "overlap-inter.json"
     source = {"seed": options.seed} if options.data is None else {"data": options.data.name}
@@ -294,7 +305,16 @@ def _report(figures: dict[str, list[Figures]], options: Options, failures: list[
         "input": {"tuples": options.tuples or TUPLES, **source},
         "machine": describe(),
     }
-    write_json(path, {**described, "rows": rows, "ratios": ratios, "failures": failures})
+    write_json(
+        path,
+        {
+            **described,
+            "rows": rows,
+            "ratios": ratios,
+            "ladder": [rung.as_json() for rung in rungs],
+            "failures": failures,
+        },
+    )
     print(f"written to {path}")
     for failure in failures:
         print(f"\nFAILED {failure}")

@@ -205,4 +205,4 @@ def failed_function(stage: AggregateStage, key: Key, start: int, error: Exceptio
 
 def bags_of(stage: AggregateStage) -> WindowBags:
     """The state that suits a stage."""
-    return InstantRows(stage) if stage.distributes and stage.window.size == 1 else WindowBags(stage)
+    return InstantRows(stage) if stage.distributes else WindowBags(stage)

@@ -163,5 +163,7 @@ def test_mistakes_are_found_when_a_graph_is_built() -> None:
         micro.source("rows", [(1, 2)])
     with pytest.raises(tg.QueryError, match="has no key"):
         micro.aggregate("a", source, function=graphs.odd, size_us=1, key=graphs.first_value, distributes=True)
+    with pytest.raises(tg.QueryError, match="is a Map or Filter, over windows of 1 µs; got 2 µs"):
+        micro.aggregate("a", source, function=graphs.odd, size_us=2, distributes=True)
     with pytest.raises(tg.QueryError, match="run takes a stage"):
         micro.collect(source)  # type: ignore[arg-type]
