@@ -62,6 +62,13 @@ def _forward(options: Options) -> int:
     return forward.run(options)
 
 
+def _overlap_intra(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import overlap_intra
+
+    return overlap_intra.run(options)
+
+
 def _first_result(options: Options) -> int:
     from benchmarks import first_result
 
@@ -132,6 +139,10 @@ _SWEEP = Benchmark("sweep", "the highest rate sustained in process, and latency 
 
 _FORWARD = Benchmark("forward", "the cost of sharing and ordering tuples alone: rate and latency, in process", _forward)
 
+_OVERLAP_INTRA = Benchmark(
+    "overlap-intra", "operators made of Aggregates as a share of dedicated ones, in process", _overlap_intra
+)
+
 _FIRST_RESULT = Benchmark("first-result", "process start to first result, 50,000 tuples of wordcount", _first_result)
 
 _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and two cells on Spark", _cell_instances)
@@ -164,6 +175,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         *_WINDOWED,
         *_JOINS,
         _FORWARD,
+        _OVERLAP_INTRA,
         _FIRST_RESULT,
         _SWEEP,
         _STATE,

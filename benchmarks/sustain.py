@@ -15,6 +15,7 @@ import numpy as np
 
 import tidegate as tg
 from benchmarks.loads import Load, Pool
+from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.runtime.local.figures import Latencies
 
 LIMIT_MS = 1_000.0
@@ -59,11 +60,12 @@ def probe(
     instances: int,
     span_seconds: float,
     limit_ms: float = LIMIT_MS,
+    operators: Operators = "dedicated",
 ) -> Probe:
     """Offer a rate for a warm-up, until windows are full at least, and a span."""
     warm_up_seconds = max(WARM_UP * span_seconds, LEAST_WARM_UP_SECONDS, FILL * pool.fill / rate)
     load = Load(pool, rate, ticks_per_second)
-    job = tg.start(pool.query(*load.origins()), to=lambda table: None, instances=instances)
+    job = tg.start(pool.query(*load.origins()), to=lambda table: None, instances=instances, operators=operators)
     try:
         job.wait(warm_up_seconds)
         # Those of the warm-up do not count.

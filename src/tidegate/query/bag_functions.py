@@ -82,7 +82,7 @@ class PairUp:
     def result(self, bags: Bags, left: Array, right: Array, of: Array) -> BagRows:
         """The rows of pairs of tuples, each with its bag."""
         join = self.join
-        columns = _pairs(join, bags, left, right)
+        columns = pair_columns(join, bags.tuples, left, right)
         moment = join.schema.field(join.time).type
         columns |= {
             name: pa.array(bounds[of]).view(moment)
@@ -96,7 +96,9 @@ class PairUp:
         if where is None:
             return np.arange(len(left))
         if where.tree is None and isinstance(where.given, nw.Expr):
-            pairs = pa.table({**_pairs(self.join, bags, left, right), NUMBER: pa.array(np.arange(len(left)))})
+            pairs = pa.table(
+                {**pair_columns(self.join, bags.tuples, left, right), NUMBER: pa.array(np.arange(len(left)))}
+            )
             return np.asarray(expressions.keep(pairs, where.given).column(NUMBER))
         lefts, rights = (plain_values(table) for table in bags.tuples)
         numbers = zip(left.tolist(), right.tolist(), strict=True)
@@ -284,9 +286,9 @@ def _structs(values: pa.StructArray) -> pa.Table:
     return pa.table(values.flatten(), schema=pa.schema(list(values.type)))
 
 
-def _pairs(join: Join, bags: Bags, left: Array, right: Array) -> dict[str, Any]:
-    """The columns of pairs, given by tuples of both sides."""
-    rows = bags.tuples[0].take(pa.array(left)), bags.tuples[1].take(pa.array(right))
+def pair_columns(join: Join, tuples: tuple[pa.Table, ...], left: Array, right: Array) -> dict[str, Any]:
+    """The columns of pairs, given by the rows of tuples of both sides."""
+    rows = tuples[0].take(pa.array(left)), tuples[1].take(pa.array(right))
     return {column.name: rows[column.side].column(column.column) for column in join.columns}
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.errors import DataError
 from tidegate.operators.bags.held_bags import Expiring, HeldBags, KeyedTuples
 from tidegate.operators.bags.loops import emit_loop
-from tidegate.operators.bags.pair_up import CompiledPairUp
+from tidegate.operators.bags.pair_up import CompiledPairUp, EmitPairs
 from tidegate.operators.bags.rounds import Body, EmitRounds
 from tidegate.operators.columns import Array
 from tidegate.query.bag_functions import Embed, Iterate, PairUp
@@ -39,9 +39,15 @@ def emitter_of(node: BagAggregate) -> Emitter:
         return EmitRounds(Body(node.function))
     function = function_of(node.function)
 
+    pairs = EmitPairs(function) if isinstance(function, CompiledPairUp) else None
+
     def emit(
         held: HeldBags, expiring: Expiring, keyed: Sequence[KeyedTuples], owned: Array | None
     ) -> Iterator[pa.Table]:
+        found = None if pairs is None else pairs(held, expiring, keyed, owned)
+        if found is not None:
+            yield from found
+            return
         for bags in held.bags(expiring, keyed, owned):
             yield from rows_of(node, bags, function)
 

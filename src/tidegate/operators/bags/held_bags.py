@@ -17,7 +17,7 @@ from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
 from tidegate.operators.exchange import cells_of
-from tidegate.operators.keys import group, key_codes, key_hashes, key_sets, shards_of
+from tidegate.operators.keys import Grouped, distinct, group, key_codes, key_hashes, key_sets, shards_of
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.bags import Bags
 from tidegate.query.nodes import BagAggregate
@@ -144,57 +144,47 @@ class HeldBags:
         """The bags that expire, an owner's share, in the order of their windows and some at a time."""
         window = self.node.window
         if owned is not None:
-            keyed = [_owned(each, owned) for each in keyed]
+            keyed = [owned_part(each, owned) for each in keyed]
         times = [each.times[each.rows] for each in keyed]
         every = np.concatenate(times)
         begin = np.maximum((every - window.size) // window.every + 1, expiring.first)
         end = np.minimum(every // window.every, expiring.last)
         sides = np.repeat(np.arange(len(keyed)), [len(each) for each in times])
-        offsets = np.cumsum([0, *(len(each) for each in times)])
+        rows = np.concatenate([each.rows for each in keyed])
+        columns = (
+            []
+            if self.ignores_keys
+            else [pa.concat_arrays(parts) for parts in zip(*(each.keys for each in keyed), strict=True)]
+        )
+        codes, bound = key_codes(columns) if len(every) and columns else (np.zeros(len(every), np.int64), 1)
+        tuples = tuple(each.tuples for each in keyed)
         for which, low, high in runs_of_windows(begin, end, AT_ONCE):
             lowest = np.maximum(begin[which], low)
             take, windows = expand_ranges(lowest, np.minimum(end[which], high) - lowest + 1)
             entries = which[take]
-            yield self._bags(keyed, sides[entries], entries - offsets[sides[entries]], windows, low)
-
-    def _bags(self, keyed: Sequence[KeyedTuples], sides: Array, entries: Array, windows: Array, low: int) -> Bags:
-        """The bags of entries, each with the number of its window."""
-        span = int(windows.max()) - low + 1
-        if self.ignores_keys:
-            grouped = group(windows - low, span)
-            numbers, keys = grouped.ids + low, pa.table({})
-        else:
-            columns = self._key_columns(keyed, sides, entries)
-            codes, bound = key_codes(columns)
-            grouped = group((windows - low) * bound + codes, span * bound)
-            numbers = grouped.ids // bound + low
-            taken = [column.take(pa.array(grouped.first)) for column in columns]
-            keys = pa.table(taken, schema=self.node.key_schema)
-        starts = numbers * self.node.window.every
-        rows, bags = [], []
-        for side, each in enumerate(keyed):
-            mine = np.flatnonzero(sides == side)
-            order = mine[np.argsort(grouped.groups[mine], kind="stable")]
-            rows.append(each.rows[entries[order]])
-            bags.append(grouped.groups[order].astype(np.int64, copy=False))
-        tuples = tuple(each.tuples for each in keyed)
-        return Bags(keys, starts, starts + self.node.window.size, tuples, tuple(rows), tuple(bags))
+            # Windows may lie far apart: their ranks do not.
+            seen, ranks = distinct(windows)
+            grouped = group(ranks * bound + codes[entries], len(seen) * bound)
+            starts = seen[grouped.ids // bound] * window.every
+            first = pa.array(entries[grouped.first])
+            keys = pa.table(
+                [column.take(first) for column in columns], schema=self.node.key_schema if columns else pa.schema([])
+            )
+            sorted_ = [_sorted(np.flatnonzero(sides[entries] == side), grouped) for side in range(len(keyed))]
+            yield Bags(
+                keys,
+                starts,
+                starts + window.size,
+                tuples,
+                tuple(rows[entries[mine]] for mine in sorted_),
+                tuple(grouped.groups[mine].astype(np.int64, copy=False) for mine in sorted_),
+            )
 
     @property
     def ignores_keys(self) -> bool:
         """Whether it does not matter which tuples of a window share a bag; then bags have no keys."""
         function = self.node.function
         return not isinstance(function, Iterate) and function.per_tuple
-
-    def _key_columns(self, keyed: Sequence[KeyedTuples], sides: Array, entries: Array) -> list[pa.Array]:
-        """The keys of entries."""
-        places = np.cumsum([0, *(len(each.rows) for each in keyed)])[sides] + entries
-        found = []
-        for place, kind in enumerate(self.node.key_schema.types):
-            joined = pa.concat_arrays([each.keys[place] for each in keyed]) if len(keyed) > 1 else keyed[0].keys[place]
-            column = joined.take(pa.array(places))
-            found.append(column if column.type == kind else column.cast(kind))
-        return found
 
     def _keyed(self, side: int, tuples: pa.Table, times: Array) -> KeyedTuples:
         kinds = self.node.key_schema.types
@@ -217,7 +207,17 @@ class HeldBags:
         return KeyedTuples(tuples, times, rows, columns, shards_of(hashes, SHARDS))
 
 
-def _owned(keyed: KeyedTuples, owned: Array) -> KeyedTuples:
+def _sorted(entries: Array, grouped: Grouped) -> Array:
+    """Entries in the order of their groups."""
+    groups = grouped.groups[entries]
+    if (groups[1:] >= groups[:-1]).all():
+        return entries
+    # Small numbers are sorted in a fraction of the time.
+    return entries[np.argsort(groups.astype(np.uint16) if grouped.size <= 1 << 16 else groups, kind="stable")]
+
+
+def owned_part(keyed: KeyedTuples, owned: Array) -> KeyedTuples:
+    """The keys that lie in owned shards."""
     mine = np.flatnonzero(owned[keyed.shards])
     columns = tuple(column.take(pa.array(mine)) for column in keyed.keys)
     return KeyedTuples(keyed.tuples, keyed.times, keyed.rows[mine], columns, keyed.shards[mine])

@@ -1,24 +1,55 @@
-"""The pairs of bags, found by the compiled loop of joins: the tuples of one side meet those of the other in their bag."""
+"""The pairs of bags, found by the compiled loop of joins: a tuple meets those of the other side that share a bag with it.
+
+Where windows overlap, two tuples share several bags. The predicate is asked once for them, and the pair is in all of these.
+So the bags that expire together need not list their tuples: what counts of a tuple is its key, its first and last window.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
-from tidegate.operators.columns import Array, as_numpy
+from tidegate.operators.bags.held_bags import Expiring, HeldBags, KeyedTuples, owned_part
+from tidegate.operators.columns import Array, as_numpy, expand_ranges, valid_mask
+from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
 from tidegate.operators.joins.encode_side import SideEncoder, TextCodes, TupleArrays
 from tidegate.operators.joins.find_pairs import BLOCK, PairFailed, PairFinder, Reach
 from tidegate.operators.joins.loop_source import texts_of
-from tidegate.query.bag_functions import PairUp
+from tidegate.operators.keys import key_codes
+from tidegate.query.bag_functions import PairUp, pair_columns
 from tidegate.query.bags import BagRows, Bags
+from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
-from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Tree, columns_of
+from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, Tree, columns_of
+from tidegate.query.schema import contiguous
 
-FEW_BAGS = 4
-"""Up to so many bags are tried block by block, as they may be larger than a cache."""
+FEW_KEYS = 4
+"""Up to so many keys, tuples are tried block by block, as those of one may be more than a cache holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Tuples of one side: their rows, the codes of their keys, and the first and last of their windows; in this order."""
+
+    rows: Array
+    keys: Array
+    first: Array
+    last: Array
+
+    @staticmethod
+    def sorted(rows: Array, keys: Array, first: Array, last: Array) -> Spans:
+        """By key, then window."""
+        order = np.lexsort((first, keys))
+        return Spans(rows[order], keys[order], first[order], last[order])
+
+
+BothSpans: TypeAlias = tuple[Spans, Spans]
 
 
 @dataclass(frozen=True)
@@ -30,20 +61,52 @@ class CompiledPairUp:
 
     def __call__(self, bags: Bags) -> BagRows:
         kept = self.plain.keyed(bags)
+        keys, count = key_codes([contiguous(column) for column in bags.keys.columns])
+        # Windows may lie far apart; those of a tuple are neighbours among those that there are.
+        _, windows = np.unique(bags.starts, return_inverse=True)
+        spans = _spans(kept, LEFT, keys, windows), _spans(kept, RIGHT, keys, windows)
+        found = self.found(kept.tuples, spans, count)
+        if found is None:
+            return self.plain(bags)
+        pairs, shared = expand_ranges(*_shared(spans, found))
+        order = np.argsort(shared, kind="stable")
+        left, right = found[0][pairs[order]], found[1][pairs[order]]
+        numbers = windows * count + keys
+        places = np.argsort(numbers)
+        of = places[np.searchsorted(numbers, shared[order] * count + spans[0].keys[left], sorter=places)]
+        return self.plain.result(kept, spans[0].rows[left], spans[1].rows[right], of)
+
+    def found(self, tuples: Sequence[pa.Table], spans: BothSpans, keys: int) -> tuple[Array, Array] | None:
+        """The numbers of tuples that fit, of both sides; None where no loop can tell."""
+        left, right = spans
+        none = np.empty(0, np.int64)
+        if len(left.rows) == 0 or len(right.rows) == 0:
+            return none, none
         # Codes of texts hold for one call; those of the texts in the predicate are the same in each.
         codes = TextCodes(texts_of(self._tree))
-        (left, large), (right, other) = (self._arrays(kept, side, codes) for side in (LEFT, RIGHT))
-        if not fits_int64(self._tree, large | other):
-            return self.plain(bags)
-        sizes = kept.sizes(1)
-        lows = (np.cumsum(sizes) - sizes)[kept.bags[0]]
-        highs = lows + sizes[kept.bags[0]]
-        starts = np.arange(0, len(right), BLOCK) if len(kept) <= FEW_BAGS else np.zeros(min(len(right), 1), np.int64)
-        stops = np.minimum(starts + BLOCK, len(right)) if len(kept) <= FEW_BAGS else np.full(len(starts), len(right))
-        one, two = self._found(kept, left, right, Reach(lows, highs, starts, stops))
-        of = kept.bags[0][one]
-        order = np.argsort(of, kind="stable")
-        return self.plain.result(kept, kept.rows[0][one[order]], kept.rows[1][two[order]], of[order])
+        (one, large), (other, larger) = (
+            self._arrays(tuples[LEFT], LEFT, left.rows, codes),
+            self._arrays(tuples[RIGHT], RIGHT, right.rows, codes),
+        )
+        if not fits_int64(self._tree, large | larger):
+            return None
+        # Windows may lie far apart: their ranks do not.
+        seen = np.unique(np.concatenate([left.first, left.last, right.first, right.last]))
+        places = [
+            each.keys * len(seen) + np.searchsorted(seen, end)
+            for each, end in ((right, right.last), (left, left.first), (right, right.first), (left, left.last))
+        ]
+        lows = np.searchsorted(places[0], places[1], "left")
+        highs = np.searchsorted(places[2], places[3], "right")
+        reach = Reach(lows, highs, *_stretches(len(other), keys))
+        try:
+            found = list(self._finder.pairs(LEFT, one, other, reach, decide=True))
+        except PairFailed as failed:
+            rows = int(left.rows[failed.args[0]]), int(right.rows[failed.args[1]])
+            values = [plain_values(table.slice(row, 1))[0] for table, row in zip(tuples, rows, strict=True)]
+            raise failed_on(self.plain.join.name, values[0], values[1], "divides a whole number by zero") from None
+        lefts, rights = [each.left for each in found], [each.right for each in found]
+        return np.concatenate([none, *lefts]), np.concatenate([none, *rights])
 
     @cached_property
     def _tree(self) -> Tree:
@@ -54,29 +117,80 @@ class CompiledPairUp:
     def _finder(self) -> PairFinder:
         return PairFinder(self._tree, 0, TextCodes(texts_of(self._tree)), None)
 
-    def _arrays(self, bags: Bags, side: int, codes: TextCodes) -> tuple[TupleArrays, dict[Column, int]]:
-        """The entries of a side as the loop reads them; their numbers are those of entries."""
+    def _arrays(
+        self, tuples: pa.Table, side: Side, rows: Array, codes: TextCodes
+    ) -> tuple[TupleArrays, dict[Column, int]]:
+        """Some tuples of a side as the loop reads them; they are numbered in this order."""
         join = self.plain.join
-        which = LEFT if side == LEFT else RIGHT
-        encoder = SideEncoder(join, which, columns_of(self._tree, which), None, codes)
-        tuples = bags.tuples[side]
+        encoder = SideEncoder(join, side, columns_of(self._tree, side), None, codes)
         found, sizes = encoder.arrays(tuples, as_numpy(tuples.column(join.inputs[side].time)))
-        rows = bags.rows[side]
         taken = found.take(rows)
         return TupleArrays(taken.times, np.arange(len(rows)), (), taken.values, taken.valid, found.has_nulls), sizes
 
-    def _found(self, bags: Bags, left: TupleArrays, right: TupleArrays, reach: Reach) -> tuple[Array, Array]:
-        """The entries of both sides that fit."""
-        none = np.empty(0, np.int64)
-        if len(left) == 0 or len(right) == 0:
-            return none, none
-        try:
-            found = list(self._finder.pairs(LEFT, left, right, reach, decide=True))
-        except PairFailed as failed:
-            one, other = (
-                plain_values(bags.tuples[side].slice(int(bags.rows[side][entry]), 1))[0]
-                for side, entry in enumerate(failed.args)
-            )
-            raise failed_on(self.plain.join.name, one, other, "divides a whole number by zero") from None
-        lefts, rights = [each.left for each in found], [each.right for each in found]
-        return np.concatenate([none, *lefts]), np.concatenate([none, *rights])
+
+@dataclass(frozen=True, slots=True)
+class EmitPairs:
+    """The pairs of the bags that expire, an owner's share, in the order of time. None: no loop can tell."""
+
+    function: CompiledPairUp
+
+    def __call__(
+        self, held: HeldBags, expiring: Expiring, keyed: Sequence[KeyedTuples], owned: Array | None
+    ) -> Iterator[pa.Table] | None:
+        join, window = self.function.plain.join, held.node.window
+        if owned is not None:
+            keyed = [owned_part(each, owned) for each in keyed]
+        columns = [pa.concat_arrays(parts) for parts in zip(*(each.keys for each in keyed), strict=True)]
+        if len(columns[0]) == 0:
+            return iter(())
+        codes, count = key_codes(columns)
+        there = np.logical_and.reduce([valid_mask(column) for column in columns]) if join.on else None
+        sides = []
+        for each, part in zip(keyed, np.split(np.arange(len(codes)), [len(keyed[0].rows)]), strict=True):
+            times = each.times[each.rows]
+            first = np.maximum((times - window.size) // window.every + 1, expiring.first)
+            last = np.minimum(times // window.every, expiring.last)
+            arrays = each.rows, codes[part].astype(np.int64), first, last
+            sides.append(Spans.sorted(*(arrays if there is None else (array[there[part]] for array in arrays))))
+        spans = sides[0], sides[1]
+        found = self.function.found(expiring.tuples, spans, count)
+        return None if found is None else _rows(join, expiring.tuples, spans, found)
+
+
+def _rows(join: Join, tuples: tuple[pa.Table, ...], spans: BothSpans, found: tuple[Array, Array]) -> Iterator[pa.Table]:
+    """The rows of pairs, each once for every window that it shares, in the order of windows."""
+    begin, counts = _shared(spans, found)
+    end = begin + counts - 1
+    for which, low, high in runs_of_windows(begin, end, AT_ONCE):
+        lowest = np.maximum(begin[which], low)
+        pairs, windows = expand_ranges(lowest, np.minimum(end[which], high) - lowest + 1)
+        order = np.argsort(windows, kind="stable")
+        pairs = which[pairs[order]]
+        left, right = spans[0].rows[found[0][pairs]], spans[1].rows[found[1][pairs]]
+        columns = pair_columns(join, tuples, left, right) | window_columns(join, windows[order])
+        yield pa.table([columns[name] for name in join.schema.names], schema=join.schema)
+
+
+def _shared(spans: BothSpans, found: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The first window that the tuples of each pair share, and how many."""
+    (left, right), (one, other) = spans, found
+    begin = np.maximum(left.first[one], right.first[other])
+    return begin, np.minimum(left.last[one], right.last[other]) - begin + 1
+
+
+def _spans(bags: Bags, side: Side, keys: Array, windows: Array) -> Spans:
+    """The tuples of a side by the key and window of each bag. A tuple has one key, and its windows are neighbours."""
+    rows, of = bags.rows[side], bags.bags[side]
+    found = np.full((3, bags.tuples[side].num_rows), -1)
+    found[0, rows], found[2, rows] = keys[of], windows[of]  # bags are in the order of windows: the last one stays
+    found[1, rows[::-1]] = windows[of[::-1]]
+    there = np.flatnonzero(found[0] >= 0)
+    return Spans.sorted(there, *found[:, there])
+
+
+def _stretches(tuples: int, keys: int) -> tuple[Array, Array]:
+    """The stretches of one side that are tried one after the other."""
+    if keys > FEW_KEYS:
+        return np.zeros(1, np.int64), np.full(1, tuples)
+    starts = np.arange(0, tuples, BLOCK)
+    return starts, np.minimum(starts + BLOCK, tuples)
