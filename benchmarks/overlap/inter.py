@@ -38,7 +38,7 @@ from benchmarks.report import write_json
 
 SERVER_QUERIES = tuple(name for name in QUERIES if name.isupper())
 TUPLES, BATCHES = 200_000, 4
-FEW_TUPLES = 10_000  # for a form that takes minutes on all of them
+FEW_TUPLES = 4_000  # for a form that takes minutes on all of them
 PER_SECOND = 1_000
 HEAP_GB = 4
 NATIVE = "spark"
