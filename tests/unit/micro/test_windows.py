@@ -87,6 +87,14 @@ def test_any_interleaving_of_rows_and_watermarks(seed: int) -> None:
     assert not bags.snapshot()[1], "rows that no window needs are dropped"
 
 
+def test_many_overlapping_windows_that_expire_together_are_gathered_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidegate.micro.bags.MOST_COPIED_ROWS", 20)
+    rows = graphs.generated(80, 4, 3)
+    assert sorted(micro.collect(graphs.sums(micro.source("rows", [rows]), 30, 1))) == graphs.expected_sums(rows, 30, 1)
+
+
 def test_no_input_gives_nothing() -> None:
     assert micro.collect(graphs.sums(micro.source("rows", []), 5, 5)) == []
     assert micro.collect(graphs.sums(micro.source("rows", [[], []]), 5, 5)) == []
