@@ -65,8 +65,29 @@ def alerts_beside_counts() -> tg.Stream:
     return counts.select("ts", "src", name="busy").union(calls("alerts").select("ts", "src", name="raw"), name="all")
 
 
+def minutes_so_far() -> tg.Stream:
+    long = (
+        calls()
+        .with_columns(seconds=col("end_s") - col("start_s"), name="length")
+        .filter(col("seconds") > 60, name="long")
+    )
+    return long.key_by("src").running(
+        lambda call: {"seconds": call["seconds"]},
+        lambda state, call: {"seconds": state["seconds"] + call["seconds"]},
+        lambda carried, period: {"seconds": carried["seconds"] + period["seconds"]},
+        lambda state: {"minutes": state["seconds"] // 60},
+        every="1 hour",
+        state={"seconds": pa.int64()},
+        returns={"minutes": pa.int64()},
+        name="so_far",
+    )
+
+
+QUERIES = [heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts, minutes_so_far]
+
+
 @pytest.mark.parametrize("runtime", ["spark", "local"])
-@pytest.mark.parametrize("build", [heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts])
+@pytest.mark.parametrize("build", QUERIES)
 def test_passes(build: Callable[[], tg.Stream], runtime: str) -> None:
     path = FOLDER / f"{build.__name__} on {runtime}.txt"
     shown = history(build(), runtime)

@@ -31,6 +31,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     MapBatches,
     Node,
+    Running,
     Select,
     WindowAggregate,
     WithColumns,
@@ -186,6 +187,8 @@ def _refuse(node: Any, operators: str) -> None:
             problem = "a join within a distance has no windows that both sides share; join over a window=... instead"
         case KeyedApply():
             problem = "apply handles tuples in order and keeps state of its own, which no function of a bag does"
+        case Running():
+            problem = "running state outlives windows, and a bag ends with its own"
         case WindowAggregate() if node.window.lateness:
             problem = "a window with lateness= is emitted more than once, and Aggregates have one result for a window"
     if problem is not None:

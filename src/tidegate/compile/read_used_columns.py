@@ -18,6 +18,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     MapBatches,
     Node,
+    Running,
     Select,
     Union,
     WindowAggregate,
@@ -64,7 +65,8 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
-        if isinstance(node, MapBatches | WindowAggregate | KeyedApply | BagAggregate) or schema.equals(node.schema):
+        given = isinstance(node, MapBatches | WindowAggregate | KeyedApply | BagAggregate | Running)
+        if given or schema.equals(node.schema):
             return node
         return _cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
 
@@ -84,7 +86,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches() | KeyedApply() | BagAggregate():
+        case MapBatches() | KeyedApply() | BagAggregate() | Running():
             return set(before.names)
         case WindowAggregate():
             return read_by(node)

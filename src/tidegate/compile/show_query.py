@@ -21,6 +21,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     MapBatches,
     Node,
+    Running,
     Select,
     Source,
     Union,
@@ -91,6 +92,8 @@ def _show(node: Node) -> tuple[str, str]:
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
         case KeyedApply():
             return "apply", _keyed_apply(node)
+        case Running():
+            return "running", _running(node)
         case Join():
             return "join", _join(node)
         case BagAggregate():
@@ -154,6 +157,15 @@ def _keyed_apply(node: KeyedApply) -> str:
     how = "" if isinstance(form, TupleForm) else " on columns"
     kept = " and ".join(state or "nothing" for state in states)
     return f"by {keys}, {window}: {', '.join(shown)}{how}; keeps {kept} -> {_state(form.returns) or 'nothing'}"
+
+
+def _running(node: Running) -> str:
+    form = node.form
+    keys = " and ".join(dict.fromkeys(map(str, node.keys)))
+    functions = [("create", form.create), ("add", form.add), ("merge", form.merge), ("output", form.output)]
+    shown = [f"{role} = {getattr(function, '__name__', 'function')}" for role, function in functions]
+    kept, made = _state(form.state) or "nothing", _state(form.returns) or "nothing"
+    return f"by {keys}, every {format_duration(node.period.every)}: {', '.join(shown)}; keeps {kept} -> {made}"
 
 
 def _state(schema: pa.Schema) -> str:

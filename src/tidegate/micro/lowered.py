@@ -21,7 +21,7 @@ from tidegate.errors import InternalError, UnsupportedError
 from tidegate.micro.graph import AggregateStage, ReplayableSource, Row, StageInput, aggregate, source
 from tidegate.query.bag_functions import Aggregated, Iterate
 from tidegate.query.bags import BagFunction, Bags
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
 from tidegate.query.nodes import BagAggregate, Node, Source, Union, WindowAggregate, walk
 from tidegate.query.windows import Window
 
@@ -199,6 +199,9 @@ def _keys_of(keys: Keys, table: pa.Table) -> Iterator[list[tuple[Any, ...]]]:
     match keys:
         case Columns(names):
             yield from ([key] for key in zip(*(table.column(name).to_pylist() for name in names), strict=True))
+            return
+        case OneForAll():
+            yield from ([(None,)] for _ in range(table.num_rows))
             return
         case Each(column, _, distinct):
             lists = table.column(column).to_pylist()

@@ -16,9 +16,9 @@ import pyarrow as pa
 from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
 from tidegate.operators.exchange import cells_of
 from tidegate.operators.keys import key_hashes, key_sets, shards_of
-from tidegate.query.nodes import KeyedApply
+from tidegate.query.nodes import KeyedApply, Running
 from tidegate.query.schema import contiguous
-from tidegate.watermark import Watermark
+from tidegate.watermark import START, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,16 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one advance of the watermark settles.
+    """What one advance of the watermark settles, from ``since`` on.
 
     ``tuples[i]`` and ``times[i]`` are those of input i in canonical order, ``places[i]`` the position of each among all.
-    ``turn`` counts advances from 0.
+    ``turn`` counts advances from 0, ``newest`` is the latest time of a tuple that was settled so far.
     """
 
     turn: int
+    since: Watermark
     watermark: Watermark
+    newest: Watermark
     tuples: tuple[pa.Table, ...]
     times: tuple[Array, ...]
     places: tuple[Array, ...]
@@ -69,13 +71,16 @@ class Settled:
 class Settling:
     """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order.
 
-    Where keys are routed to several ``cells``, only the keys of this ``cell`` count.
+    Where keys are routed to several ``cells``, only the keys of this ``cell`` count. ``reached`` is the watermark of the
+    last `settle`, ``newest`` the latest time of a tuple that it, or one before it, has settled.
     """
 
-    node: KeyedApply
+    node: KeyedApply | Running
     shards: int
     cells: int = 1
     cell: int = 0
+    reached: Watermark = START
+    newest: Watermark = START
     _parts: list[WaitingTuples] = field(default_factory=list)
     _turn: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -113,7 +118,9 @@ class Settling:
         ordered = [_ordered(parts, source.schema) for parts, source in zip(taken, self.node.inputs, strict=True)]
         tuples, times = tuple(one for one, _ in ordered), tuple(when for _, when in ordered)
         entries = tuple(self._entries(side, table) for side, table in enumerate(tuples))
-        return Settled(turn, watermark, tuples, times, _places(times), entries)
+        since, self.reached = self.reached, watermark
+        self.newest = max([self.newest, *(int(when[-1]) for when in times if len(when))])
+        return Settled(turn, since, watermark, self.newest, tuples, times, _places(times), entries)
 
     def _entries(self, side: int, tuples: pa.Table) -> Entries:
         kinds = self.node.key_schema.types

@@ -13,10 +13,11 @@ from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
-from tidegate.query.apply import Applies, GatheredWindows, Unbounded
+from tidegate.query.apply import Applies, Declared, GatheredWindows, Unbounded
 from tidegate.query.event_time import Duration, parse_duration
+from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
 from tidegate.query.loops import loop_entry, loop_node
 from tidegate.query.nodes import (
     Filter,
@@ -32,6 +33,7 @@ from tidegate.query.nodes import (
     refuse_refined,
     step_name,
 )
+from tidegate.query.running import running_node
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
 from tidegate.query.windows import Window
 
@@ -200,6 +202,16 @@ class Builder(Advises):
             )
         return Keyed(self, chosen, chosen.returns(self.schema, step))
 
+    @advised
+    def window(
+        self, size: Duration, *, every: Duration | None = None, lateness: Duration = 0, name: str | None = None
+    ) -> Windowed[Self]:
+        """Cut event time into windows of all tuples, as `Keyed.window` does: there is one key, and no column for it."""
+        keys = OneForAll()
+        return Keyed(self, keys, keys.returns(self.schema, "window")).window(
+            size, every=every, lateness=lateness, name=name
+        )
+
     def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
         computed = tuple(expressions.as_expr(expr) for expr in exprs)
         computed += tuple(
@@ -244,6 +256,41 @@ class Keyed(Advises, Generic[B]):
         """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
         return Unbounded((self,))
 
+    @advised
+    def running(
+        self,
+        create: Callable[[Tuple], Any],
+        add: Callable[[Any, Tuple], Any],
+        merge: Callable[[Any, Any], Any],
+        output: Callable[[Any], Any],
+        *,
+        every: Duration,
+        state: Declared,
+        returns: Declared,
+        name: str | None = None,
+    ) -> B:
+        """Keep a running state per key and emit it at the end of every period, whether or not the period had tuples.
+
+        In a period ``create(tuple)`` makes a state of a key's first tuple and ``add(state, tuple)`` adds the others, in
+        canonical order. At its end ``merge(carried, period)`` puts it onto the state carried over from earlier periods,
+        once, and ``output(state)`` gives the rows of the key: one, a list, or None. They are emitted at the end of this
+        period, and of every one that follows, until the state changes; ``tg.updated(rows=..., retire=True)`` emits them
+        once and forgets the key. ``state`` declares the state, ``returns`` the columns of rows, to which the event time
+        (the period's end − 1 µs) and the key are added.
+
+        >>> import pyarrow as pa, tidegate as tg
+        >>> trades = tg.stream({"ts": pa.timestamp("us"), "share": pa.string(), "n": pa.int64()}, time="ts")
+        >>> held = trades.key_by("share").running(
+        ...     create=lambda trade: {"n": trade["n"]},
+        ...     add=lambda state, trade: {"n": state["n"] + trade["n"]},
+        ...     merge=lambda carried, period: {"n": carried["n"] + period["n"]},
+        ...     output=lambda state: tg.updated(rows={"held": state["n"]}, retire=state["n"] == 0),
+        ...     every="1 minute", state={"n": pa.int64()}, returns={"held": pa.int64()})
+        >>> held.schema.names
+        ['ts', 'share', 'held']
+        """
+        return self.stream._then(running_node((self,), create, add, merge, output, every, state, returns, name))
+
 
 class Windowed(Applies[B]):
     """A stream with keys and windows: what is left to choose is what to compute."""
@@ -272,7 +319,8 @@ class Windowed(Applies[B]):
                 raise QueryError(f"step '{step}': {column}={aggregate!r} is no aggregate; there are {AGGREGATES}")
             kinds.append((column, aggregate.returns(stream.schema, f"{step}.{column}")))
         moment = stream.schema.field(stream.time).type
-        fields = [(stream.time, moment), *((field.name, field.type) for field in keyed.key_schema)]
+        key_columns = () if isinstance(keyed.keys, OneForAll) else keyed.key_schema
+        fields = [(stream.time, moment), *((field.name, field.type) for field in key_columns)]
         fields += [("window_start", moment), ("window_end", moment), *kinds]
         if window.lateness:
             fields.append(("revision", pa.int64()))
@@ -297,6 +345,23 @@ class Gathered(Advises, Generic[B]):
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends."""
         return Unbounded(self.parts)
+
+    @advised
+    def running(
+        self,
+        create: Callable[[Tuple], Any],
+        add: Callable[[Any, Tuple], Any],
+        merge: Callable[[Any, Any], Any],
+        output: Callable[[Any], Any],
+        *,
+        every: Duration,
+        state: Declared,
+        returns: Declared,
+        name: str | None = None,
+    ) -> B:
+        """Keep a running state per key, as `Keyed.running` does; ``tuple.input`` says which stream a tuple came by."""
+        stream = self.parts[0].stream
+        return stream._then(running_node(self.parts, create, add, merge, output, every, state, returns, name))
 
 
 def gather(*keyed: Keyed[B]) -> Gathered[B]:

@@ -23,6 +23,7 @@ from tidegate.query.forms import ColumnForm, TupleForm
 from tidegate.query.keys import Keys
 from tidegate.query.predicates.predicate import Predicate
 from tidegate.query.predicates.tree import Side
+from tidegate.query.running_form import RunningForm
 from tidegate.query.schema import conform
 from tidegate.query.windows import Window
 
@@ -139,6 +140,25 @@ class KeyedApply(Step):
     form: TupleForm | ColumnForm
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Running(Step):
+    """State per key that outlives windows (A∞): emitted for every live key at the end of every period.
+
+    Every input has its own schema and keys; the keys of all have the columns ``key_schema``. ``period`` are windows that
+    lie back to back.
+    """
+
+    keys: tuple[Keys, ...]
+    key_schema: pa.Schema
+    period: Window
+    form: RunningForm
+
+    @property
+    def window(self) -> None:
+        """A key's state lies in no window: nothing says beforehand when it ends."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class JoinColumn:
     """A column of a join's result: its name, and the side and column it comes from."""
@@ -182,7 +202,7 @@ class BagAggregate(Step):
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate | KeyedApply | Join | BagAggregate
+Stateful = WindowAggregate | KeyedApply | Running | Join | BagAggregate
 Node = Source | Stateless | Union | Stateful
 AnyStep = TypeVar("AnyStep", bound=Stateful | Stateless)
 

@@ -23,7 +23,7 @@ from tidegate.operators.exchange import Delta
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
 from tidegate.operators.window_cell import WindowCell
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.control import END, for_cells
@@ -129,7 +129,7 @@ def logic_of(node: Stateful, cells: int) -> CellLogic:
             return CellLogic(WindowCell, node, cells)
         case Join():
             return CellLogic(JoinCell, node, cells)
-        case KeyedApply():
+        case KeyedApply() | Running():
             return CellLogic(KeyedApplyCell, node, cells)
         case BagAggregate():
             return CellLogic(BagCell, node, cells)
@@ -173,8 +173,8 @@ class CellBatch:
         self._check(header)
         for source, newest in header.newest.items():
             directory.newest[source] = max(directory.newest.get(source, newest), newest)
-        if END in header.messages:
-            directory.newest |= {source: ENDED for source, _ in self.step.sources}
+        came = [directory.newest.get(source, START) for source, _ in self.step.sources]
+        directory.last_time = max([directory.last_time, *came, *(each.latest for each in header.arrived.values())])
         wanted = for_cells(header.messages)
         if wanted is not None:
             directory.asked = Asked(self.folder.run, wanted.number)
@@ -182,7 +182,8 @@ class CellBatch:
         self.instances.__enter__()
         # All cells are told what arrived; one reports it.
         self.late = sum(each.late for each in header.arrived.values()) if self.cell == 0 else 0
-        watermark = max(directory.watermark, self.step.watermark(directory.newest))
+        watermark = ENDED if END in header.messages else self.step.watermark(directory.newest)
+        watermark = max(directory.watermark, watermark)
         return self.step.logic.open(self.cell, self.store, self.instances).receive(deltas, watermark)
 
     def commit(self) -> None:

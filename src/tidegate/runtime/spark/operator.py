@@ -36,7 +36,7 @@ from tidegate.operators.exchange import (
     first_in_time,
 )
 from tidegate.query.keys import Columns
-from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Source, Stateless, apply_stateless
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Source, Stateless, apply_stateless
 from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import codec
@@ -77,7 +77,7 @@ def intake_of(subquery: Subquery, feed: Feed, cells: int, before: Watermark, kee
     if subquery.combine is not None and subquery.combine.before_exchange:
         return PaneIntake(*given)
     match node, subquery.safety().partitioning:
-        case ((KeyedApply() | BagAggregate()), "keys"):
+        case KeyedApply() | BagAggregate() | Running(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
             router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells)
