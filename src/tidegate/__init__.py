@@ -29,8 +29,10 @@ from tidegate.query.aggregates import (
     top_k,
 )
 from tidegate.query.builder import gather
+from tidegate.query.classes.operator import operator
 from tidegate.query.forms import updated
 from tidegate.query.keys import each, keys
+from tidegate.query.stores import store
 from tidegate.results import RunResult
 from tidegate.run import end_input, run, set_instances, start
 from tidegate.sources.in_memory import heartbeat, marked, paced
@@ -65,10 +67,12 @@ __all__ = [
     "mean",
     "min",
     "monoid",
+    "operator",
     "paced",
     "run",
     "set_instances",
     "start",
+    "store",
     "stream",
     "sum",
     "top_k",
