@@ -107,6 +107,8 @@ GOALS = (
     ),
     Goal("scalejoin-spark", "… on native's small input", _ratio(f"{ON_SPARK}, the same input/spark"), 15, 25),
     Goal("equijoin", "by key on Spark against native Spark at its best", _ratio(f"{ON_SPARK}/spark"), 2.5, 4),
+    Goal("overlap-inter", "micro against native Spark, slowest map", _ratio("micro/spark, least of M"), 1, 1.2),
+    Goal("overlap-inter", "micro against native Spark, slowest join", _ratio("micro/spark, least of J"), 20),
     Goal("state-growth", "batch time with ten times the keys, warm", _ratio("10x/1x"), 1.1, 1.05, "×", "less"),
     *(
         Goal(

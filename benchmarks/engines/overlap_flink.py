@@ -98,8 +98,10 @@ def _join(query: JoinQuery) -> str:
     windowed = f"SELECT * FROM TABLE(TUMBLE(TABLE sides, DESCRIPTOR(ts), {size}))"
     same = ("window_start", "window_end", "words", "length")
     fits = " AND ".join(f"l.{name} = r.{name}" for name in same)
+    # A sink takes one column of event time at most, so both times become plain ones.
+    times = "CAST(l.ts AS TIMESTAMP(3)), CAST(r.ts AS TIMESTAMP(3))"
     return (
-        f"WITH sides AS ({side}) SELECT l.ts, r.ts, l.orig, r.orig FROM ({windowed}) l JOIN ({windowed}) r "
+        f"WITH sides AS ({side}) SELECT {times}, l.orig, r.orig FROM ({windowed}) l JOIN ({windowed}) r "
         f"ON {fits} AND l.lowered <> r.lowered"
     )
 

@@ -11,9 +11,9 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from benchmarks.engines.overlap import columns_of
+from benchmarks.engines.overlap import columns_of, tree_cpu_seconds
 from benchmarks.engines.spark_native import NATIVE, WATERMARK_DELAY, rows_counted
-from benchmarks.engines.spark_streaming import checkpoint_of, read_rows, session, sink_of, timed, to_parquet
+from benchmarks.engines.spark_streaming import read_rows, session, sink_of, timed, to_parquet
 from benchmarks.engines.tidegate_spark import ON_SPARK, SETTINGS, rows_reported
 from benchmarks.overlap.functions import LONG_WORD, texts_match
 from benchmarks.overlap.on_tidegate import query_over
@@ -33,16 +33,14 @@ class OverlapOnSpark:
         asked, place, folder = QUERIES[query], Path(scratch), Path(files[0]).parent
         self._sink, self._columns = sink_of(place), columns_of(asked)
         if self._engine in NATIVE:
-            results, rows_of = self._native(asked, form, folder), rows_counted
+            writer = to_parquet(self._native(asked, form, folder).select(*self._columns), place)
         else:
-            whole = partial(query_over, query=asked)
-            results, rows_of = (
-                ON_SPARK[self._engine].results(self._spark, whole, (folder,), checkpoint_of(place)),
-                rows_reported,
-            )
-        writer = to_parquet(results.select(*self._columns), place).trigger(availableNow=True)
-        timing = timed(writer, len(files), rows_of)
-        return {"seconds": timing.seconds, "start_s": timing.start_seconds}
+            writer = ON_SPARK[self._engine].writer(self._spark, partial(query_over, query=asked), (folder,), place)
+        rows_of = rows_counted if self._engine in NATIVE else rows_reported
+        used = tree_cpu_seconds()
+        timing = timed(writer.trigger(availableNow=True), len(files), rows_of)
+        used = tree_cpu_seconds() - used
+        return {"seconds": timing.seconds, "start_s": timing.start_seconds, "cpu_seconds": used}
 
     def collect(self, target: str) -> None:
         found = self._spark.read.parquet(str(self._sink))

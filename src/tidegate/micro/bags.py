@@ -20,6 +20,8 @@ from tidegate.query.event_time import show_moment
 from tidegate.watermark import END, START, Watermark
 
 _time = itemgetter(0)
+MOST_COPIED_ROWS = 50_000
+"""When many overlapping windows expire together, so many rows are gathered for them at a time."""
 Slices = Mapping[int, Mapping[Key, list[Row]]]
 """Rows by the start of their slice and their key."""
 Bag: TypeAlias = tuple[Key, int, list[Row]]
@@ -82,6 +84,7 @@ class WindowBags:
         before, self.watermark = self.watermark, watermark
         if watermark < self._next_end:
             return []
+        out: list[Row] = []
         bags: list[Bag] = []
         size, every, slices = self._stage.window.size, self._stage.window.every, self._slices
         starts = sorted(slices)
@@ -91,20 +94,23 @@ class WindowBags:
                     break
                 bags += [(key, start, rows) for key, rows in slices.pop(start).items()]
         else:
-            closed = (before - size) // every
-            last = (watermark - size) // every
+            closed, last, copied = (before - size) // every, (watermark - size) // every, 0
             for first in starts:
                 covering = range(max(closed, (first - size) // every) + 1, min(last, first // every) + 1)
                 for number in covering:
-                    start = number * every
-                    bags += [(key, start, rows) for key, rows in self._gather(start, starts).items()]
-                    closed = number
+                    start, closed = number * every, number
+                    gathered = self._gather(start, starts)
+                    bags += [(key, start, rows) for key, rows in gathered.items()]
+                    copied += sum(map(len, gathered.values()))
+                    if copied > MOST_COPIED_ROWS:
+                        out += results_of(self._stage, bags)
+                        bags, copied = [], 0
             for start in starts:
                 if start // every * every + size > watermark:
                     break
                 del slices[start]
         self._next_end = min((self._first_end(start) for start in slices), default=END)
-        return results_of(self._stage, bags)
+        return out + results_of(self._stage, bags)
 
     def snapshot(self) -> tuple[Watermark, dict[int, dict[Key, list[Row]]]]:
         """All that it knows."""
@@ -205,4 +211,4 @@ def failed_function(stage: AggregateStage, key: Key, start: int, error: Exceptio
 
 def bags_of(stage: AggregateStage) -> WindowBags:
     """The state that suits a stage."""
-    return InstantRows(stage) if stage.distributes and stage.window.size == 1 else WindowBags(stage)
+    return InstantRows(stage) if stage.distributes else WindowBags(stage)

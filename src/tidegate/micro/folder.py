@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tidegate.errors import CheckpointError
+from tidegate.micro.encoding import append, values_in
 from tidegate.micro.graph import AggregateStage, Row, walk_stages
 from tidegate.micro.pipeline import Saved
 
@@ -49,7 +50,7 @@ class ResultWriter:
         if self._file is None:
             self._name = f"rows-{uuid.uuid4().hex}"
             self._file = (self._folder / self._name).open("wb")
-        pickle.dump(rows, self._file, 5)
+        append(rows, self._file)
         self._rows += len(rows)
 
     def cut(self) -> tuple[str | None, int]:
@@ -143,11 +144,7 @@ def results(folder: str | Path) -> Iterator[Row]:
     file = Path(folder) / _COMMITTED
     for name in _load(file).results if file.exists() else ():
         with (Path(folder) / name).open("rb") as written:
-            while True:
-                try:
-                    rows: list[Row] = pickle.load(written)
-                except EOFError:
-                    break
+            for rows in values_in(written):
                 yield from rows
 
 

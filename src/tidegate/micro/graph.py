@@ -42,8 +42,8 @@ class AggregateStage:
     """One multi-output Aggregate: a function of the rows of one key and window gives any number of rows.
 
     ``key`` None is the whole row. If the function ``distributes``, what it gives for a bag is what it gives for the parts of
-    the bag, whatever they are: then rows have no key (it is the row too) and are processed where they are read. ``at_once``
-    is set for a function that takes all bags that expire together.
+    the bag, whatever they are, as that of a Map does: then its windows last 1 µs, rows have no key, and are processed where
+    they are read. ``at_once`` is set for a function that takes all bags that expire together.
     """
 
     name: str
@@ -105,6 +105,11 @@ def aggregate(
         raise QueryError(
             f"stage '{name}': a function that distributes is applied to rows wherever they are, so it has no key; leave "
             "key= or distributes= out"
+        )
+    if distributes and size_us != 1:
+        raise QueryError(
+            f"stage '{name}': a function that distributes is a Map or Filter, over windows of 1 µs; got {size_us} µs. Make "
+            "size_us=1, or leave distributes= out"
         )
     window = Window(size_us, size_us if every_us is None else every_us)
     window.check(name)

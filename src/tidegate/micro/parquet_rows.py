@@ -67,7 +67,15 @@ def _read_split(split: _FileSplit, skip: int) -> Iterator[list[Row]]:
 
 def _plain(batch: pa.RecordBatch, time: str, columns: tuple[str, ...]) -> list[Row]:
     times = batch.column(time)
-    if pa.types.is_timestamp(times.type):
-        times = times.cast(pa.timestamp("us", tz=times.type.tz)).cast(pa.int64())
+    if pa.types.is_timestamp(times.type) and times.type.unit != "us":
+        times = times.cast(pa.timestamp("us", tz=times.type.tz))
     values = [batch.column(name).to_pylist() for name in columns]
-    return list(zip(times.to_numpy().tolist(), *values, strict=True))
+    return list(zip(_numbers(times), *values, strict=True))
+
+
+def _numbers(times: pa.Array) -> list[int]:
+    """Times as whole numbers, read from their buffer: Arrow's way to NumPy would import pandas, a third of a second."""
+    if times.null_count or times.type.bit_width != 64:
+        numbers: list[int] = times.cast(pa.int64()).to_pylist()
+        return numbers
+    return memoryview(times.buffers()[1]).cast("q")[times.offset : times.offset + len(times)].tolist()

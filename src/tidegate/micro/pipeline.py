@@ -48,6 +48,7 @@ class _StageState:
     stage: AggregateStage
     exchanged: bool
     channels: dict[tuple[int, int], Watermark]
+    reached: Watermark = START
     cut: set[tuple[int, int]] = field(default_factory=set)
     held: list[Message] = field(default_factory=list)
 
@@ -98,9 +99,8 @@ class Pipeline:
     @property
     def has_ended(self) -> bool:
         """Whether every stage has seen the end of its input."""
-        return all(has_ended(self._bags[number].watermark) for number in self._stages) and all(
-            has_ended(told) for told in self._told.values()
-        )
+        reached = (*(stage.reached for stage in self._stages.values()), *self._told.values())
+        return all(map(has_ended, reached))
 
     def read(self) -> bool:
         """Read a batch of rows and process it; False when there is none any more."""
@@ -179,13 +179,15 @@ class Pipeline:
         self._send(worker, message)
 
     def _advance(self, target: int, port: int, sender: int, watermark: Watermark) -> None:
-        channels, bags = self._stages[target].channels, self._bags[target]
-        if watermark <= channels[port, sender]:
+        stage, bags = self._stages[target], self._bags[target]
+        if watermark <= stage.channels[port, sender]:
             return
-        channels[port, sender] = watermark
-        reached = min(channels.values())
-        if reached > bags.watermark:
-            self._forward(target, bags.advance(reached), reached)
+        stage.channels[port, sender] = watermark
+        reached = min(stage.channels.values())
+        if reached > stage.reached:
+            stage.reached = reached
+            # After a restart what is behind has to be told again how far this stage had come, but nothing is emitted again.
+            self._forward(target, bags.advance(reached) if reached > bags.watermark else [], reached)
 
     def _mark_targets(self, node: int, number: int) -> None:
         for target, port in self._targets[node]:
@@ -213,13 +215,14 @@ class Pipeline:
     def _restore(self, restored: Sequence[Saved]) -> None:
         """Take the keys of this process from the snapshots of all; rows without keys are divided by snapshot."""
         for number, state in self._stages.items():
-            for index, saved in enumerate(restored):
-                watermark, slices = pickle.loads(saved.stages[state.stage.name])
-                if state.stage.distributes:
-                    mine = index % self._workers == self._worker
-                    self._bags[number].restore(watermark, slices if mine else {}, lambda key: True)
-                else:
+            parts = [pickle.loads(saved.stages[state.stage.name]) for saved in restored]
+            # Where rows are exchanged all processes had come equally far; else each as far as its own splits.
+            watermark = min((reached for reached, _ in parts), default=START)
+            for index, (_, slices) in enumerate(parts):
+                if not state.stage.distributes:
                     self._bags[number].restore(watermark, slices, self._owns)
+                elif index % self._workers == self._worker:
+                    self._bags[number].restore(watermark, slices, lambda key: True)
 
     def _owns(self, key: Key) -> bool:
         return self._workers == 1 or stable_hash(key) % self._workers == self._worker

@@ -7,7 +7,6 @@ read only while few of the messages sent are still unread, which bounds what lie
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
 from tidegate.errors import TidegateError
+from tidegate.micro.encoding import decode, encode
 from tidegate.micro.folder import ResultWriter, save_state
 from tidegate.micro.graph import AggregateStage, Row
 from tidegate.micro.pipeline import Message, Pipeline, Saved
@@ -109,7 +109,7 @@ class _Worker:
                 else:
                     self._pipeline.mark(item[1])
             elif item is not None:
-                message: Message = pickle.loads(item)
+                message = Message(*decode(item))
                 self._pipeline.receive(message)
                 self._read_counts[self._plan.worker * self._plan.workers + message.sender] += 1
             elif room:
@@ -132,7 +132,7 @@ class _Worker:
     def _send(self, worker: int, message: Message) -> None:
         self._sent[worker] += 1
         with suppress(OSError):  # that process has failed, and all will be told to stop
-            self._outgoing[worker].send_bytes(pickle.dumps(message, 5))
+            self._outgoing[worker].send_bytes(encode(tuple(message)))
 
     def _emit(self, rows: list[Row]) -> None:
         if self._results is not None:

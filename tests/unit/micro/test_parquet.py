@@ -40,6 +40,23 @@ def test_a_split_goes_on_from_any_position(tmp_path: Path) -> None:
             assert [row for batch in source.read(split, skip) for row in batch] == rows[skip:]
 
 
+def test_times_in_milliseconds_and_as_numbers_and_without_any(tmp_path: Path) -> None:
+    for kind, given in ((pa.timestamp("ms"), [1, 2]), (pa.int64(), [1_000, 2_000]), (pa.int32(), [1_000, 2_000])):
+        pq.write_table(pa.table({"ts": pa.array(given, pa.int64()).cast(kind), "n": [5, 6]}), tmp_path / "one.parquet")
+        source = micro.parquet("files", [tmp_path / "one.parquet"], time="ts", columns=["n"])
+        assert list(source.read(source.splits[0], 0)) == [[(1_000, 5), (2_000, 6)]]
+        assert list(source.read(source.splits[0], 1)) == [[(2_000, 6)]]
+    pq.write_table(pa.table({"ts": pa.array([1, None], pa.timestamp("us"))}), tmp_path / "none.parquet")
+    stage = micro.aggregate(
+        "none",
+        micro.parquet("files", [tmp_path / "none.parquet"], time="ts", columns=[]),
+        function=lambda key, at, rows: [],
+        size_us=1,
+    )
+    with pytest.raises(tg.DataError, match="a row is a tuple whose first value is its event time"):
+        micro.collect(stage)
+
+
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
     source = micro.parquet("files", write(tmp_path), time="ts", columns=["m"])
     stage = micro.aggregate("none", source, function=lambda key, at, rows: [], size_us=1, key=nothing)

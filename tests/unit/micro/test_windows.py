@@ -87,6 +87,14 @@ def test_any_interleaving_of_rows_and_watermarks(seed: int) -> None:
     assert not bags.snapshot()[1], "rows that no window needs are dropped"
 
 
+def test_many_overlapping_windows_that_expire_together_are_gathered_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidegate.micro.bags.MOST_COPIED_ROWS", 20)
+    rows = graphs.generated(80, 4, 3)
+    assert sorted(micro.collect(graphs.sums(micro.source("rows", [rows]), 30, 1))) == graphs.expected_sums(rows, 30, 1)
+
+
 def test_no_input_gives_nothing() -> None:
     assert micro.collect(graphs.sums(micro.source("rows", []), 5, 5)) == []
     assert micro.collect(graphs.sums(micro.source("rows", [[], []]), 5, 5)) == []
@@ -163,5 +171,7 @@ def test_mistakes_are_found_when_a_graph_is_built() -> None:
         micro.source("rows", [(1, 2)])
     with pytest.raises(tg.QueryError, match="has no key"):
         micro.aggregate("a", source, function=graphs.odd, size_us=1, key=graphs.first_value, distributes=True)
+    with pytest.raises(tg.QueryError, match="is a Map or Filter, over windows of 1 µs; got 2 µs"):
+        micro.aggregate("a", source, function=graphs.odd, size_us=2, distributes=True)
     with pytest.raises(tg.QueryError, match="run takes a stage"):
         micro.collect(source)  # type: ignore[arg-type]
