@@ -25,13 +25,12 @@ from pyspark.sql import functions as F
 
 from tidegate.errors import QueryError, UserError
 from tidegate.operators.cells import MOST_CELLS, MOST_INSTANCES
-from tidegate.state.epochs import ADOPT, SHARDS_OF_A_STEP, checked_mapping
+from tidegate.state.epochs import ADOPT, PROTOCOLS, SHARDS_OF_A_STEP, checked_mapping
 
 VERSION = 2
 PULSE = "tidegate_control"
 STEPS = "_tidegate.json"
 """A file in the folder of a control stream, not part of it, that says which steps the query has."""
-PROTOCOLS = (ADOPT,)
 ADVICE = "write to a control stream with the functions of tidegate, of the version that runs the query"
 LOG = logging.getLogger("tidegate.spark")
 

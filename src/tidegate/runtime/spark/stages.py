@@ -22,7 +22,7 @@ from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS, result_columns
-from tidegate.runtime.spark.epochs import CellPlan
+from tidegate.runtime.spark.epochs import CellPlan, Recreation
 from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles, without_paths
 from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, WholeQuery
 from tidegate.runtime.spark.sources import FileNames
@@ -193,7 +193,7 @@ class _Builder:
             logic_of(subquery.operator),
             fingerprint(subquery.operator),
             tuple((source.name, source.disorder_us) for source in self.plan.sources_before(subquery.number)),
-            CellPlan(*self.plan.cells, grid),
+            CellPlan(*self.plan.cells, grid, Recreation.of(subquery.operator)),
             self.options.instances,
             self.options.late_to,
         )
