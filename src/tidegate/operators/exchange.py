@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from tidegate.operators.joins.near import near_of
 from tidegate.operators.keys import key_hashes, key_sets, step_shards
 from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.event_time import check_times
-from tidegate.query.keys import Keys
+from tidegate.query.keys import Columns, Keys
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
@@ -33,6 +34,7 @@ from tidegate.watermark import Watermark
 
 ROWS_AT_ONCE = 65_536
 THREADS = 2
+LEAST_WITH_MANY_KEYS = 8_192
 MOST_PANES = 4_000_000
 MOST_BYTES = 64 * 1024**2
 _WRAP = 1 << 64
@@ -248,11 +250,11 @@ class Intake(ABC):
     def finish(self) -> Iterator[tuple[int, Delta]]:
         """The deltas of all tuples that were taken and not given yet, each with its cell."""
         try:
-            if self._held and self._pool is None:
+            if self._held and self._pool is None and not self._is_much(self._rows):
                 # So little that no other thread is needed.
                 self._keep(self._work(self._gathered()))
             elif self._held:
-                self._submit()
+                self._submit(THREADS if self._pool is None else 1)
             while self._working:
                 self._keep(self._working.popleft().result())
         finally:
@@ -278,12 +280,20 @@ class Intake(ABC):
         table, self._held, self._rows = pa.concat_tables(self._held).combine_chunks(), [], 0
         return table
 
-    def _submit(self) -> None:
+    def _submit(self, shares: int = 1) -> None:
+        """Work on what is held, in some shares, on other threads."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, "tidegate-intake")
-        if len(self._working) == THREADS:
-            self._keep(self._working.popleft().result())
-        self._working.append(self._pool.submit(self._work, self._gathered()))
+        table = self._gathered()
+        edges = [table.num_rows * share // shares for share in range(shares + 1)]
+        for start, stop in pairwise(edges):
+            if len(self._working) == THREADS:
+                self._keep(self._working.popleft().result())
+            self._working.append(self._pool.submit(self._work, table.slice(start, stop - start)))
+
+    def _is_much(self, tuples: int) -> bool:
+        """Whether so few tuples that one thread would do are still worth sharing out."""
+        return False
 
     def _keep(self, worked: _Worked) -> None:
         (parts, loads), arrived, late = worked
@@ -322,7 +332,12 @@ class PaneIntake(Intake):
     def give(self) -> Iterator[tuple[int, Delta]]:
         if not self._waiting:
             return
-        merged = self._panes.merge(self._waiting.pop(0))
+        parts = self._waiting.pop(0)
+        if self.epoch is None and len(parts) <= THREADS:
+            # The cell merges them with what it has.
+            yield from ((0, Delta(part)) for part in parts)
+            return
+        merged = self._panes.merge(parts)
         if self.epoch is None:
             yield 0, Delta(merged)
             return
@@ -339,6 +354,11 @@ class PaneIntake(Intake):
 
     def _parts(self, tuples: pa.Table) -> _Parts:
         return {0: self._panes.lift(tuples)}, None
+
+    def _is_much(self, tuples: int) -> bool:
+        """A tuple with many keys is as much work as many tuples."""
+        assert isinstance(self.operator, WindowAggregate)
+        return tuples >= LEAST_WITH_MANY_KEYS and not isinstance(self.operator.keys, Columns)
 
 
 class TupleIntake(Intake):

@@ -43,6 +43,7 @@ from tidegate.runtime.spark import codec
 from tidegate.runtime.spark.cell_batch import CellBatch, StateRoot, StepLogic, TaskBatch, directory_before, of_this_task
 from tidegate.runtime.spark.codec import Header, Received, row
 from tidegate.runtime.spark.inputs import Inputs
+from tidegate.runtime.spark.output import Output
 from tidegate.state import chunks
 from tidegate.state.epochs import SHARDS_OF_A_STEP, Epoch, first_mapping
 from tidegate.watermark import START, Watermark
@@ -102,7 +103,7 @@ class WholeQuery:
     steps: dict[int, StepLogic]
     inputs: Inputs
     root: StateRoot
-    columns: pa.Schema
+    output: Output
     task: Callable[[], TaskBatch] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,10 +115,11 @@ class WholeQuery:
                 # They are written before the first row leaves.
                 read = iter(list(read))
                 write_letters(header, task, self.root)
-            for feed, table in read:
-                for out in self.plan.outputs:
-                    yield from self._emitted(out, [conform(applied(feed)(table), feed.schema)])
-            yield from codec.metrics(source_metrics(header), self.columns)
+            passed = (
+                (out, conform(applied(feed)(table), feed.schema)) for feed, table in read for out in self.plan.outputs
+            )
+            yield from self.output.emit((applied(out)(table) for out, table in passed), task.batch)
+            yield from self.output.metrics(source_metrics(header))
             return
         with ExitStack() as stack:
             cells = {number: CellBatch.open(step, 0, task, self.root) for number, step in self.steps.items()}
@@ -127,16 +129,15 @@ class WholeQuery:
             write_letters(header, task, self.root)
             for cell in cells.values():
                 cell.commit()
-            for out in self.plan.outputs:
-                assert isinstance(out.origin, int)
-                yield from self._emitted(out, results[out.origin])
+            yield from self.output.emit(self._leaving(results), task.batch)
             told = [cell.metrics() for cell in cells.values()]
-        yield from codec.metrics([*told, *source_metrics(header)], self.columns)
+        yield from self.output.metrics([*told, *source_metrics(header)])
 
-    def _emitted(self, feed: Feed, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-        run = applied(feed)
-        for table in tables:
-            yield from codec.results(run(table), self.columns)
+    def _leaving(self, results: dict[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
+        """What leaves of the results of the subqueries, after the last steps."""
+        for out in self.plan.outputs:
+            assert isinstance(out.origin, int)
+            yield from map(applied(out), results[out.origin])
 
     def _run(
         self, batches: Iterator[pa.RecordBatch], cells: dict[int, CellBatch], header: Header
@@ -282,7 +283,8 @@ def finished(
 class CellStage:
     """The function that `mapInArrow` runs behind the exchange of a step: one cell, whose results go on or out.
 
-    ``feeds`` lead to the step that is ``following``, or out. One of the stages that run a step reports its metrics.
+    ``feeds`` lead to the ``following`` step, or to the ``output`` if there is none. One of the stages that run a step
+    reports its metrics.
     """
 
     subquery: Subquery
@@ -291,7 +293,7 @@ class CellStage:
     reports: bool
     following: tuple[Subquery, StepLogic] | None
     feeds: tuple[Feed, ...]
-    columns: pa.Schema
+    output: Output
     task: Callable[[], TaskBatch] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -328,8 +330,7 @@ class CellStage:
                 feeds = {feed.input: feed for feed in self.feeds}
                 yield from finished(intakes, feeds, onward, following.cells, epoch)
                 return
-            for table in results:
-                for feed in self.feeds:
-                    yield from codec.results(applied(feed)(table), self.columns)
+            leaving = (applied(feed)(table) for table in results for feed in self.feeds)
+            yield from self.output.emit(leaving, task.batch)
             told = [*header.metrics, cell.metrics(), *source_metrics(header)] if self.reports else []
-        yield from codec.metrics(told, self.columns)
+        yield from self.output.metrics(told)
