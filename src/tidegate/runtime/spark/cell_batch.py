@@ -221,6 +221,8 @@ class CellBatch:
             told["loads"] = self.loads
         if self.left_out:
             told["left_out"] = self.left_out
+        if self.directory.epoch.handover is not None:
+            told["handover_us"] = self.directory.epoch.handover.over
         return told | {
             "step": step_label(self.step.number, self.step.name),
             "cell": self.cell,

@@ -22,11 +22,13 @@ from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS
+from tidegate.runtime.spark.control import SteeredStep, step_label
 from tidegate.runtime.spark.epochs import CellPlan, Recreation
 from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles, without_paths
 from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, WholeQuery
 from tidegate.runtime.spark.output import Output, PartOutput, RowOutput
 from tidegate.runtime.spark.sources import FileNames
+from tidegate.state.epochs import ADOPT, PROTOCOLS
 
 Step = TypeVar("Step", bound=Stateful | Stateless)
 
@@ -113,6 +115,17 @@ def fingerprints(plan: Plan) -> list[str]:
     """What the state of a plan holds, by stateful step."""
     operators = [subquery.operator for subquery in plan.subqueries if subquery.operator is not None]
     return [fingerprint(detached(operator)) for operator in operators]
+
+
+def steered_steps(plan: Plan) -> list[SteeredStep]:
+    """The stateful steps of a plan, for those who steer the query."""
+    found = []
+    for subquery in plan.subqueries:
+        if subquery.operator is not None:
+            protocols = PROTOCOLS if Recreation.of(subquery.operator) is not None else (ADOPT,)
+            label = step_label(subquery.number, subquery.name)
+            found.append(SteeredStep(label, subquery.name, plan.cells[1], protocols))
+    return found
 
 
 def detached(step: Step) -> Step:
