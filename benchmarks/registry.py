@@ -138,6 +138,17 @@ _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and 
 
 _LATENCY_SPARK = Benchmark("latency-spark", "latency of results on Spark under an open-loop load", _latency_spark)
 
+
+def _overlap_inter(options: Options) -> int:
+    from benchmarks.overlap import inter
+
+    return inter.run(options)
+
+
+_OVERLAP = Benchmark(
+    "overlap-inter", "twelve maps and joins of texts between engines, as in Semantic Overlap §6.2", _overlap_inter
+)
+
 _ELASTIC = (
     Benchmark(
         "elastic-local", "a load that steps ten times up and down, followed in process", partial(_elastic, "local")
@@ -161,6 +172,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _SCHEDULING,
         _CELL_INSTANCES,
         _LATENCY_SPARK,
+        _OVERLAP,
         *_ELASTIC,
     )
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +17,22 @@ from tidegate.errors import InternalError
 from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waiting_for_others
+from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import SHARDS
-from tidegate.operators.column_slots import slots_of
+from tidegate.operators.column_slots import ColumnSlots, slots_of
 from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
-from tidegate.operators.keyed_slots import KeyedSlots, TupleSlots
+from tidegate.operators.keyed_slots import KeyedSlots
 from tidegate.operators.settling import Settled
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, WindowAggregate
 from tidegate.query.user_functions import user_context
+from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.work import FedTuples, Work
-from tidegate.watermark import has_ended
+from tidegate.watermark import START, has_ended
 
 if TYPE_CHECKING:
     from tidegate.runtime.local.settings import Settings
@@ -38,8 +41,13 @@ SPLIT_KEYS = 8_192
 """Keys of settled tuples that are worth the work of several instances."""
 
 
-def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = None) -> Work:
-    """The work of a subquery, with fresh state; ``late`` takes the tuples that are late for it."""
+def work_of(
+    subquery: Subquery, settings: Settings, late: LateBuffer | None = None, last_time: Callable[[], int] = lambda: START
+) -> Work:
+    """The work of a subquery, with fresh state; ``late`` takes the tuples that are late for it.
+
+    ``last_time`` says, once the input has ended, how far the sources before it have come.
+    """
     match subquery.operator:
         case None:
             return StatelessWork(subquery)
@@ -48,11 +56,14 @@ def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = No
             merge_settled = subquery.slices is not None and subquery.slices.merged_early
             shared = SharedWindows(windows, settings.split_panes, merge_settled)
             return WindowWork(subquery, shared, late_tuples=late)
-        case KeyedApply():
-            return KeyedApplyWork(subquery, slots_of(subquery.operator), settings.split_keys, late_tuples=late)
+        case KeyedApply() | Running():
+            slots = slots_of(subquery.operator, last_time=last_time)
+            return KeyedApplyWork(subquery, slots, settings.split_keys, late_tuples=late)
         case Join():
             join = SharedJoin(subquery.operator, split_pairs=settings.split_pairs)
             return JoinWork(subquery, join, late_tuples=late)
+        case BagAggregate():
+            return BagWork(subquery, HeldBags(subquery.operator), settings.split_keys, late_tuples=late)
         case _:
             raise InternalError(f"no work is known for {type(subquery.operator).__name__}")
 
@@ -193,7 +204,7 @@ class SettledStep:
     settled: Settled
     prepared: Any
     done_by: int | None = None
-    results: tuple[pa.Table, ...] = ()
+    results: Iterator[pa.Table] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -222,7 +233,7 @@ class KeyedApplyWork(Work):
         step: SettledStep = segment.derive("step", lambda each: self._settle(each, instance, ahead))
         if step.done_by is None:
             yield from self._process(step, owned)
-        elif step.done_by == instance:
+        elif step.done_by == instance and step.results is not None:
             yield from step.results
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
@@ -237,16 +248,22 @@ class KeyedApplyWork(Work):
         step = SettledStep(settled, self.state.prepare(settled))
         if settled.size >= self.split_keys:
             return step
-        return replace(step, done_by=instance, results=tuple(self._process(step, None)))
+        return replace(step, done_by=instance, results=self._process(step, None))
 
     def _process(self, step: SettledStep, owned: Array | None) -> Iterator[pa.Table]:
-        """Change the owned shards (None: all), and emit the results."""
+        """Change the owned shards (None: all); the results.
+
+        Shards are left to the next turn before any result is emitted: emitting may have to wait for instances that wait for
+        that turn.
+        """
         # What another instance has not done yet on a shard that was its own until lately comes first.
         with waiting_for_others():
             came = self.sequencer.wait(step.settled.turn, owned)
         if not came:
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
         # Functions on tuples are called too often to put something around each call.
-        with user_context() if isinstance(self.state, TupleSlots) else nullcontext():
-            yield from self.state.process(step.settled, step.prepared, owned)
+        results = self.state.process(step.settled, step.prepared, owned)
+        with nullcontext() if isinstance(self.state, ColumnSlots) else user_context():
+            first = next(results, None)
         self.sequencer.done(step.settled.turn, owned)
+        return iter(()) if first is None else chain((first,), results)
