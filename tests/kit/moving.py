@@ -159,7 +159,7 @@ class Life:
         forget()
         driver = Driver(query.node, self._cells(), "memory", instances=chance.choice([1, 1, 3]), retain=2)
         read = [source.name for source in sources(query.node)]
-        for number in range(chance.randint(2, 6)):
+        for number in range(chance.randint(2, 4)):
             self._live(driver, storage, self._batch(number, read))
         self._live(driver, storage, Batch({}, ends=True))
         law = interpret(query.node, driver.outcome.events)
