@@ -34,8 +34,9 @@ from tidegate.query.gathered import gather
 from tidegate.query.keys import each, keys
 from tidegate.query.stores import store
 from tidegate.results import RunResult
-from tidegate.run import end_input, run, set_instances, start
+from tidegate.run import run, start
 from tidegate.sources.in_memory import heartbeat, marked, paced
+from tidegate.steer import end_input, move_shards, set_cells, set_instances
 from tidegate.stream import Stream, stream
 
 __all__ = [
@@ -67,9 +68,11 @@ __all__ = [
     "mean",
     "min",
     "monoid",
+    "move_shards",
     "operator",
     "paced",
     "run",
+    "set_cells",
     "set_instances",
     "start",
     "store",

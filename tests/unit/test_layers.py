@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         "watermark",
     },
 }
-WIRING = {"", "autoscale", "cli", "demo", "run", "run_micro", "run_reference", "stream", "testing"}
+WIRING = {"", "autoscale", "cli", "demo", "run", "run_micro", "run_reference", "steer", "stream", "testing"}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

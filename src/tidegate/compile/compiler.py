@@ -48,14 +48,14 @@ def compile_query(
     query: Node,
     runtime: str = "spark",
     all_columns: bool = False,
-    cells: int = 1,
+    cells: int | tuple[int, int] = 1,
     operators: Operators = "dedicated",
 ) -> Plan:
     """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do.
 
     With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written. ``cells`` is how
-    many cells each stateful step has on Spark. ``operators`` says whether maps, filters and joins are operators of their own
-    or made of Aggregates (`lower_to_aggregates`).
+    many cells each stateful step has on Spark, or the least and the most. ``operators`` says whether maps, filters and joins
+    are operators of their own or made of Aggregates (`lower_to_aggregates`).
     """
     query = unique_names(query)
     for rewrite in REWRITES:

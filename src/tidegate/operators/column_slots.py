@@ -211,19 +211,13 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def slots_of(
-    node: InOrder,
-    cells: int = 1,
-    cell: int = 0,
-    reached: Watermark = START,
-    last_time: Callable[[], int] = lambda: START,
-) -> KeyedSlots:
-    """The state of an operator before its first tuple; where there are several ``cells``, that of one of them.
+def slots_of(node: InOrder, reached: Watermark = START, last_time: Callable[[], int] = lambda: START) -> KeyedSlots:
+    """The state of an operator before its first tuple.
 
     ``reached`` is the watermark up to which all was settled before, ``last_time`` says at the end of input how far the
     step's sources have come.
     """
-    waiting, shards = Settling(node, SHARDS, cells, cell, reached), tuple(ShardSlots() for _ in range(SHARDS))
+    waiting, shards = Settling(node, SHARDS, reached), tuple(ShardSlots() for _ in range(SHARDS))
     if isinstance(node, Dedup):
         return DedupSlots(node, waiting, shards, tuple(LastKept() for _ in shards))
     if isinstance(node, Running):

@@ -18,6 +18,7 @@ from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.query.nodes import BagAggregate
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, ChunkStore, Data
+from tidegate.state.epochs import ShardSet
 from tidegate.watermark import Watermark
 
 MOST_CHUNKS = 8
@@ -29,7 +30,6 @@ class BagCell:
     """The working side of a directory."""
 
     node: BagAggregate
-    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
@@ -38,15 +38,15 @@ class BagCell:
         """Add tuples and emit the windows that expire; see `OpenCell`."""
         directory = self.store.directory
         before = directory.watermark
-        held = HeldBags(self.node, self.cells, self.cell)
+        held = HeldBags(self.node)
         results: Iterator[pa.Table] = iter(())
         if held.expires(before, watermark):
             for delta in deltas:
-                held.hold(0, delta.side, delta.rows)
+                held.hold(0, delta.side, delta.rows, self.store.owned)
             end = self.node.window.end(self.node.window.first_open(watermark) - 1)
             needed = [chunk for chunk in directory.chunks if chunk.low < end]
             for chunk, tuples in zip(needed, self._read(needed), strict=True):
-                held.hold(0, chunk.side, tuples)
+                held.hold(0, chunk.side, tuples, chunk.shards)
             results = self._emitted(held, before, watermark)
         directory.watermark = max(before, watermark)
         self._keep(deltas)
@@ -67,21 +67,23 @@ class BagCell:
         for chunk in [chunk for chunk in self.store.directory.chunks if chunk.high < least]:
             self.store.drop(chunk)
         for side, _ in enumerate(self.node.inputs):
-            self._append([delta.rows for delta in deltas if delta.side == side], side, least)
-            listed = [chunk for chunk in self.store.directory.chunks if chunk.side == side]
-            if len(listed) > MOST_CHUNKS:
-                chosen = worth_merging(listed[::-1], 0, MOST_CHUNKS)
-                merged = self._read(chosen)
-                for chunk in chosen:
-                    self.store.drop(chunk)
-                self._append(merged, side, least)
+            self._append([delta.rows for delta in deltas if delta.side == side], side, least, self.store.owned)
+            # Tuples that are held for other shards, since those came from another cell, stay apart.
+            for shards in {chunk.shards: None for chunk in self.store.directory.chunks if chunk.side == side}:
+                listed = [c for c in self.store.directory.chunks if (c.side, c.shards) == (side, shards)]
+                if len(listed) > MOST_CHUNKS:
+                    chosen = worth_merging(listed[::-1], 0, MOST_CHUNKS)
+                    merged = self._read(chosen)
+                    for chunk in chosen:
+                        self.store.drop(chunk)
+                    self._append(merged, side, least, shards)
 
-    def _append(self, tables: Sequence[pa.Table], side: int, least: int) -> None:
+    def _append(self, tables: Sequence[pa.Table], side: int, least: int, shards: ShardSet) -> None:
         time = self.node.inputs[side].time
         kept = [table.filter(pa.array(times_of(table, time) >= least)) for table in tables if table.num_rows]
         joined = pa.concat_tables(kept) if kept else None
         if joined is not None and joined.num_rows:
-            self.store.append(tuple_piece(joined, time), side)
+            self.store.append(tuple_piece(joined, time), side, shards=shards)
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
         return self.store.read(listed, _decoded, self.instances.spread)

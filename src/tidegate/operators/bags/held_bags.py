@@ -16,11 +16,11 @@ import pyarrow as pa
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
-from tidegate.operators.exchange import cells_of
-from tidegate.operators.keys import Grouped, distinct, group, key_codes, key_hashes, key_sets, shards_of
+from tidegate.operators.keys import Grouped, distinct, group, key_codes, key_hashes, key_sets, shards_of, step_shards
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.bags import Bags
 from tidegate.query.nodes import BagAggregate
+from tidegate.state.epochs import ALL, ShardSet, members
 from tidegate.watermark import END, START, Watermark
 
 _FURTHEST = 2**62
@@ -29,16 +29,18 @@ _FURTHEST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class HeldTuples:
-    """Tuples of one input from one segment, in non-decreasing τ."""
+    """Tuples of one input from one segment, in non-decreasing τ; their keys in some shards of the step count."""
 
     segment: int
     side: int
     tuples: pa.Table
     times: Array
+    shards: ShardSet = ALL
 
     def between(self, low: int, high: int) -> HeldTuples:
         """Those of them by position."""
-        return HeldTuples(self.segment, self.side, self.tuples.slice(low, high - low), self.times[low:high])
+        tuples, times = self.tuples.slice(low, high - low), self.times[low:high]
+        return HeldTuples(self.segment, self.side, tuples, times, self.shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ class Expiring:
     last: int
     tuples: tuple[pa.Table, ...]
     times: tuple[Array, ...]
+    shards: tuple[tuple[ShardSet, ...], ...] = ()
+    """Of each input the shards of the step whose keys count, for each run of its tuples; all where there are none."""
+    runs: tuple[Array, ...] = ()
 
     @property
     def size(self) -> int:
@@ -71,14 +76,9 @@ class Expiring:
 
 @dataclass(slots=True, eq=False)
 class HeldBags:
-    """The state of one Aggregate. `hold` may be called from any thread; `expire` once per segment, in order.
-
-    Where keys are routed to several ``cells``, only the keys of this ``cell`` count.
-    """
+    """The state of one Aggregate. `hold` may be called from any thread; `expire` once per segment, in order."""
 
     node: BagAggregate
-    cells: int = 1
-    cell: int = 0
     _parts: list[HeldTuples] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -92,11 +92,14 @@ class HeldBags:
         """How much memory they take."""
         return sum(part.tuples.nbytes for part in tuple(self._parts))
 
-    def hold(self, segment: int, side: int, tuples: pa.Table) -> None:
-        """Keep the tuples of a segment, none of which is late."""
+    def hold(self, segment: int, side: int, tuples: pa.Table, shards: ShardSet = ALL) -> None:
+        """Keep the tuples of a segment, none of which is late.
+
+        Where a tuple with several keys goes to several cells, its keys in ``shards`` of the step count here.
+        """
         if tuples.num_rows:
             times = as_numpy(tuples.column(self.node.inputs[side].time))
-            part = HeldTuples(segment, side, *in_time_order(tuples, times))
+            part = HeldTuples(segment, side, *in_time_order(tuples, times), shards)
             with self._lock:
                 self._parts.append(part)
 
@@ -131,14 +134,16 @@ class HeldBags:
             for parts, upstream in zip(taken, self.node.inputs, strict=True)
         )
         times = tuple(np.concatenate([np.empty(0, np.int64), *(part.times for part in parts)]) for parts in taken)
-        return Expiring(before, watermark, first, after - 1, tables, times)
+        shards = tuple(tuple(part.shards for part in parts) for parts in taken)
+        runs = tuple(np.repeat(np.arange(len(parts)), [len(part.times) for part in parts]) for parts in taken)
+        return Expiring(before, watermark, first, after - 1, tables, times, shards, runs)
 
     def keyed(self, expiring: Expiring, shared: bool) -> tuple[KeyedTuples, ...]:
         """The keys of tuples that expire and, where they are ``shared`` among owners, the shards of those."""
         pairs = zip(expiring.tuples, expiring.times, strict=True)
-        if self.ignores_keys and self.cells == 1 and not shared:
+        if self.ignores_keys and not shared and all(shards == ALL for side in expiring.shards for shards in side):
             return tuple(KeyedTuples(tuples, times, np.arange(len(times)), (), times) for tuples, times in pairs)
-        return tuple(self._keyed(side, tuples, times) for side, (tuples, times) in enumerate(pairs))
+        return tuple(self._keyed(side, expiring) for side in range(len(expiring.tuples)))
 
     def bags(self, expiring: Expiring, keyed: Sequence[KeyedTuples], owned: Array | None) -> Iterator[Bags]:
         """The bags that expire, an owner's share, in the order of their windows and some at a time."""
@@ -186,7 +191,8 @@ class HeldBags:
         function = self.node.function
         return not isinstance(function, Iterate) and function.per_tuple
 
-    def _keyed(self, side: int, tuples: pa.Table, times: Array) -> KeyedTuples:
+    def _keyed(self, side: int, expiring: Expiring) -> KeyedTuples:
+        tuples, times = expiring.tuples[side], expiring.times[side]
         kinds = self.node.key_schema.types
         if tuples.num_rows == 0:
             none = np.empty(0, np.int64)
@@ -200,8 +206,9 @@ class HeldBags:
         typed = zip(columns, kinds, strict=True)
         columns = tuple(column if column.type == kind else column.cast(kind) for column, kind in typed)
         hashes = key_hashes(columns)
-        if self.cells > 1:
-            mine = np.flatnonzero(cells_of(hashes, self.cells) == self.cell)
+        if expiring.shards and any(shards != ALL for shards in expiring.shards[side]):
+            counting = np.stack([members(shards) for shards in expiring.shards[side]])
+            mine = np.flatnonzero(counting[expiring.runs[side][rows], step_shards(hashes)])
             rows, hashes = rows[mine], hashes[mine]
             columns = tuple(column.take(pa.array(mine)) for column in columns)
         return KeyedTuples(tuples, times, rows, columns, shards_of(hashes, SHARDS))

@@ -45,7 +45,8 @@ class TupleWindows:
     @staticmethod
     def sorted(rows: Array, keys: Array, first: Array, last: Array) -> TupleWindows:
         """By key, then window."""
-        order = np.lexsort((first, keys))
+        # By the last window too: of tuples that begin in one window, those that came first need not end in the earlier one.
+        order = np.lexsort((last, first, keys))
         return TupleWindows(rows[order], keys[order], first[order], last[order])
 
 

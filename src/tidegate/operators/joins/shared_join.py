@@ -12,7 +12,7 @@ there too nothing has to be handed over.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -38,6 +38,8 @@ from tidegate.watermark import Watermark
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
 BothSides: TypeAlias = tuple[SideSnapshot, SideSnapshot]
+KeepPairs: TypeAlias = Callable[[BothSides, FoundPairs], FoundPairs]
+"""Leaves out pairs that others emit."""
 SPLIT_PAIRS = 1 << 25
 """So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
 SORTED_PAIRS = 1 << 12
@@ -123,16 +125,18 @@ class SharedJoin(SharedState):
             return sum(new) * SORTED_PAIRS >= self.split_pairs
         return new[LEFT] * held[RIGHT] + new[RIGHT] * held[LEFT] >= self.split_pairs
 
-    def pairs_within(self, number: int, arrived: SegmentTuples, owned: Array | None) -> Iterator[pa.Table]:
+    def pairs_within(
+        self, number: int, arrived: SegmentTuples, owned: Array | None, keep: KeepPairs | None = None
+    ) -> Iterator[pa.Table]:
         """Results that the tuples of a segment give with all up to it, an instance's share, in the order of time."""
         assert isinstance(self.near, WithinDistance), "pairs of windows are emitted when the windows expire"
         view = self._view(number, owned)
-        found = self._collected(self._found_within(self.near, arrived, view), view)
+        found = self._collected(self._found_within(self.near, arrived, view), view, keep)
         if found is not None:
             yield rows_at_the_later(self.node, view.sides, found)
 
     def pairs_expired(
-        self, number: int, before: Watermark, after: Watermark, owned: Array | None
+        self, number: int, before: Watermark, after: Watermark, owned: Array | None, keep: KeepPairs | None = None
     ) -> Iterator[pa.Table]:
         """Results of the windows that expire as the watermark moves, an instance's share, earliest first."""
         assert isinstance(self.near, InSameWindow), "pairs within a distance are emitted at once"
@@ -141,7 +145,7 @@ class SharedJoin(SharedState):
             return
         view = self._view(number, owned)
         first, last = max(window.first_open(before), -(2**62)), min(window.first_open(after) - 1, 2**62)
-        found = self._collected(self._found_in_windows(self.near, first, last, view), view)
+        found = self._collected(self._found_in_windows(self.near, first, last, view), view, keep)
         if found is not None:
             yield from rows_of_windows(self.node, self.near, view.sides, found, first, last)
 
@@ -216,8 +220,8 @@ class SharedJoin(SharedState):
         stored = view.sides[other]
         return self._finder.in_log(side, new, stored.tuples(stop), times, stored.in_order, view.scope)
 
-    def _collected(self, found: Iterator[FoundPairs], view: _View) -> FoundPairs | None:
-        """All that is found; what no loop could decide is decided here. None for nothing."""
+    def _collected(self, found: Iterator[FoundPairs], view: _View, keep: KeepPairs | None) -> FoundPairs | None:
+        """All that is found; what no loop could decide is decided here, and what others emit left out. None for nothing."""
         interprets = self.node.where is not None and not view.scope.decide
         try:
             parts = [still_fitting(self.node, view.sides, each) if interprets else each for each in found]
@@ -228,7 +232,10 @@ class SharedJoin(SharedState):
                 for side, number in zip(view.sides, failed.args, strict=True)
             )
             raise failed_on(self.node.name, left, right, "divides a whole number by zero") from None
-        return FoundPairs.concatenated(parts) if any(len(part.left) for part in parts) else None
+        if not any(len(part.left) for part in parts):
+            return None
+        together = FoundPairs.concatenated(parts)
+        return together if keep is None else keep(view.sides, together)
 
     def _forget(self) -> None:
         """Drop what no instance needs any more."""

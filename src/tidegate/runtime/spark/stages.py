@@ -22,10 +22,13 @@ from tidegate.query.nodes import Source, Stateless, detached
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS
+from tidegate.runtime.spark.control import SteeredStep, step_label
+from tidegate.runtime.spark.epochs import CellPlan, Recreation
 from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles, without_paths
 from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, WholeQuery
 from tidegate.runtime.spark.output import Output, PartOutput, RowOutput
 from tidegate.runtime.spark.sources import FileNames
+from tidegate.state.epochs import ADOPT, PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,11 @@ class InputBranch:
 
 @dataclass(frozen=True, slots=True)
 class OneStage:
-    """A whole plan, or its stateless part, over its inputs; with state, the control stream is among them."""
+    """A whole plan, or its stateless part, over its inputs; with state, the control stream comes after some of them."""
 
     function: WholeQuery
     inputs: tuple[InputBranch, ...]
+    before_control: int = 0
 
     @property
     def columns(self) -> pa.Schema:
@@ -102,13 +106,24 @@ def stages_of(plan: Plan, options: RunOptions) -> tuple[OneStage | ExchangedStag
     """The last stages of a plan, whose results together are those of the query."""
     builder = _Builder(plan, shipped(plan), options)
     stateful = any(subquery.operator is not None for subquery in plan.subqueries)
-    return tuple(builder.exchanged()) if plan.cells > 1 and stateful else (builder.one_stage(),)
+    return tuple(builder.exchanged()) if plan.cells[1] > 1 and stateful else (builder.one_stage(),)
 
 
 def fingerprints(plan: Plan) -> list[str]:
     """What the state of a plan holds, by stateful step."""
     operators = [subquery.operator for subquery in plan.subqueries if subquery.operator is not None]
-    return [fingerprint(detached(operator), plan.cells) for operator in operators]
+    return [fingerprint(detached(operator)) for operator in operators]
+
+
+def steered_steps(plan: Plan) -> list[SteeredStep]:
+    """The stateful steps of a plan, for those who steer the query."""
+    found = []
+    for subquery in plan.subqueries:
+        if subquery.operator is not None:
+            protocols = PROTOCOLS if Recreation.of(subquery.operator) is not None else (ADOPT,)
+            label = step_label(subquery.number, subquery.name)
+            found.append(SteeredStep(label, subquery.name, plan.cells[1], protocols))
+    return found
 
 
 def shipped(plan: Plan) -> Plan:
@@ -154,7 +169,14 @@ class _Builder:
         """The whole plan in one task."""
         inputs, branches = self._inputs([feed for feed in self.plan.feeds if isinstance(feed.origin, Source)])
         steps = {each.number: each for each in map(self._step, self.lean.subqueries) if each is not None}
-        return OneStage(WholeQuery(self.lean, steps, inputs, self.options.root, self.output), branches)
+        whole = WholeQuery(self.lean, steps, inputs, self.options.root, self.output)
+        if not steps:
+            return OneStage(whole, branches)
+        # Spark knows the sources of a checkpoint by their order: the same as with several cells.
+        order = list(dict.fromkeys(name for stage in self.exchanged() for name in _leaves(stage)))
+        ordered = sorted(branches, key=lambda branch: order.index(branch.source.name))
+        before = sum(order.index(branch.source.name) < order.index(None) for branch in branches)
+        return OneStage(whole, tuple(ordered), before)
 
     def exchanged(self) -> Iterator[OneStage | ExchangedStage]:
         """Each stateful step behind an exchange of its own."""
@@ -180,14 +202,14 @@ class _Builder:
         """A stateful step as workers run it."""
         if subquery.operator is None:
             return None
-        cells = self.plan.cells
+        grid = subquery.safety().partitioning == "pairs"
         return StepLogic(
             subquery.number,
             subquery.name,
-            logic_of(subquery.operator, cells),
-            fingerprint(subquery.operator, cells),
+            logic_of(subquery.operator),
+            fingerprint(subquery.operator),
             tuple((source.name, source.disorder_us) for source in self.plan.sources_before(subquery.number)),
-            cells,
+            CellPlan(*self.plan.cells, grid, Recreation.of(subquery.operator)),
             self.options.instances,
             self.options.late_to,
         )
@@ -197,7 +219,9 @@ class _Builder:
         step = self._step(subquery)
         assert step is not None
         first = self.lean.feeds_from(subquery.number)[0]
-        stage = CellStage(subquery, step, self.options.root, first in feeds, following, feeds, self.output)
+        onward = self._step(following) if following is not None else None
+        then = None if following is None or onward is None else (following, onward)
+        stage = CellStage(subquery, step, self.options.root, first in feeds, then, feeds, self.output)
         return ExchangedStage(stage, tuple(self._before_exchange(subquery, step)), step.cells)
 
     def _before_exchange(self, subquery: Subquery, step: StepLogic) -> Iterator[BeforeExchange]:
@@ -233,6 +257,20 @@ class _Builder:
             inputs.append(FrameRows(bare, columns, lean, counted))
             branches.append(InputBranch(number, source, native, tuple(columns.names)))
         return Inputs(tuple(inputs)), tuple(branches)
+
+
+def _leaves(stage: OneStage | BeforeExchange) -> Iterator[str | None]:
+    """The names of the sources that a stage reads, in the order in which Spark meets them; None for the control stream."""
+    match stage:
+        case OneStage():
+            yield from (branch.source.name for branch in stage.inputs)
+        case FeedBranch():
+            yield stage.input.source.name
+        case PulseBranch():
+            yield None
+        case ExchangedStage():
+            for branch in stage.before:
+                yield from _leaves(branch)
 
 
 def _by_input(feeds: Sequence[Feed]) -> list[list[Feed]]:
