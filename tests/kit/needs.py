@@ -20,10 +20,12 @@ class Needs:
 NEEDS: dict[str, Needs] = {
     "steady": Needs(
         ("processed", "busy"),
-        ("backlog", "congestion", "mapping", "shard_loads", "window_inputs"),
+        ("backlog", "congestion", "mapping", "shard_loads", "pooled", "hot_key", "window_inputs"),
         (("offered",), ("demand",)),
     ),
-    "thresholds": Needs(("busy",), ("processed", "demand", "offered", "backlog", "mapping", "shard_loads")),
+    "thresholds": Needs(
+        ("busy",), ("processed", "demand", "offered", "backlog", "mapping", "shard_loads", "pooled", "hot_key")
+    ),
     "saso": Needs(("congestion", "processed"), ("backlog",)),
     "queueing": Needs(("network", "network_arrival_rate"), ("demand", "backlog")),
     "predictive": Needs(("busy",), ("backlog",), (("offered", "processed"), ("window_inputs", "comparisons"))),

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tidegate.control.controller import ChangeOutcome
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.events import Poll
-from tidegate.control.observation import DataflowEdge, Observation, with_demand
+from tidegate.control.observation import DataflowEdge, Observation, WindowInput, with_demand
 from tidegate.errors import UserError
 from tidegate.gate.flow import congestion_index
 from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
@@ -38,6 +40,9 @@ class LocalObserver:
     _began: float | None = None
     _last: JobFigures | None = None
     _warm: bool = False
+
+    def __post_init__(self) -> None:
+        self.job.graph.measure_shards()
 
     def poll(self) -> Poll:
         """What happened since the last look; the first one only begins to look."""
@@ -117,6 +122,13 @@ def _observation(
     lag = None
     if now.watermark is not None and end.newest is not None:
         lag = max(end.newest - now.watermark, 0) / 1e6
+    pace = None
+    if now.watermark is not None and before.watermark is not None:
+        pace = max(now.watermark - before.watermark, 0) / 1e6 / period
+    comparisons = None
+    if now.join is not None and before.join is not None:
+        comparisons = (now.join.tried - before.join.tried) / period
+    shards = now.shards
     return Observation(
         subquery=now.name,
         time_seconds=end.at_seconds - began,
@@ -129,9 +141,37 @@ def _observation(
         backlog=now.traffic.waiting_rows + held_back,
         congestion=congestion,
         busy=_busy(before, now, period),
+        shard_loads=_shard_loads(before, now, period),
+        shard_state_bytes=None if shards.state_bytes is None else tuple(shards.state_bytes.astype(np.int64).tolist()),
+        pooled=shards.pooled,
+        hot_key=shards.hot_key,
+        window_inputs=_window_inputs(before, now, period, pace),
+        comparisons=comparisons,
         watermark_lag_seconds=lag,
         latency_seconds=latency,
     )
+
+
+def _shard_loads(before: SubqueryFigures, now: SubqueryFigures, period: float) -> tuple[float, ...] | None:
+    """Tuples per second of each shard; None while nothing is known of them."""
+    if now.shards.tuples is None or before.shards.tuples is None:
+        return None
+    return tuple((np.maximum(now.shards.tuples - before.shards.tuples, 0.0) / period).tolist())
+
+
+def _window_inputs(
+    before: SubqueryFigures, now: SubqueryFigures, period: float, pace: float | None
+) -> tuple[WindowInput, ...] | None:
+    """Both inputs of a join: how fast they come, and what is held of them for how long.
+
+    Tuples are held for a stretch of event time, which passes ``pace`` times as fast as the clock: a replay's windows fill
+    sooner. Without a pace the two are taken to be the same.
+    """
+    if now.join is None or before.join is None:
+        return None
+    rates = [(after - earlier) / period for earlier, after in zip(before.join.arrived, now.join.arrived, strict=True)]
+    seconds = now.join.span_seconds / pace if pace else now.join.span_seconds
+    return tuple(WindowInput(rate, held, seconds) for rate, held in zip(rates, now.join.held, strict=True))
 
 
 def _busy(before: SubqueryFigures, now: SubqueryFigures, period: float) -> tuple[float, ...] | None:
