@@ -81,6 +81,13 @@ def _latency_spark(options: Options) -> int:
     return latency_spark.run(options)
 
 
+def _skew_shuffle(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import skew_shuffle
+
+    return skew_shuffle.run(options)
+
+
 def _joins(name: str, options: Options) -> int:
     # Imported when it runs: it compiles loops.
     from benchmarks import joins
@@ -138,6 +145,12 @@ _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and 
 
 _LATENCY_SPARK = Benchmark("latency-spark", "latency of results on Spark under an open-loop load", _latency_spark)
 
+_SKEW_SHUFFLE = Benchmark(
+    "skew-shuffle",
+    "Zipf keys shuffled every ten seconds, in process: static and balanced beside uniform",
+    _skew_shuffle,
+)
+
 _ELASTIC = (
     Benchmark(
         "elastic-local", "a load that steps ten times up and down, followed in process", partial(_elastic, "local")
@@ -161,6 +174,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _SCHEDULING,
         _CELL_INSTANCES,
         _LATENCY_SPARK,
+        _SKEW_SHUFFLE,
         *_ELASTIC,
     )
 }

@@ -27,6 +27,7 @@ from tidegate.sources.in_memory import check_unread
 from tidegate.stream import Stream, cores
 
 if TYPE_CHECKING:
+    from tidegate.control.balancers.balance import Balancer
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.options import Elastic
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tidegate.runtime.spark.types import SparkSession
 
     ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
+    BalanceOption = Balancer | str | bool | None
 
 RUNTIMES = ("spark", "local", "reference")
 _ELSEWHERE = {
@@ -61,6 +63,7 @@ def run(
     bounded: bool | None = None,
     instances: int | tuple[int, int] | None = None,
     elastic: ElasticOption = None,
+    balance: BalanceOption = None,
     late_to: str | Path | None = None,
     cells: int | None = None,
     show: int = 20,
@@ -87,7 +90,8 @@ def run(
     True prints to standard error.
 
     With ``elastic`` the query follows its load, in process by its instances, on Spark by its executors: True, a controller
-    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md).
+    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md). In process
+    ``balance``, as in `start`, moves shards between instances.
 
     ``late_to`` is a folder for tuples that came too late, with all their columns and the watermark that each missed:
     parquet files ``<step>/<position of the feed>-*.parquet``.
@@ -120,8 +124,9 @@ def run(
     if on == "reference":
         from tidegate.run_reference import run_on_reference
 
-        if instances is not None or elastic:
-            given = f"elastic={elastic!r}" if instances is None else f"instances={instances}"
+        if instances is not None or elastic or balance:
+            given = f"elastic={elastic!r}" if elastic else f"balance={balance!r}"
+            given = given if instances is None else f"instances={instances}"
             raise QueryError(f"{given} is for on='local' and on='spark'; the reference runs alone, so leave it out")
         if late_to is not None:
             raise QueryError(
@@ -129,7 +134,9 @@ def run(
                 "tidegate.testing.answer(query).late_tuples has them, so leave it out"
             )
         return run_on_reference(query, folder, kind, show)
-    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, late_to)
+    if on == "spark" and balance:
+        raise UnsupportedError(f"balance={balance!r} is for on='local': shards are not moved on Spark, so leave it out")
+    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to)
     return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells)
 
 
@@ -146,6 +153,7 @@ def start(
     waiting_rows: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     elastic: ElasticOption = None,
+    balance: BalanceOption = None,
     late_to: str | Path | None = None,
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
@@ -158,8 +166,10 @@ def start(
     them. Results come in the order of event time, whatever the instances are and whenever they change. What an iterable
     gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
     ``segment_rows``. At most ``waiting_rows`` (default: 200,000) wait in front of a subquery; then its sources do, which is
-    what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load;
-    ``job.scaling`` tells what was decided. ``late_to``, as in `run`, is a folder for late tuples.
+    what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load, and shards
+    move between them where their loads differ; with ``balance=True`` alone, shards move and the number of instances
+    stays. ``balance`` may also name a balancer, or be False for none. ``job.scaling`` tells what was decided.
+    ``late_to``, as in `run`, is a folder for late tuples.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -174,7 +184,7 @@ def start(
     from tidegate.elastic.options import Elastic, most_of
     from tidegate.elastic.scaling import Scaling
     from tidegate.runtime.local.job import LocalJob
-    from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
+    from tidegate.runtime.local.observe import BALANCER_HERE, RECOMMENDED_HERE, LocalActuator, LocalObserver
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
     from tidegate.runtime.local.sinks import Sink, ToFolder, ToFunction, ToIterator
 
@@ -196,9 +206,9 @@ def start(
         case _:
             output = ToFunction(to)
     first, most = _numbers(instances)
-    wanted = Elastic.of(elastic)
+    wanted = Elastic.of(elastic, balance)
     limit = most if isinstance(instances, tuple) else max(cores(), first)
-    rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
+    rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE, BALANCER_HERE)
     most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
     settings = Settings(
@@ -261,6 +271,7 @@ class _Asked:
     progress: Callable[[Progress], None] | bool
     show: int
     elastic: ElasticOption
+    balance: BalanceOption
     late_to: str | Path | None
 
     def on_spark(
@@ -334,6 +345,7 @@ class _Asked:
                 instances=self.instances or (1 if self.elastic else 2),
                 progress=report,
                 elastic=self.elastic,
+                balance=self.balance,
                 late_to=self.late_to,
             ) as job,
         ):

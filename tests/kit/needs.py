@@ -30,6 +30,7 @@ NEEDS: dict[str, Needs] = {
     "queueing": Needs(("network", "network_arrival_rate"), ("demand", "backlog")),
     "predictive": Needs(("busy",), ("backlog",), (("offered", "processed"), ("window_inputs", "comparisons"))),
     "ds2": Needs(("demand", "processed", "busy"), ("backlog",)),
+    "fixed": Needs(),
 }
 
 
@@ -39,5 +40,5 @@ def needs_table() -> str:
     for name, needs in NEEDS.items():
         groups = " or ".join(" and ".join(f"`{field}`" for field in group) for group in needs.either)
         required = ", ".join([*(f"`{field}`" for field in needs.required), *([f"either {groups}"] if groups else [])])
-        lines.append(f"| `{name}` | {required} | {', '.join(f'`{field}`' for field in needs.optional) or '–'} |")
+        lines.append(f"| `{name}` | {required or '–'} | {', '.join(f'`{field}`' for field in needs.optional) or '–'} |")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tidegate.control.balancing import Balancing, without_balancing
 from tidegate.control.controller import (
     Action,
     Actuator,
@@ -48,6 +49,8 @@ class ControlLoop:
 
     - For `cooldown_seconds` after a change the driving controller is not asked. To it, the time is a longer period, not
       a row of refusals that a controller with a memory would take for effects of its own.
+    - Where the rule has a balancer, it is asked about shards when the controller holds, or says how many instances there
+      shall be and not which shards they get. A controller that balances by itself leaves that to it.
     - A decision is cut to `limits` and, from the observed number of instances, to `max_step` more or fewer. What is
       expected of it and its mapping belong to the number that was wanted, and go with it.
     - The same change is not asked for again as long as the actuator said that it is still under way.
@@ -62,7 +65,9 @@ class ControlLoop:
 
     def __init__(self, rule: Rule, actuator: Actuator, record: Record = unrecorded) -> None:
         self._rule, self._actuator, self._record = rule, actuator, record
-        self._driver = rule.controller.start(rule.limits)
+        self._balancing = None if rule.balancer is None else Balancing(rule.balancer)
+        controller = rule.controller if rule.balancer is None else without_balancing(rule.controller)
+        self._driver = controller.start(rule.limits)
         names = [shadow.name for shadow in rule.shadows]
         # From the second shadow of the same name on, names are numbered.
         counts = [names[:place].count(name) for place, name in enumerate(names)]
@@ -81,13 +86,17 @@ class ControlLoop:
         self._step, self._last = self._step + 1, observation
         effects = [*self._settled(observation)]
         cooling = self._cooling(observation)
-        wanted = cooling or self._driver.decide(observation)
+        if self._balancing is not None:
+            self._balancing.see(observation)
+        wanted = cooling or self._decide(observation)
         allowed, withheld = self._allow(wanted, observation)
         outcome = self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None
         if outcome is not None and outcome.accepted:
             if (pending := self._pending) is not None:
                 overtaken = f"overtaken by the change of step {self._step} before it had settled"
                 effects.append(ChangeEffect(pending.step, pending.before, None, overtaken))
+            if self._balancing is not None and allowed.mapping is not None:
+                self._balancing.moved(observation)
             now = self._changed_seconds = observation.time_seconds
             in_force_seconds = now + (outcome.seconds or 0.0)
             self._pending = _PendingEffect(self._step, allowed, measured_effect(observation), in_force_seconds)
@@ -108,6 +117,11 @@ class ControlLoop:
             )
         )
         return allowed
+
+    def _decide(self, observation: Observation) -> Decision:
+        """What the driving controller says, and the rule's balancer where that leaves shards alone."""
+        decision = self._driver.decide(observation)
+        return decision if self._balancing is None else self._balancing.balanced(decision, observation)
 
     def _check(self, observation: Observation) -> None:
         last = self._last

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controller import ChangeOutcome
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.events import Poll
@@ -22,6 +23,9 @@ MOST_BLOCKED = 0.98
 
 RECOMMENDED_HERE = Steady(target_seconds=0.3, drain_seconds=1.0, patience_seconds=1.0, horizon_seconds=1.0)
 """What drives a job in this process unless something else is asked for: changes take milliseconds, so it need not wait."""
+
+BALANCER_HERE = MinimalMovement()
+"""What moves shards between instances here unless something else is asked for: nothing is copied, so moves cost little."""
 
 SWITCH_SECONDS = 30.0
 """How long a reconfiguration may take before it is reported as not done; it may still come."""

@@ -106,6 +106,7 @@ class Work(ABC):
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _shard_state: tuple[float, Array | None] | None = field(init=False, default=None)
     _counts_before: Array | float = field(init=False, default=0.0)
+    _busiest: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._claims = Claims("taken in", self._receive)
@@ -131,9 +132,11 @@ class Work(ABC):
         if self._shard_state is None or now - self._shard_state[0] >= STATE_SECONDS:
             self._shard_state = now, self._shard_bytes()
         counts = self.meter.counts
-        hot = None if counts is None else self.meter.hot_key(int(np.argmax(counts - self._counts_before)))
-        self._counts_before = 0.0 if counts is None else counts
-        return ShardFigures(counts, self._shard_state[1], self.pooled, hot)
+        if counts is None:
+            return ShardFigures(None, self._shard_state[1], self.pooled)
+        if (recent := counts - self._counts_before).any():
+            self._busiest, self._counts_before = int(np.argmax(recent)), counts
+        return ShardFigures(counts, self._shard_state[1], self.pooled, self.meter.hot_key(self._busiest))
 
     def join_figures(self) -> JoinFigures | None:
         """What a join has compared and holds; None for anything else."""
