@@ -165,33 +165,30 @@ def test_the_declared_fields_are_those_of_live_observations() -> None:
 
 def test_loads_memory_and_the_hot_key_of_an_aggregate() -> None:
     source = tg.stream(Paced(load(100, 1.2, skewed)), time="ts", schema=SCHEMA, name="load")
-    (seen,) = observations(source.key_by("k").window("400ms").aggregate(n=tg.count())).values()
+    (seen,) = observations(source.key_by("k").window("10 seconds").aggregate(n=tg.count())).values()
     known = [each for each in seen if each.shard_loads]
     assert known
     (five,) = shards(5)
-    for each in known:
-        assert each.shard_loads is not None
-        assert each.pooled
-        if sum(each.shard_loads) > 100:
-            assert each.shard_loads[five] / sum(each.shard_loads) == pytest.approx(0.8, abs=0.1)
-            assert each.hot_key is not None
-            assert (each.hot_key.shard, each.hot_key.key) == (five, "5")
+    got = np.sum([np.array(each.shard_loads) * each.period_seconds for each in known], axis=0)
+    assert got[five] / got.sum() == pytest.approx(0.8, abs=0.1)
+    assert {(each.hot_key.shard, each.hot_key.key) for each in known if each.hot_key} == {(five, "5")}
+    assert all(each.pooled for each in known)
     held = [sum(each.shard_state_bytes) for each in known if each.shard_state_bytes is not None]
     assert max(held) > 101 * 8, "a pane for each key"
 
 
 def test_a_join_tells_what_it_holds_and_tries() -> None:
-    """2,000/s a side, within 50 ms: a tuple meets some 100 before it on the other side, on each side."""
+    """2,000/s of event time a side, within 50 ms: a tuple meets some 100 before it on the other side, on each side."""
     left, right = (tg.stream(Paced(load(40, 1.5, lambda n: n)), time="ts", schema=SCHEMA, name=n) for n in "lr")
     (seen,) = observations(left.join(right, within="50ms", where=lambda one, other: one.k + other.k > 0)).values()
-    settled = [each for each in seen if each.window_inputs and each.time_seconds > 0.4 and each.processed]
-    assert settled
-    rates = [each.window_inputs[0].rate for each in settled if each.window_inputs]
-    assert np.median(rates) == pytest.approx(2_000, rel=0.3)
-    tried = np.median([each.comparisons or 0 for each in settled])
-    assert 2 * 2_000 * 50 <= tried <= 2 * 2_000 * 300, "blocks of segments are tried as a whole"
-    assert all(window.held >= 0 for each in settled for window in each.window_inputs or ())
-    assert all(each.shard_loads is None and each.pooled for each in settled)
+    known = [(each, each.window_inputs) for each in seen if each.window_inputs]
+    arrived = [sum(inputs[side].rate * each.period_seconds for each, inputs in known) for side in (0, 1)]
+    assert arrived[0] == pytest.approx(arrived[1], abs=400), "both sides come alike"
+    assert 0 < sum(arrived) <= 2 * 3_000
+    tried = sum((each.comparisons or 0.0) * each.period_seconds for each, _ in known)
+    assert 40 <= tried / sum(arrived) <= 1_000, "blocks of segments are tried as a whole"
+    assert any(window.held > 0 for _, inputs in known for window in inputs)
+    assert all(each.shard_loads is None and each.pooled for each, _ in known)
 
 
 def waits(window: Any, arriving: Any) -> Any:
