@@ -24,15 +24,16 @@ from tidegate.query.keys import KeyFunction, Keys
 BUDGET = 0.01
 """The share of the time at work that samples may take."""
 SAMPLE_ROWS = 1_024
-SAMPLES_KEPT = 4
-"""So many samples are kept to name the key that comes most often."""
+SAMPLES_KEPT = 16
+"""So many samples are taken together, as segments may be small, to name the key that comes most often too."""
 LONGEST_KEY = 80
 
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
-    """Some keys and the shard of each."""
+    """The keys of so many tuples, and the shard of each key."""
 
+    rows: int
     columns: tuple[pa.Array, ...]
     shards: Array
 
@@ -42,7 +43,7 @@ class ShardMeter:
     """Counts the tuples of each shard, once for each of its keys there; called from any thread.
 
     It is off until something observes the query. ``counts`` only grows but for the part that no sample stands for yet,
-    which is spread as the last sample was.
+    which is spread as the last samples were.
     """
 
     on: bool = False
@@ -64,7 +65,9 @@ class ShardMeter:
         if self._may_spend(busy_seconds):
             began = self.clock()
             kept = _spaced(len(shards))
-            self._keep(KeySample(tuple(column.take(pa.array(kept)) for column in columns), shards[kept]), began)
+            self._keep(
+                KeySample(len(kept), tuple(column.take(pa.array(kept)) for column in columns), shards[kept]), began
+            )
 
     def sample(self, keys: Keys, rows: pa.Table, busy_seconds: float) -> None:
         """Count tuples whose shards are not known, from some of them; most calls only add up how many there are.
@@ -81,11 +84,13 @@ class ShardMeter:
         taken = rows.take(pa.array(_spaced(rows.num_rows)))
         columns = key_sets(keys, taken).columns
         shards = shards_of(key_hashes(columns), SHARDS) if len(columns[0]) else np.empty(0, np.int64)
-        spread = np.bincount(shards, minlength=SHARDS) / taken.num_rows
+        self._keep(KeySample(taken.num_rows, columns, shards), began)
+        samples = tuple(self._samples)
+        found = np.bincount(np.concatenate([sample.shards for sample in samples]), minlength=SHARDS)
+        spread = found / sum(sample.rows for sample in samples)
         with self._lock:
             self._counts += spread * self._unsampled
             self._spread, self._unsampled = spread, 0
-        self._keep(KeySample(columns, shards), began)
 
     @property
     def counts(self) -> Array | None:
@@ -116,8 +121,7 @@ class ShardMeter:
     def _keep(self, sample: KeySample, began: float) -> None:
         # The first one may have compiled loops, which says nothing about the next.
         first = not self._samples
-        if len(sample.shards):
-            self._samples.append(sample)
+        self._samples.append(sample)
         with self._lock:
             self._spent_seconds += 0.0 if first else self.clock() - began
 

@@ -68,17 +68,17 @@ def test_a_meter_that_is_off_counts_nothing() -> None:
     assert meter.counts is None
 
 
-def test_a_sample_stands_for_all_tuples_since_the_one_before_and_takes_a_hundredth_of_the_work() -> None:
+def test_samples_stand_for_all_tuples_since_the_one_before_and_take_a_hundredth_of_the_work() -> None:
     meter, keys = ShardMeter(on=True, clock=Counting()), Columns(("k",))
     a, b = shards("a", "b")
     meter.sample(keys, keyed("a", "a", "a", "b"), 0.0)  # the first one is free: it may compile
     meter.sample(keys, keyed("b", "b", "b", "b"), 0.0)  # takes a second by this clock, which work of 100 s pays
     assert meter.counts is not None
-    assert (meter.counts[a], meter.counts[b]) == (3, 5)
-    meter.sample(keys, keyed(*"aaaa"), 99.0)  # not looked at: as the last sample
-    assert (meter.counts[a], meter.counts[b]) == (3, 9)
-    meter.sample(keys, keyed(*"aaaa"), 100.0)  # and now it is known better, for both
-    assert (meter.counts[a], meter.counts[b]) == (11, 5)
+    assert (meter.counts[a], meter.counts[b]) == (3 + 1.5, 1 + 2.5), "3 of the 8 that were looked at"
+    meter.sample(keys, keyed(*"aaaaaaaa"), 99.0)  # not looked at: taken to be as the others
+    assert (meter.counts[a], meter.counts[b]) == (4.5 + 3, 3.5 + 5)
+    meter.sample(keys, keyed(*"aaaaaaaa"), 100.0)  # and now it is known better, for both: 11 of 16
+    assert (meter.counts[a], meter.counts[b]) == (4.5 + 11, 3.5 + 5)
 
 
 def test_composite_keys_are_named_as_tuples() -> None:
