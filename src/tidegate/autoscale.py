@@ -66,7 +66,7 @@ def prepare_autoscale(
             f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
         ) from error
 
-    _refuse_balance(elastic)
+    _refuse_moves(elastic)
     cluster = Cluster.of(query)
     rules = elastic.resolved(cluster.most_useful, RECOMMENDED_HERE)
     _refuse_useless(rules, cluster)
@@ -87,14 +87,15 @@ def check_autoscale(session: object, elastic: Elastic, *, cells: int, stateful: 
     """
     from tidegate.runtime.spark.scaling import RECOMMENDED_HERE, Cluster
 
-    _refuse_balance(elastic)
+    _refuse_moves(elastic)
     cluster = Cluster.planned(session, cells, stateful)
     _refuse_useless(elastic.resolved(cluster.most_useful, RECOMMENDED_HERE), cluster)
 
 
-def _refuse_balance(elastic: Elastic) -> None:
-    if elastic.balance:
-        raise UnsupportedError(f"balance={elastic.balance!r}: shards are not moved on Spark, so leave it out")
+def _refuse_moves(elastic: Elastic) -> None:
+    for name in ("balance", "protocol", "deadline_seconds"):
+        if value := getattr(elastic, name):
+            raise UnsupportedError(f"{name}={value!r}: shards are not moved on Spark, so leave it out")
 
 
 def _refuse_useless(rules: Rules, cluster: Cluster) -> None:

@@ -184,7 +184,13 @@ def start(
     from tidegate.elastic.options import Elastic, most_of
     from tidegate.elastic.scaling import Scaling
     from tidegate.runtime.local.job import LocalJob
-    from tidegate.runtime.local.observe import BALANCER_HERE, RECOMMENDED_HERE, LocalActuator, LocalObserver
+    from tidegate.runtime.local.observe import (
+        BALANCER_HERE,
+        PLANNER_HERE,
+        RECOMMENDED_HERE,
+        LocalActuator,
+        LocalObserver,
+    )
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
     from tidegate.runtime.local.sinks import Sink, ToFolder, ToFunction, ToIterator
 
@@ -209,6 +215,7 @@ def start(
     wanted = Elastic.of(elastic, balance)
     limit = most if isinstance(instances, tuple) else max(cores(), first)
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE, BALANCER_HERE)
+    planner = None if wanted is None else wanted.planned_by(PLANNER_HERE)
     most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
     settings = Settings(
@@ -225,6 +232,7 @@ def start(
             wanted,
             query.node.name,
             patience_seconds=5.0,
+            planner=planner,
         )
     try:
         job.start()

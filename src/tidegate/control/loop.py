@@ -19,6 +19,7 @@ from tidegate.control.controller import (
 )
 from tidegate.control.events import ChangeEffect, Event, Opinion, Stepped, measured_effect
 from tidegate.control.observation import Observation
+from tidegate.control.protocols.planner import MovePlan, MovePlanner
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 
@@ -56,6 +57,9 @@ class ControlLoop:
     - The same change is not asked for again as long as the actuator said that it is still under way.
     - In a `dry_run` nothing is carried out, and the decision is recorded as advice.
 
+    Where there is a `planner`, it says by which protocol shards change owners and what that should cost; what moves took
+    corrects its next estimates.
+
     An actuator that refuses or raises is recorded and survived, and so is a shadow that raises. The driving controller's
     own error is not: it is raised, after nothing has been done.
 
@@ -63,8 +67,10 @@ class ControlLoop:
     once if the actuator does not say when, and in which the subquery has as many instances as were asked for.
     """
 
-    def __init__(self, rule: Rule, actuator: Actuator, record: Record = unrecorded) -> None:
-        self._rule, self._actuator, self._record = rule, actuator, record
+    def __init__(
+        self, rule: Rule, actuator: Actuator, record: Record = unrecorded, planner: MovePlanner | None = None
+    ) -> None:
+        self._rule, self._actuator, self._record, self._planner = rule, actuator, record, planner
         self._balancing = None if rule.balancer is None else Balancing(rule.balancer)
         controller = rule.controller if rule.balancer is None else without_balancing(rule.controller)
         self._driver = controller.start(rule.limits)
@@ -90,7 +96,10 @@ class ControlLoop:
             self._balancing.see(observation)
         wanted = cooling or self._decide(observation)
         allowed, withheld = self._allow(wanted, observation)
-        outcome = self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None
+        plan, refused = self._plan(allowed, observation) if allowed.changes else (None, None)
+        outcome = refused or (self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None)
+        if self._planner is not None and plan is not None and outcome is not None and outcome.measured is not None:
+            self._planner = self._planner.learned(plan, outcome.measured)
         if outcome is not None and outcome.accepted:
             if (pending := self._pending) is not None:
                 overtaken = f"overtaken by the change of step {self._step} before it had settled"
@@ -114,6 +123,7 @@ class ControlLoop:
                 outcome,
                 tuple(effects),
                 tuple(_opinion(label, shadow, observation) for label, shadow in self._shadows),
+                plan,
             )
         )
         return allowed
@@ -183,6 +193,13 @@ class ControlLoop:
             and observation.time_seconds < pending.in_force_seconds
             and (wanted.instances, wanted.mapping) == (pending.decision.instances, pending.decision.mapping)
         )
+
+    def _plan(self, decision: Decision, observation: Observation) -> tuple[MovePlan | None, ChangeOutcome | None]:
+        """How shards are to change owners, if somebody plans that; or why they cannot."""
+        try:
+            return (None if self._planner is None else self._planner.plan_of(observation, decision)), None
+        except UserError as error:
+            return None, ChangeOutcome(False, str(error))
 
     def _carry_out(self, decision: Decision) -> ChangeOutcome:
         try:

@@ -62,6 +62,8 @@ class Observation:
         the sources through the measured selectivities (`with_demand`).
     backlog
         tuples that wait, here and in the sources in front of it, at the end of the period.
+    queued
+        those of them that are past the sources, in front of this subquery's instances.
     congestion
         share of the period in which sources stood blocked, averaged over them, in [0, 1].
     busy
@@ -89,6 +91,7 @@ class Observation:
     processed: float | None = None
     demand: float | None = None
     backlog: float | None = None
+    queued: float | None = None
     congestion: float | None = None
     busy: tuple[float, ...] | None = None
     shard_loads: tuple[float, ...] | None = None

@@ -11,6 +11,7 @@ from tidegate.control.balancing import balances_itself, without_balancing
 from tidegate.control.controller import Controller, Limits
 from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.controllers.fixed import Fixed
+from tidegate.control.protocols.planner import MovePlanner
 from tidegate.control.rules import Rule, Rules
 from tidegate.control.rules_file import read_rules
 from tidegate.errors import UserError, choices
@@ -24,7 +25,8 @@ class Elastic:
     recommended for the runtime. ``least`` and ``most`` are limits where the rules set none. ``ledger`` is a file
     that keeps every decision. ``balance`` says what moves shards between instances: a balancer or its name, True for what
     is recommended, False for nothing; by default what is recommended where the runtime can, unless the controller does so
-    itself. ``metrics_port`` serves metrics to Prometheus on the loopback address; 0 takes a free
+    itself. ``protocol`` names how shards change owners; by default the one that costs least and is in force within
+    ``deadline_seconds``. ``metrics_port`` serves metrics to Prometheus on the loopback address; 0 takes a free
     port.
     """
 
@@ -37,6 +39,8 @@ class Elastic:
     shadows: tuple[Controller | str, ...] = ()
     metrics_port: int | None = None
     balance: Balancer | str | bool | None = None
+    protocol: str | None = None
+    deadline_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.period_seconds is not None and not 0 < self.period_seconds < float("inf"):
@@ -83,6 +87,10 @@ class Elastic:
                 rules = Rules(Rule(controller, Limits(self.least, max(self.most or most, self.least))))
         own = tuple((name, self._with(rule, balancer)) for name, rule in rules.subqueries)
         return Rules(self._with(rules.default, balancer), own)
+
+    def planned_by(self, planner: MovePlanner) -> MovePlanner:
+        """A runtime's planner with the protocol and the deadline that are asked for."""
+        return replace(planner, protocol=self.protocol, deadline_seconds=self.deadline_seconds)
 
     def _with(self, rule: Rule, balancer: Balancer | None) -> Rule:
         shadows = tuple(_controller(each) for each in self.shadows)

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.control.balancers.minimal_movement import MinimalMovement
-from tidegate.control.controller import ChangeOutcome
+from tidegate.control.controller import ChangeOutcome, MoveCost
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.events import Poll
 from tidegate.control.observation import DataflowEdge, Observation, WindowInput, with_demand
+from tidegate.control.protocols.epoch_switch import EpochSwitch
+from tidegate.control.protocols.move import ShardMove
+from tidegate.control.protocols.planner import MovePlanner
 from tidegate.errors import UserError
 from tidegate.gate.flow import congestion_index
 from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
@@ -26,6 +29,9 @@ RECOMMENDED_HERE = Steady(target_seconds=0.3, drain_seconds=1.0, patience_second
 
 BALANCER_HERE = MinimalMovement()
 """What moves shards between instances here unless something else is asked for: nothing is copied, so moves cost little."""
+
+PLANNER_HERE = MovePlanner((EpochSwitch(),), ShardMove(0, shared_memory=True))
+"""How shards change owners here: instances share their state, so nothing has to be sent."""
 
 SWITCH_SECONDS = 30.0
 """How long a reconfiguration may take before it is reported as not done; it may still come."""
@@ -77,7 +83,8 @@ class LocalActuator:
             done = self.job.reconfigure(instances, mapping, subquery, SWITCH_SECONDS)
         except UserError as error:
             return ChangeOutcome(False, str(error))
-        return ChangeOutcome(True, "", done.seconds, done.state_bytes_moved)
+        measured = MoveCost(done.stood_still_seconds, done.seconds)
+        return ChangeOutcome(True, "", done.seconds, done.state_bytes_moved, measured)
 
 
 def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
@@ -143,6 +150,7 @@ def _observation(
         admitted=admitted,
         processed=(now.traffic.passed_rows - before.traffic.passed_rows) / period,
         backlog=now.traffic.waiting_rows + held_back,
+        queued=now.traffic.waiting_rows,
         congestion=congestion,
         busy=_busy(before, now, period),
         shard_loads=_shard_loads(before, now, period),

@@ -13,6 +13,7 @@ OBSERVED: Mapping[str, str] = MappingProxyType(
         "processed": "tuples that every instance with a share in them is done with",
         "demand": "`offered` of the sources, through measured selectivities",
         "backlog": "tuples that are ready and not processed, and those that scheduled sources are behind",
+        "queued": "tuples that are ready and not processed",
         "congestion": "time that sources stood blocked",
         "busy": "time at work of each instance, in users' functions too",
         "shard_loads": "`apply`: every tuple; aggregates: samples that take 1 % of the work, none where keys are a function",
