@@ -53,7 +53,8 @@ class SubqueryFigures:
     """One subquery until now.
 
     ``busy_seconds`` has the instances of the present epoch, in the order in which ``mapping`` numbers them. ``upstream`` are
-    the subqueries it reads, ``sources`` the sources. ``join`` is there for joins.
+    the subqueries it reads, ``sources`` the sources. ``join`` is there for joins. ``emitted`` are the rows that each
+    subquery downstream has got of it.
     """
 
     name: str
@@ -67,6 +68,7 @@ class SubqueryFigures:
     watermark: int | None
     shards: ShardFigures = ShardFigures()
     join: JoinFigures | None = None
+    emitted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,11 @@ class Graph:
             watermark if is_finite(watermark) else None,
             running.work.shard_figures(),
             running.work.join_figures(),
+            {
+                self.plan.subqueries[target].name: rows
+                for target, rows in running.emitted.copy().items()
+                if target != OUTPUT
+            },
         )
 
 

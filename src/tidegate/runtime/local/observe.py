@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,10 +91,11 @@ class LocalActuator:
 def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
     """The observations of all subqueries over the time between two readings, with the demand on each of them."""
     subqueries = {subquery.name: subquery for subquery in before.subqueries}
+    fed = _fed(now.subqueries) - _fed(before.subqueries)
     timed = now.timed_results - before.timed_results
     latency = (now.latency_seconds - before.latency_seconds) / timed if timed else None
     seen = [
-        _observation(subqueries[subquery.name], subquery, before, now, began, latency)
+        _observation(subqueries[subquery.name], subquery, before, now, began, latency, fed[subquery.name])
         for subquery in now.subqueries
         if subquery.name in subqueries
     ]
@@ -114,12 +116,14 @@ def _observation(
     end: JobFigures,
     began: float,
     latency: float | None,
+    fed_rows: int,
 ) -> Observation:
+    """One subquery between two readings; ``fed_rows`` is what it got of other subqueries."""
     period = end.at_seconds - start.at_seconds
     admitted = (now.traffic.admitted_rows - before.traffic.admitted_rows) / period
     congestion = congestion_index(before.blocked, now.blocked) if now.blocked.blocked_seconds else None
     offered, held_back = None, 0.0
-    if now.sources and not now.upstream:
+    if now.sources:
         held = bool(congestion)
         scheduled = [_scheduled(start.sources[name], end.sources[name], end.at_seconds, held) for name in now.sources]
         due = [each for each in scheduled if each is not None]
@@ -127,9 +131,9 @@ def _observation(
             offered, held_back = sum(rate for rate, _ in due), sum(rows for _, rows in due)
         elif congestion is not None:
             # What a source delivers while nothing holds it back; under the cap, a lower bound.
-            offered = admitted / (1 - min(congestion, MOST_BLOCKED))
+            offered = max(admitted - fed_rows / period, 0.0) / (1 - min(congestion, MOST_BLOCKED))
         else:
-            offered = admitted
+            offered = max(admitted - fed_rows / period, 0.0)
     lag = None
     if now.watermark is not None and end.newest is not None:
         lag = max(end.newest - now.watermark, 0) / 1e6
@@ -211,7 +215,15 @@ def _scheduled(
 
 
 def _selectivity(upstream: SubqueryFigures, downstream: SubqueryFigures) -> float | None:
-    """Rows that one row upstream becomes here, on average since the start; not known where several subqueries lead here."""
-    if len(downstream.upstream) != 1 or downstream.sources or not upstream.traffic.passed_rows:
+    """Rows that one row upstream becomes here, on average since the start; not known before the first."""
+    if not upstream.traffic.passed_rows:
         return None
-    return downstream.traffic.admitted_rows / upstream.traffic.passed_rows
+    return upstream.emitted.get(downstream.name, 0) / upstream.traffic.passed_rows
+
+
+def _fed(subqueries: Sequence[SubqueryFigures]) -> Counter[str]:
+    """The rows that each subquery has got of others."""
+    fed: Counter[str] = Counter()
+    for subquery in subqueries:
+        fed.update(subquery.emitted)
+    return fed
