@@ -32,8 +32,9 @@ from tidegate.query.builder import gather
 from tidegate.query.forms import updated
 from tidegate.query.keys import each, keys
 from tidegate.results import RunResult
-from tidegate.run import end_input, run, set_instances, start
+from tidegate.run import run, start
 from tidegate.sources.in_memory import heartbeat, marked, paced
+from tidegate.steer import end_input, move_shards, set_cells, set_instances
 from tidegate.stream import Stream, stream
 
 __all__ = [
@@ -65,8 +66,10 @@ __all__ = [
     "mean",
     "min",
     "monoid",
+    "move_shards",
     "paced",
     "run",
+    "set_cells",
     "set_instances",
     "start",
     "stream",

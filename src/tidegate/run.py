@@ -65,7 +65,7 @@ def run(
     elastic: ElasticOption = None,
     balance: BalanceOption = None,
     late_to: str | Path | None = None,
-    cells: int | None = None,
+    cells: int | tuple[int, int] | None = None,
     show: int = 20,
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
@@ -74,9 +74,9 @@ def run(
     Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
     `start`) or 'reference', the slow and obvious interpreter. On 'local' ``to`` may also be a function that is called
     with each table. On Spark each stateful step has ``cells``, tasks that share its keys (default: one where Spark runs
-    in one process, else one for each core, up to 8), and ``instances`` is how many threads each cell runs to begin with
-    (default: the cores there are); `set_instances` on the ``control`` folder in the checkpoint changes it while the query
-    runs.
+    in one process, else one for each core, up to 8; or the least and the most, such as (1, 8)), and ``instances`` is how
+    many threads each cell runs to begin with (default: the cores there are); `set_instances`, `set_cells` and `move_shards`
+    on the ``control`` folder in the checkpoint change both while the query runs.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
@@ -244,29 +244,6 @@ def start(
     return job
 
 
-def end_input(control: str | Path) -> None:
-    """End the input of a query made by ``to_spark(control=...)``: every window expires and is emitted.
-
-    The query must keep running until its last batch is through; started with ``trigger(availableNow=True)``, run it once
-    more. Tuples that arrive afterwards are late.
-    """
-    from tidegate.runtime.spark.control import END, send
-
-    send(local_folder(control, "control"), END)
-
-
-def set_instances(control: str | Path, instances: int) -> None:
-    """Change how many instances each cell of a running query has; it is in force from the batch that reads it.
-
-    ``control`` is the folder given to ``to_spark(control=...)``, or ``control`` in the checkpoint of a `run`. No state moves
-    and no result changes. A query that is started again begins with the number it is started with.
-    """
-    from tidegate.operators.cells import checked_number
-    from tidegate.runtime.spark.control import send_instances
-
-    send_instances(local_folder(control, "control"), checked_number(instances))
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What is asked of a run on either runtime, after it was checked."""
@@ -288,7 +265,7 @@ class _Asked:
         spark: SparkSession | str | None,
         files_per_batch: int | None,
         bounded: bool | None,
-        cells: int | None,
+        cells: int | tuple[int, int] | None,
     ) -> RunResult:
         from tidegate.operators.cells import checked_cells, checked_number
 

@@ -36,7 +36,7 @@ class Stream(Builder):
         checkpoint: str | Path | None = None,
         state: str | Path | None = None,
         storage_options: Mapping[str, str] | None = None,
-        cells: int | None = None,
+        cells: int | tuple[int, int] | None = None,
         instances: int | None = None,
         control: str | Path | None = None,
         late_to: str | Path | None = None,
@@ -49,8 +49,9 @@ class Stream(Builder):
         below the session's ``spark.sql.streaming.checkpointLocation``.
 
         ``cells`` and ``instances`` are as in `run`, and ``late_to`` is a folder for late tuples. ``control`` is the folder
-        of the control stream by which a run can be ended (`tidegate.end_input`) and its instances changed
-        (`tidegate.set_instances`): ``control`` beside the state unless one is given.
+        of the control stream by which a run can be ended (`tidegate.end_input`), its instances changed
+        (`tidegate.set_instances`) and its shards moved (`tidegate.set_cells`, `tidegate.move_shards`): ``control`` beside
+        the state unless one is given.
         """
         from tidegate.compile.compiler import compile_query
         from tidegate.operators.cells import checked_cells, checked_number
@@ -73,13 +74,18 @@ class Stream(Builder):
     def explain(self, runtime: str = "spark", **options: Any) -> str:
         """What the query is, how it is cut, where each part runs on a ``runtime`` and why, and what it costs.
 
-        ``options`` are ``cells``, and the ``instances`` and ``rate`` of tuples per second that costs are estimated for.
+        ``options`` are ``cells``, a number or the least and the most, and the ``instances`` and ``rate`` of tuples per
+        second that costs are estimated for.
         """
         from tidegate.compile.explain import explain
 
         if not isinstance(runtime, str):
             raise QueryError(f"explain: runtime is 'spark', 'local' or 'reference'; got {runtime!r}")
-        for name in ("instances", "rate", "alpha", "beta", "cells"):
+        if "cells" in options:
+            from tidegate.operators.cells import checked_cells
+
+            options["cells"] = checked_cells(options["cells"])
+        for name in ("instances", "rate", "alpha", "beta"):
             value = options.get(name, 1)
             if not isinstance(value, int | float):
                 raise QueryError(f"explain: {name} is a number; got {value!r}")

@@ -103,7 +103,7 @@ class OnSpark:
             state=self.folder / "state", control=steering, cells=self.cells, instances=self.instances
         )
         late = self._run(df)
-        control.send(steering, control.END)
+        control.Steering(steering).send(control.EndInput())
         late += self._run(df)
         made = self.spark.read.schema(spark_schema(query.schema)).parquet(str(self.folder / "out")).toArrow()
         return Result(made.cast(query.schema), late)

@@ -44,6 +44,7 @@ from tidegate.runtime.spark.stages import (
 )
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, Directory
+from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE
 from tidegate.watermark import END, START
 
 FIRST_CLOCK_US = 1_800_000_000_000_000
@@ -53,15 +54,18 @@ FIRST_CLOCK_US = 1_800_000_000_000_000
 class Batch:
     """Rows of each source, by partition; of several ``attempts`` the last counts.
 
-    ``instances`` are control rows in the batch, each with a number of instances, in the order they were sent. Before a
-    batch with ``restart`` the query was started anew; with ``cold`` its workers are new; with ``zombie`` an attempt of the
-    batch before is run once more, behind this one.
+    ``instances`` are control rows in the batch, each with a number of instances, in the order they were sent, and
+    ``mappings`` those that move shards. Before a batch with ``restart`` the query was started anew, with other ``cells`` if
+    they are given; with ``cold`` its workers are new; with ``zombie`` an attempt of the batch before is run once more,
+    behind this one.
     """
 
     parts: dict[str, list[pa.Table]]
     attempts: int = 1
     instances: tuple[int, ...] = ()
+    mappings: tuple[control.SetMapping, ...] = ()
     restart: bool = False
+    cells: int | tuple[int, int] | None = None
     cold: bool = False
     zombie: bool = False
     ends: bool = False
@@ -97,7 +101,7 @@ class Driver:
     def __init__(
         self,
         query: Node,
-        cells: int,
+        cells: int | tuple[int, int],
         folder: Path | str | None = None,
         instances: int = 1,
         seed: int = 0,
@@ -105,6 +109,7 @@ class Driver:
         late_to: str | None = None,
         storage_options: dict[str, str] | None = None,
     ) -> None:
+        self.query, self.instances, self.late_to, self.seed = query, instances, late_to, seed
         self.plan = plan = compile_query(query, "spark", all_columns=late_to is not None, cells=cells)
         self._temporary = tempfile.TemporaryDirectory(prefix="tidegate-driver-", ignore_cleanup_errors=True)
         self._finalizer = weakref.finalize(self, self._temporary.cleanup)
@@ -144,19 +149,27 @@ class Driver:
 
     def held(self) -> list[Chunk]:
         """The chunks that the cells of all steps list after the last batch."""
+        return [chunk for directory in self.directories() for chunk in directory.chunks]
+
+    def directories(self) -> list[Directory]:
+        """The directories of the cells of all steps after the last batch."""
         storage, found = self.root.storage, []
         for step in storage.folders("query"):
             for cell in (name for name in storage.folders(f"query/{step}") if name.startswith("cell-")):
-                newest = storage.names(f"query/{step}/{cell}")[-1]
-                data = storage.get(f"query/{step}/{cell}/{newest}")
-                assert data is not None
-                found += Directory.decode(bytes(data), newest).chunks
+                newest = storage.names(f"query/{step}/{cell}")
+                for name in newest:
+                    if name.startswith(f"{self.number - 1:010}-{self.root.build}-run{self.run_number}"):
+                        data = storage.get(f"query/{step}/{cell}/{name}")
+                        assert data is not None
+                        found.append(Directory.decode(bytes(data), name))
         return found
 
     def batch(self, batch: Batch) -> None:
         """One batch, with all that happens around it."""
         if batch.restart:
             self.run_number += 1
+            if batch.cells is not None:
+                self.start(batch.cells)
         if batch.cold:
             forget()
         task = TaskBatch(self.number, "query", f"run{self.run_number}")
@@ -167,6 +180,15 @@ class Driver:
             self.attempt(*self._last)
         self._last, self.number = (batch, task), self.number + 1
         self._note(batch, results, told)
+
+    def start(self, cells: int | tuple[int, int]) -> None:
+        """The query is built anew, with other cells, over the same state."""
+        self.plan = compile_query(self.query, "spark", all_columns=self.late_to is not None, cells=cells)
+        self.root = replace(self.root, build=f"build{self.seed}-{self.run_number}")
+        self.root.storage.put(self.root.probe, b"")
+        self.stages = stages_of(self.plan, RunOptions(self.root, "", self.instances, self.late_to))
+        self._shipped.clear()
+        self._last = None
 
     def attempt(self, batch: Batch, task: TaskBatch) -> tuple[list[pa.Table], list[dict[str, Any]]]:
         """Runs all stages once: results, and what cells report."""
@@ -193,6 +215,11 @@ class Driver:
                 before = self.plan.sources_before(subquery.number)
                 times = [(self.newest[source.name], source.disorder_us) for source in before]
                 reached = min(START if time == START else time - disorder for time, disorder in times)
+                # A step whose tuples pass a native filter knows the times of those that are left.
+                label = control.step_label(subquery.number, subquery.name)
+                known = {one["watermark_us"] for one in told if one.get("step") == label}
+                assert len(known) <= 1, f"cells of '{label}' have come to different watermarks: {known}"
+                reached = next(iter(known), reached)
                 if reached > START or batch.ends:
                     outcome.events.append(Advance(END if batch.ends else reached, subquery.name))
 
@@ -258,6 +285,7 @@ class Driver:
     def _control(self, batch: Batch) -> list[pa.RecordBatch]:
         """The messages of a batch; the row sent last may come first."""
         texts = [str(control.SetInstances(sent, number)) for sent, number in enumerate(batch.instances)][::-1]
+        texts += [str(each) for each in batch.mappings][::-1]
         texts += [control.END] if batch.ends else []
         count = len(texts)
         columns = {INPUT: [CONTROL] * count, TEXT: texts, CLOCK: pa.array([self._clock()] * count, TIME)}
@@ -280,10 +308,42 @@ def _inputs(stage: Any) -> Iterator[InputBranch]:
             yield stage.input
 
 
-def faults() -> st.SearchStrategy[dict[str, bool]]:
-    """What may happen around a batch: a restart, new workers, a late attempt of the batch before."""
+MOST_CELLS = 4
+
+
+def faults() -> st.SearchStrategy[dict[str, Any]]:
+    """What may happen around a batch: a restart, with other cells, new workers, a late attempt of the batch before, and
+    shards that are asked to move."""
     rare = st.sampled_from([False, False, True])
-    return st.fixed_dictionaries({"restart": rare, "cold": rare, "zombie": rare})
+    cells = st.sampled_from([None, None, 1, 2, 3, (1, 3), (2, MOST_CELLS)])
+    return st.fixed_dictionaries({"restart": rare, "cold": rare, "zombie": rare, "cells": cells, "mappings": moves()})
+
+
+def moves() -> st.SearchStrategy[tuple[control.SetMapping, ...]]:
+    """The mappings that a batch asks for; often none. Some name cells that the run does not have: they are left out."""
+    return st.lists(_moves(), max_size=1).flatmap(
+        lambda first: st.lists(_moves(), max_size=1).map(lambda second: (*first, *second)) if first else st.just(())
+    )
+
+
+@st.composite
+def _moves(draw: st.DrawFn) -> control.SetMapping:
+    sent, cells = draw(st.integers(0, 9)), draw(st.integers(1, MOST_CELLS))
+    match draw(st.sampled_from(["cells", "all", "some", "halves"])):
+        case "cells":
+            return control.SetMapping(sent, cells=cells)
+        case "all":
+            chance = random.Random(draw(st.integers(0, 99)))
+            return control.SetMapping(sent, mapping=tuple(chance.choices(range(cells), k=SHARDS_OF_A_STEP)))
+        case "some":
+            chance = random.Random(draw(st.integers(0, 99)))
+            some = chance.sample(range(SHARDS_OF_A_STEP), 400)
+            return control.SetMapping(sent, moves={shard: chance.randrange(cells) for shard in some})
+        case _:
+            # On a grid whole rows, or whole columns.
+            by = draw(st.sampled_from([1, SIDE]))
+            mapping = tuple(shard // by % SIDE * cells // SIDE for shard in range(SHARDS_OF_A_STEP))
+            return control.SetMapping(sent, mapping=mapping)
 
 
 def forget() -> None:

@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
         "watermark",
     },
 }
-WIRING = {"", "autoscale", "cli", "demo", "run", "run_reference", "stream", "testing"}
+WIRING = {"", "autoscale", "cli", "demo", "run", "run_reference", "steer", "stream", "testing"}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

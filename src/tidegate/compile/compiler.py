@@ -44,11 +44,13 @@ DROP_COLUMNS = (key_by_words, read_used_columns)
 """The passes that drop columns, which are left out where whole tuples are asked for, such as late ones."""
 
 
-def compile_query(query: Node, runtime: str = "spark", all_columns: bool = False, cells: int = 1) -> Plan:
+def compile_query(
+    query: Node, runtime: str = "spark", all_columns: bool = False, cells: int | tuple[int, int] = 1
+) -> Plan:
     """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do.
 
     With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written. ``cells`` is how
-    many cells each stateful step has on Spark.
+    many cells each stateful step has on Spark, or the least and the most.
     """
     query = unique_names(query)
     for rewrite in REWRITES:

@@ -26,7 +26,7 @@ def explain(
     rate: float = 100_000.0,
     alpha: float = ALPHA,
     beta: float = BETA,
-    cells: int = 1,
+    cells: int | tuple[int, int] = 1,
 ) -> str:
     """Show a query as written, its subqueries with every choice and its reason, and what it costs to spread.
 

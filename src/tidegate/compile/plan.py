@@ -136,9 +136,13 @@ class Subquery:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Over how many cells each stateful operator is spread. With one, the whole plan runs as one stage, with no exchange."""
+    """Over how many cells each stateful operator is spread: ``least`` to begin with, and at most ``most``.
 
-    cells: int
+    With at most one, the whole plan runs as one stage, with no exchange.
+    """
+
+    least: int
+    most: int
     why: str
 
 
@@ -170,9 +174,9 @@ class Plan:
         return tuple(feed for feed in self.feeds if feed.origin is origin or feed.origin == origin)
 
     @property
-    def cells(self) -> int:
-        """How many cells each stateful operator has."""
-        return 1 if self.exchange is None else self.exchange.cells
+    def cells(self) -> tuple[int, int]:
+        """How many cells each stateful operator has, at least and at most."""
+        return (1, 1) if self.exchange is None else (self.exchange.least, self.exchange.most)
 
     def sources_before(self, number: int) -> tuple[Source, ...]:
         """The sources whose tuples reach a subquery, directly or through others, each once."""

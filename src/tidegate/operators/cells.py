@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.operators.columns import Array
+from tidegate.state.epochs import SHARDS_OF_A_STEP
 from tidegate.watermark import Watermark
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 SHARDS = 256  # of a cell, or of a subquery in process
 MOST_INSTANCES = SHARDS
-MOST_CELLS = 1024
+MOST_CELLS = SHARDS_OF_A_STEP
 LEAST_SHARED = 32_768
 """So many panes are merged and emitted in about the time that it takes to wake another thread and wait for it."""
 Item = TypeVar("Item")
@@ -119,11 +120,20 @@ def checked_number(instances: Any) -> int:
     return instances
 
 
-def checked_cells(cells: Any) -> int:
-    """A number of cells of a stateful step."""
-    if not isinstance(cells, int) or isinstance(cells, bool) or not 1 <= cells <= MOST_CELLS:
-        raise QueryError(f"the cells of a stateful step are a number from 1 to {MOST_CELLS}; got {cells!r}")
-    return cells
+def checked_cells(cells: Any) -> tuple[int, int]:
+    """The least and the most cells of a stateful step, from one number or from both.
+
+    >>> checked_cells(4), checked_cells((1, 8))
+    ((4, 4), (1, 8))
+    """
+    given = cells if isinstance(cells, tuple | list) else (cells, cells)
+    numbers = [each for each in given if isinstance(each, int) and not isinstance(each, bool)]
+    if len(given) != 2 or len(numbers) != 2 or not 1 <= numbers[0] <= numbers[1] <= MOST_CELLS:
+        raise QueryError(
+            f"the cells of a stateful step are a number from 1 to {MOST_CELLS}, or the least and the most of them, such as "
+            f"(1, 8); got {cells!r}"
+        )
+    return numbers[0], numbers[1]
 
 
 class OpenCell(Protocol):
@@ -140,15 +150,14 @@ class OpenCell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CellLogic:
-    """How the cells of one stateful step work, ``cells`` of them: a value that is shipped to workers."""
+    """How the cells of one stateful step work: a value that is shipped to workers."""
 
-    kind: Callable[[Any, int, int, ChunkStore, Instances], OpenCell]
+    kind: Callable[[Any, int, ChunkStore, Instances], OpenCell]
     node: Stateful
-    cells: int = 1
 
     def open(self, cell: int, store: ChunkStore, instances: Instances) -> OpenCell:
         """A cell, by its number, over what it kept."""
-        return self.kind(self.node, self.cells, cell, store, instances)
+        return self.kind(self.node, cell, store, instances)
 
 
 def worth_merging(chunks: Sequence[Chunk], rows: int, most: int) -> list[Chunk]:

@@ -207,9 +207,9 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def slots_of(node: KeyedApply, cells: int = 1, cell: int = 0) -> KeyedSlots:
-    """The state of an `apply` before the first tuple; where there are several ``cells``, that of one of them."""
-    waiting, shards = Settling(node, SHARDS, cells, cell), tuple(ShardSlots() for _ in range(SHARDS))
+def slots_of(node: KeyedApply) -> KeyedSlots:
+    """The state of an `apply` before the first tuple."""
+    waiting, shards = Settling(node, SHARDS), tuple(ShardSlots() for _ in range(SHARDS))
     if isinstance(node.form, TupleForm):
         return TupleSlots(node, waiting, shards, node.form)
     return ColumnSlots(node, waiting, shards, node.form)

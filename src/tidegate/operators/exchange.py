@@ -6,7 +6,6 @@ deltas for cells. Whether they cross an exchange or stay in one process is the r
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError, InternalError
-from tidegate.operators.cells import SHARDS
-from tidegate.operators.columns import Array, as_numpy, in_time_order
+from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.joins.near import near_of
-from tidegate.operators.keys import key_hashes, key_sets, shards_of
+from tidegate.operators.keys import key_hashes, key_sets, step_shards
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Keys
@@ -30,6 +28,7 @@ from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
+from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE
 from tidegate.watermark import Watermark
 
 ROWS_AT_ONCE = 65_536
@@ -49,79 +48,74 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Entry ``i``: tuple ``rows[i]`` goes to the cell ``cells[i]``. A tuple goes to a cell once, or nowhere."""
+    """Entry ``i``: tuple ``rows[i]`` goes to the cell ``cells[i]``. A tuple goes to a cell once, or nowhere.
+
+    ``loads`` are how many tuples each shard gets; one with several keys counts for each.
+    """
 
     rows: Array
     cells: Array
+    loads: Array
 
 
 class Router(Protocol):
-    """Routes the tuples of one input to cells; a value that is shipped to workers."""
+    """Routes the tuples of one input to cells."""
 
     def __call__(self, tuples: pa.Table) -> Routing: ...
 
 
-def cells_of(hashes: Array, cells: int) -> Array:
-    """The cell of each key by its hash; the shard inside the cell is the hash modulo `SHARDS`."""
-    return shards_of(hashes, cells * SHARDS) // SHARDS
-
-
 @dataclass(frozen=True, slots=True)
 class RouteByKeys:
-    """A tuple goes to every cell that owns a shard of one of its keys."""
+    """A tuple goes to every cell that has a shard of one of its keys."""
 
     keys: Keys
-    cells: int
+    mapping: Array
 
     def __call__(self, tuples: pa.Table) -> Routing:
         found = key_sets(self.keys, tuples)
-        cells = cells_of(key_hashes(found.columns), self.cells) if len(found) else np.empty(0, np.int64)
+        shards = step_shards(key_hashes(found.columns)) if len(found) else np.empty(0, np.int64)
+        cells, loads = self.mapping[shards], count_shards(shards)
         if found.rows is None:
-            return Routing(np.arange(len(cells)), cells)
-        _, first = np.unique(found.rows * self.cells + cells, return_index=True)
+            return Routing(np.arange(len(cells)), cells, loads)
+        _, first = np.unique(found.rows * (int(self.mapping.max()) + 1) + cells, return_index=True)
         kept = np.sort(first)
-        return Routing(found.rows[kept], cells[kept])
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Cells in rows and columns: a left tuple goes to all cells of a row, a right one to all of a column.
-
-    So each pair meets in exactly one cell, and each cell tries its share of all pairs (StreamCloud §IV.A.b, fig. 4).
-
-    >>> Grid.of(6), Grid.of(7)
-    (Grid(rows=2, columns=3), Grid(rows=1, columns=7))
-    """
-
-    rows: int
-    columns: int
-
-    @classmethod
-    def of(cls, cells: int) -> Grid:
-        """The most square grid of so many cells: there fewest copies travel."""
-        rows = next(rows for rows in range(math.isqrt(cells), 0, -1) if cells % rows == 0)
-        return cls(rows, cells // rows)
-
-    def cells(self, side: Side, buckets: Array) -> Array:
-        """The cells of tuples by their buckets, a row of cells for each tuple."""
-        if side == 0:
-            return (buckets % self.rows)[:, None] * self.columns + np.arange(self.columns)
-        return (buckets % self.columns)[:, None] + self.columns * np.arange(self.rows)
+        return Routing(found.rows[kept], cells[kept], loads)
 
 
 @dataclass(frozen=True, slots=True)
 class RouteOnGrid:
-    """By what a tuple holds, so that a task that is run again routes the same tuples to the same cells."""
+    """A left tuple goes to every cell that has a shard in its row of the grid, a right one to those of its column.
+
+    So each pair meets in the cell that has the shard of both, and each cell tries its share of all pairs (StreamCloud
+    §IV.A.b, fig. 4). The row or column is told by what a tuple holds, so that a task that is run again routes it alike.
+    """
 
     side: Side
-    grid: Grid
+    mapping: Array
 
     def __call__(self, tuples: pa.Table) -> Routing:
-        # Lists and structs are left out; the event time is always there.
-        columns = [contiguous(column) for column in tuples.columns if not pa.types.is_nested(column.type)]
-        buckets = (key_hashes(columns) >> np.uint64(1)).astype(np.int64)
-        cells = self.grid.cells(self.side, buckets)
-        return Routing(np.repeat(np.arange(len(cells)), cells.shape[1]), cells.ravel())
+        buckets = grid_buckets(tuples)
+        grid = self.mapping.reshape(SIDE, SIDE)
+        of_bucket = [np.unique(cells) for cells in (grid if self.side == 0 else grid.T)]
+        counts = np.array([len(cells) for cells in of_bucket])[buckets]
+        starts = np.cumsum([0, *(len(cells) for cells in of_bucket[:-1])])[buckets]
+        _, places = expand_ranges(starts, counts)
+        load = np.bincount(buckets, minlength=SIDE)
+        loads = np.repeat(load, SIDE) if self.side == 0 else np.tile(load, SIDE)
+        return Routing(np.repeat(np.arange(len(buckets)), counts), np.concatenate(of_bucket)[places], loads)
+
+
+def count_shards(shards: Array) -> Array:
+    """How often each shard of a step occurs."""
+    return np.bincount(shards, minlength=SHARDS_OF_A_STEP)
+
+
+def grid_buckets(tuples: pa.Table) -> Array:
+    """The row of each left tuple, or the column of each right one, of the grid of a join without keys."""
+    # Lists and structs are left out; the event time is always there.
+    columns = [contiguous(column) for column in tuples.columns if not pa.types.is_nested(column.type)]
+    found: Array = (key_hashes(columns) >> np.uint64(32)).astype(np.int64) % SIDE
+    return found
 
 
 def tuple_piece(tuples: pa.Table, time: str) -> Piece:
@@ -193,7 +187,9 @@ class Arrived:
         )
 
 
-_Worked: TypeAlias = tuple[dict[int, pa.Table], Arrived, pa.Table | None]
+_Parts: TypeAlias = tuple[dict[int, pa.Table], Array | None]
+"""What each cell gets of some tuples, and how many go to each shard, where that is known."""
+_Worked: TypeAlias = tuple[_Parts, Arrived, pa.Table | None]
 """What became of some tuples: what cells get, what arrived, and what is late."""
 
 
@@ -201,15 +197,16 @@ _Worked: TypeAlias = tuple[dict[int, pa.Table], Arrived, pa.Table | None]
 class Intake(ABC):
     """Takes the tuples of one feed in one task and gives deltas for cells.
 
-    ``prepare`` applies the steps before the operator, ``least`` is the first event time that is not late; None where
-    tuples come from another stateful step, of which none is. With ``keep_late`` late tuples are kept in ``late_tuples``.
+    ``mapping`` is the cell of each shard; None where there is one cell. ``prepare`` applies the steps before the operator,
+    ``least`` is the first event time that is not late; None where tuples come from another stateful step, of which none is.
+    With ``keep_late`` late tuples are kept in ``late_tuples``. ``loads`` are how many panes or tuples each shard got.
     Work runs on `THREADS` threads: most of it releases the GIL, and a task often has a second core to itself. No more
     tables wait than there are threads.
     """
 
     operator: Stateful
     side: int
-    cells: int
+    mapping: Array | None
     schema: pa.Schema
     time: str
     prepare: Callable[[pa.Table], pa.Table]
@@ -217,6 +214,7 @@ class Intake(ABC):
     keep_late: bool = False
     arrived: Arrived = field(default_factory=Arrived)
     late_tuples: list[pa.Table] = field(default_factory=list)
+    loads: Array = field(default_factory=lambda: np.zeros(SHARDS_OF_A_STEP, np.int64))
     _pool: ThreadPoolExecutor | None = None
     _held: list[pa.Table] = field(default_factory=list)
     _rows: int = 0
@@ -257,8 +255,8 @@ class Intake(ABC):
         """The deltas of what was worked on so far."""
 
     @abstractmethod
-    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
-        """What becomes of some tuples, by cell, on any thread."""
+    def _parts(self, tuples: pa.Table) -> _Parts:
+        """What becomes of some tuples, on any thread."""
 
     def _gathered(self) -> pa.Table:
         table, self._held, self._rows = pa.concat_tables(self._held).combine_chunks(), [], 0
@@ -272,8 +270,10 @@ class Intake(ABC):
         self._working.append(self._pool.submit(self._work, self._gathered()))
 
     def _keep(self, worked: _Worked) -> None:
-        parts, arrived, late = worked
+        (parts, loads), arrived, late = worked
         self.arrived += arrived
+        if loads is not None:
+            self.loads += loads
         if late is not None:
             self.late_tuples.append(late)
         for cell, part in parts.items():
@@ -307,19 +307,21 @@ class PaneIntake(Intake):
         if not self._waiting:
             return
         merged = self._panes.merge(self._waiting.pop(0))
-        if self.cells == 1:
+        if self.mapping is None:
             yield 0, Delta(merged)
             return
-        cells = self._panes.shards(merged, self.cells * SHARDS) // SHARDS
+        shards = step_shards(self._panes.hashes(merged))
+        self.loads += count_shards(shards)
+        cells = self.mapping[shards]
         # Panes are in the order of their slices, and stay so in each cell.
         ordered, start = merged.take(pa.array(np.argsort(cells, kind="stable"))), 0
-        for cell, count in enumerate(np.bincount(cells, minlength=self.cells).tolist()):
+        for cell, count in enumerate(np.bincount(cells).tolist()):
             if count:
                 yield cell, Delta(ordered.slice(start, count))
             start += count
 
-    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
-        return {0: self._panes.lift(tuples)}
+    def _parts(self, tuples: pa.Table) -> _Parts:
+        return {0: self._panes.lift(tuples)}, None
 
 
 class TupleIntake(Intake):
@@ -340,11 +342,12 @@ class TupleIntake(Intake):
             ordered, _ = in_time_order(joined, times_of(joined, self.time))
             yield cell, Delta(ordered, self.side)
 
-    def _parts(self, tuples: pa.Table) -> dict[int, pa.Table]:
-        if self.cells == 1 or tuples.num_rows == 0:
-            return {0: tuples}
+    def _parts(self, tuples: pa.Table) -> _Parts:
+        if self.mapping is None or tuples.num_rows == 0:
+            return {0: tuples}, None
         routing = self._router(tuples)
-        return {
+        parts = {
             cell: tuples.take(pa.array(routing.rows[routing.cells == cell]))
             for cell in np.unique(routing.cells).tolist()
         }
+        return parts, routing.loads

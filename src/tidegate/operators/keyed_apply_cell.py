@@ -23,13 +23,14 @@ from tidegate.operators.column_slots import slots_of
 from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
-from tidegate.operators.keys import key_codes, key_hashes, shards_of
+from tidegate.operators.keys import key_codes, key_hashes, shards_of, step_shards
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece
+from tidegate.state.epochs import ShardSet, members
 from tidegate.watermark import END, START, Watermark
 
 WINDOWS = 0
@@ -45,7 +46,6 @@ class KeyedApplyCell:
     """The working side of a directory."""
 
     node: KeyedApply
-    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
@@ -62,7 +62,7 @@ class KeyedApplyCell:
             for delta in deltas:
                 self._wait(delta.rows, delta.side)
             return iter(())
-        windows = slots_of(self.node, self.cells, self.cell)
+        windows = slots_of(self.node)
         settled = self._settle(windows.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
@@ -82,31 +82,30 @@ class KeyedApplyCell:
         before, node = self.store.directory.watermark, self.node
         touched = [c for c in self.store.directory.chunks if c.group == NO_GROUP and c.low < watermark]
         tables = self.store.read(touched, _decoded, self.instances.spread)
-        rest: list[tuple[pa.Table, int]] = []
+        # Tuples that wait for other shards, since those came from another cell, stay apart.
+        rest: dict[tuple[int, ShardSet], list[pa.Table]] = {}
         for chunk, tuples in zip(touched, tables, strict=True):
             time = node.inputs[chunk.side].time
             ripe, left = _split(tuples, time, before, watermark)
-            waiting.hold(0, chunk.side, ripe, time)
+            waiting.hold(0, chunk.side, ripe, time, chunk.shards)
             if 2 * left.num_rows <= chunk.rows:
                 self.store.drop(chunk)
-                rest.append((left, chunk.side))
+                rest.setdefault((chunk.side, chunk.shards), []).append(left)
             else:
                 self.store.update(chunk, low=int(times_of(left.slice(0, 1), time)[0]))
         for delta in deltas:
             time = node.inputs[delta.side].time
             ripe, left = _split(delta.rows, time, START, watermark)
-            waiting.hold(0, delta.side, ripe, time)
-            rest.append((left, delta.side))
-        for side, _ in enumerate(node.inputs):
-            parts = [left for left, of in rest if of == side and left.num_rows]
-            if parts:
-                self._wait(pa.concat_tables(parts), side)
+            waiting.hold(0, delta.side, ripe, time, self.store.owned)
+            rest.setdefault((delta.side, self.store.owned), []).append(left)
+        for (side, shards), parts in rest.items():
+            self._wait(pa.concat_tables(parts), side, shards)
         return waiting.settle(0, watermark)
 
-    def _wait(self, tuples: pa.Table, side: int) -> None:
+    def _wait(self, tuples: pa.Table, side: int, shards: ShardSet | None = None) -> None:
         if tuples.num_rows:
             ordered, _ = in_time_order(tuples.combine_chunks(), times_of(tuples, self.node.inputs[side].time))
-            chunk = self.store.append(tuple_piece(ordered, self.node.inputs[side].time), side)
+            chunk = self.store.append(tuple_piece(ordered, self.node.inputs[side].time), side, shards=shards)
             self.store.remember(chunk, ordered.nbytes, ordered)
 
     def _keep(self, windows: KeyedSlots, loaded: Sequence[StoredWindow], watermark: Watermark) -> None:
@@ -202,7 +201,14 @@ class WindowLog:
         self.store.remember(self.store.append(piece, group=WINDOWS), table.nbytes, table)
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
-        return self.store.read(listed, _decoded, self.instances.spread)
+        return self.store.read(listed, self._listed, self.instances.spread)
+
+    def _listed(self, data: Data, chunk: Chunk) -> tuple[pa.Table, int]:
+        """The rows of a chunk that lie in the shards for which it is listed."""
+        table = chunks.decode(data)
+        if not chunk.is_whole:
+            table = table.filter(pa.array(members(chunk.shards)[step_shards(self._hashes(table))]))
+        return table, table.nbytes
 
     def _end(self, number: int) -> Watermark:
         """When a window ends; one that never does ends with the input."""

@@ -21,6 +21,7 @@ from tidegate.operators.columns import (
 )
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, Words
 from tidegate.query.schema import contiguous
+from tidegate.state.epochs import SHARDS_OF_A_STEP
 
 _LARGEST = 2**62
 
@@ -92,6 +93,12 @@ def key_hashes(columns: Sequence[pa.Array]) -> Array:
 def shards_of(key_hashes: Array, shards: int) -> Array:
     """The shard of each key by its hash."""
     found: Array = (key_hashes % np.uint64(shards)).astype(np.int64)
+    return found
+
+
+def step_shards(key_hashes: Array) -> Array:
+    """The shard of each key among those of a whole step, by other bits of its hash than the shard inside a cell."""
+    found: Array = ((key_hashes >> np.uint64(32)) % np.uint64(SHARDS_OF_A_STEP)).astype(np.int64)
     return found
 
 

@@ -14,25 +14,27 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
-from tidegate.operators.exchange import cells_of
-from tidegate.operators.keys import key_hashes, key_sets, shards_of
+from tidegate.operators.keys import key_hashes, key_sets, shards_of, step_shards
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import contiguous
+from tidegate.state.epochs import ALL, ShardSet, members
 from tidegate.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingTuples:
-    """Tuples of one input from one segment, in non-decreasing τ."""
+    """Tuples of one input from one segment, in non-decreasing τ; their keys in some shards of the step count."""
 
     segment: int
     side: int
     tuples: pa.Table
     times: Array
+    shards: ShardSet = ALL
 
     def rows(self, low: int, high: int) -> WaitingTuples:
         """Some of them."""
-        return WaitingTuples(self.segment, self.side, self.tuples.slice(low, high - low), self.times[low:high])
+        tuples, times = self.tuples.slice(low, high - low), self.times[low:high]
+        return WaitingTuples(self.segment, self.side, tuples, times, self.shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +69,10 @@ class Settled:
 
 @dataclass(slots=True, eq=False)
 class Settling:
-    """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order.
-
-    Where keys are routed to several ``cells``, only the keys of this ``cell`` count.
-    """
+    """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order."""
 
     node: KeyedApply
     shards: int
-    cells: int = 1
-    cell: int = 0
     _parts: list[WaitingTuples] = field(default_factory=list)
     _turn: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -90,10 +87,13 @@ class Settling:
         """How much memory they take."""
         return sum(part.tuples.nbytes for part in tuple(self._parts))
 
-    def hold(self, segment: int, side: int, tuples: pa.Table, time: str) -> None:
-        """Keep the tuples of a segment, none of which is late."""
+    def hold(self, segment: int, side: int, tuples: pa.Table, time: str, shards: ShardSet = ALL) -> None:
+        """Keep the tuples of a segment, none of which is late.
+
+        Where a tuple with several keys goes to several cells, its keys in ``shards`` of the step count here.
+        """
         if tuples.num_rows:
-            part = WaitingTuples(segment, side, *in_time_order(tuples, as_numpy(tuples.column(time))))
+            part = WaitingTuples(segment, side, *in_time_order(tuples, as_numpy(tuples.column(time))), shards)
             with self._lock:
                 self._parts.append(part)
 
@@ -111,11 +111,14 @@ class Settling:
             self._parts = kept
             turn, self._turn = self._turn, self._turn + 1
         ordered = [_ordered(parts, source.schema) for parts, source in zip(taken, self.node.inputs, strict=True)]
-        tuples, times = tuple(one for one, _ in ordered), tuple(when for _, when in ordered)
-        entries = tuple(self._entries(side, table) for side, table in enumerate(tuples))
+        tuples, times = tuple(one for one, _, _ in ordered), tuple(when for _, when, _ in ordered)
+        entries = tuple(
+            self._entries(side, table, parts, part_of)
+            for side, ((table, _, part_of), parts) in enumerate(zip(ordered, taken, strict=True))
+        )
         return Settled(turn, watermark, tuples, times, _places(times), entries)
 
-    def _entries(self, side: int, tuples: pa.Table) -> Entries:
+    def _entries(self, side: int, tuples: pa.Table, parts: Sequence[WaitingTuples], part_of: Array) -> Entries:
         kinds = self.node.key_schema.types
         if tuples.num_rows == 0:
             none = np.empty(0, np.int64)
@@ -127,8 +130,9 @@ class Settling:
         if chosen is not None:
             rows, columns = rows[chosen], tuple(column.take(pa.array(chosen)) for column in columns)
         hashes = key_hashes(columns)
-        if self.cells > 1:
-            mine = np.flatnonzero(cells_of(hashes, self.cells) == self.cell)
+        if any(part.shards != ALL for part in parts):
+            counting = np.stack([members(part.shards) for part in parts])
+            mine = np.flatnonzero(counting[part_of[rows], step_shards(hashes)])
             rows, hashes = rows[mine], hashes[mine]
             columns = tuple(column.take(pa.array(mine)) for column in columns)
         typed = zip(columns, kinds, strict=True)
@@ -136,16 +140,18 @@ class Settling:
         return Entries(rows, plain, shards_of(hashes, self.shards))
 
 
-def _ordered(parts: Sequence[WaitingTuples], schema: pa.Schema) -> tuple[pa.Table, Array]:
-    """Parts as one table in canonical order."""
+def _ordered(parts: Sequence[WaitingTuples], schema: pa.Schema) -> tuple[pa.Table, Array, Array]:
+    """Parts as one table in canonical order, the times of its rows, and which part each row comes from."""
     if not parts:
-        return schema.empty_table(), np.empty(0, np.int64)
+        none = np.empty(0, np.int64)
+        return schema.empty_table(), none, none
     tuples = parts[0].tuples
     if len(parts) > 1:
         tuples = pa.concat_tables([part.tuples for part in parts]).combine_chunks()
     times = np.concatenate([part.times for part in parts])
+    part_of = np.repeat(np.arange(len(parts)), [len(part.times) for part in parts])
     if (times[1:] > times[:-1]).all():
-        return tuples, times
+        return tuples, times, part_of
     order = np.argsort(times, kind="stable")
     by_time = times[order]
     same = by_time[1:] == by_time[:-1]
@@ -157,8 +163,8 @@ def _ordered(parts: Sequence[WaitingTuples], schema: pa.Schema) -> tuple[pa.Tabl
         codes = [order_codes(contiguous(column)) for column in rivals.columns]
         order[tied] = among[np.lexsort((*reversed(codes), times[among]))]
     if (order[1:] < order[:-1]).any():
-        tuples, times = tuples.take(pa.array(order)).combine_chunks(), by_time
-    return tuples, times
+        tuples, times, part_of = tuples.take(pa.array(order)).combine_chunks(), by_time, part_of[order]
+    return tuples, times, part_of
 
 
 def _places(times: tuple[Array, ...]) -> tuple[Array, ...]:

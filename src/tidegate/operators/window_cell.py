@@ -1,4 +1,4 @@
-"""A cell of a windowed aggregate: the windows of a fixed set of shards, fed with panes and watermarks.
+"""A cell of a windowed aggregate: the windows of the shards that are mapped to it, fed with panes and watermarks.
 
 A batch's panes join their slices under the watermark before it: windows that had expired and still take late tuples are
 revised. Then the watermark advances, and the windows that expire are emitted from what was kept and what has come. Only
@@ -19,10 +19,12 @@ import pyarrow as pa
 
 from tidegate.operators.cells import Instances, worth_merging
 from tidegate.operators.exchange import Delta
+from tidegate.operators.keys import step_shards
 from tidegate.operators.window_state import PaneRun, WindowState
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunks import Chunk, ChunkStore, Data
+from tidegate.state.epochs import members
 from tidegate.watermark import Watermark
 
 MOST_CHUNKS = 8
@@ -33,7 +35,6 @@ class WindowCell:
     """The working side of a directory; results are computed by the instances, each for its shards."""
 
     node: WindowAggregate
-    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
@@ -129,10 +130,14 @@ class WindowCell:
         return [chunk for chunk in self.store.directory.chunks if chunk.low <= high and chunk.high >= low]
 
     def _read(self, listed: Sequence[Chunk]) -> list[PaneRun]:
-        """The run of panes that each chunk holds."""
+        """The run of panes that each chunk holds in the shards for which it is listed."""
 
         def build(data: Data, chunk: Chunk) -> tuple[PaneRun, int]:
-            run = self.windows.run(self.windows.panes.decode(data, chunk.low))
+            panes = self.windows.panes.decode(data, chunk.low)
+            if not chunk.is_whole:
+                mine = members(chunk.shards)[step_shards(self.windows.panes.hashes(panes))]
+                panes = panes.filter(pa.array(mine)).combine_chunks()
+            run = self.windows.run(panes) if panes.num_rows else self.windows.empty_run(chunk.low, chunk.high)
             return run, run.nbytes
 
         return self.store.read(listed, build, self.instances.spread)

@@ -135,8 +135,11 @@ class Panes:
 
     def shards(self, panes: pa.Table, shards: int) -> Array:
         """The shard of each pane's key."""
-        columns = [contiguous(panes.column(name)) for name in self.key_names]
-        return shards_of(key_hashes(columns), shards)
+        return shards_of(self.hashes(panes), shards)
+
+    def hashes(self, panes: pa.Table) -> Array:
+        """The hash of each pane's key."""
+        return key_hashes([contiguous(panes.column(name)) for name in self.key_names])
 
     def _finish(self, windows: Array, panes: pa.Table, rows: Array, values: list[pa.Array]) -> pa.Table:
         """Result columns in the node's order, each with the key of a pane."""

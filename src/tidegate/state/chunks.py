@@ -7,10 +7,14 @@ noticed.
 
 A cell gathers what it adds in a `ChunkStore` and commits once: chunks first, then the directory that lists them. Decoded
 chunks stay in the memory of the process, by their names, so that a worker which has a cell again reads nothing.
+
+An entry of a directory says of which shards the cell lists the chunk. When shards move to another cell, that cell lists the
+same chunks for them, and the one that had them lists them for the rest: nothing is copied.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
+from tidegate.state.epochs import ALL, Epoch, ShardSet, first_mapping
 from tidegate.watermark import START, Watermark
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ Decoded = TypeVar("Decoded")
 Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """Does some work on each item, on as many threads as there are, and gives the results in the order of the items."""
 CHUNK_VERSION = b"2"
-DIRECTORY_VERSION = 5
+DIRECTORY_VERSION = 6
 NO_GROUP = -1
 MEMORY_BYTES = 512 * 1024**2
 _KEY = b"tidegate.chunk"
@@ -76,7 +81,8 @@ class Chunk:
     """One entry of a directory: an immutable chunk.
 
     It holds panes of the slices ``low`` to ``high``, or tuples of the input ``side`` with event times from ``low`` to
-    ``high``, or windows of a ``group`` that end from ``low`` to ``high``.
+    ``high``, or windows of a ``group`` that end from ``low`` to ``high``. It was ``written`` for some shards, of which the
+    cell lists it for ``shards``; ``rows`` and ``bytes`` are those of the whole chunk.
     """
 
     name: str
@@ -86,11 +92,28 @@ class Chunk:
     bytes: int
     side: int = 0
     group: int = NO_GROUP
+    shards: ShardSet = ALL
+    written: ShardSet = ALL
 
     @property
     def batch(self) -> int:
         """The batch that wrote it."""
         return int(self.name.partition("-")[0])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the cell lists all of it."""
+        return self.shards == self.written
+
+    @property
+    def share(self) -> float:
+        """About how much of it the cell lists."""
+        return self.shards.bit_count() / max(self.written.bit_count(), 1)
+
+    @property
+    def held_as(self) -> str:
+        """The name of what the cell lists of it: what is in memory of a whole chunk is not what is of a part."""
+        return self.name if self.is_whole else f"{self.name}/{_sha256(hex(self.shards))[:_DIGEST_CHARACTERS]}"
 
     def is_made_of(self, data: Data) -> bool:
         """Whether these are the bytes of the chunk."""
@@ -121,6 +144,9 @@ class Directory:
     ``watermark`` is the one it has advanced to, ``newest`` the latest event time of each source, ``rounds`` the revisions
     of windows. ``clocks`` are the timestamps of the newest batches that brought one, and ``digest`` says what the batch
     brought: attempts of one batch agree on both. ``run`` wrote it, and began at ``began_ns`` by the worker's clock.
+
+    ``epoch`` was in force in the batch and ``following``, if any, is from the next one on: all cells of a step have the
+    same. ``cells`` are the least and the most cells that the run was started with.
     """
 
     fingerprint: str
@@ -133,18 +159,35 @@ class Directory:
     digest: str = ""
     run: str = ""
     began_ns: int = 0
+    epoch: Epoch = field(default_factory=lambda: Epoch(0, first_mapping(1)))
+    following: Epoch | None = None
+    cells: tuple[int, int] = (1, 1)
+
+    def without_state(self) -> Directory:
+        """That of a cell which has come as far and holds nothing."""
+        return replace(self, newest=dict(self.newest), chunks=[], rounds={}, asked=None, clocks=list(self.clocks))
 
     def state_rows(self) -> int:
         """How many rows the chunks hold; panes of one key in several chunks are counted several times."""
-        return sum(chunk.rows for chunk in self.chunks)
+        return round(sum(chunk.rows * chunk.share for chunk in self.chunks))
 
     def state_bytes(self) -> int:
-        """How many bytes the chunks take."""
-        return sum(chunk.bytes for chunk in self.chunks)
+        """How many bytes the chunks take; of a chunk that is shared with other cells about its part."""
+        return round(sum(chunk.bytes * chunk.share for chunk in self.chunks))
 
     def encode(self) -> bytes:
-        """The directory as bytes, with a checksum."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        """The directory as bytes, with a checksum; sets of shards are listed once."""
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        fields["chunks"] = [asdict(chunk) for chunk in self.chunks]
+        fields["asked"] = None if self.asked is None else asdict(self.asked)
+        sets: dict[ShardSet, int] = {}
+        for chunk in fields["chunks"]:
+            for name in ("shards", "written"):
+                chunk[name] = sets.setdefault(chunk[name], len(sets))
+        fields["sets"] = [f"{shards:x}" for shards in sets]
+        fields["epoch"] = self.epoch.encode()
+        fields["following"] = None if self.following is None else self.following.encode()
+        text = json.dumps(fields, sort_keys=True)
         return json.dumps({"version": DIRECTORY_VERSION, "sha256": _sha256(text), "directory": text}).encode()
 
     @classmethod
@@ -161,7 +204,13 @@ class Directory:
         if not whole:
             raise CheckpointError(f"{where} is not what was written there: {_DAMAGED}")
         fields: dict[str, Any] = json.loads(text)
+        sets = [int(shards, 16) for shards in fields.pop("sets")]
+        for chunk in fields["chunks"]:
+            chunk["shards"], chunk["written"] = sets[chunk["shards"]], sets[chunk["written"]]
         fields["chunks"] = [Chunk(**chunk) for chunk in fields["chunks"]]
+        fields["epoch"] = Epoch.decode(fields["epoch"])
+        fields["following"] = fields["following"] and Epoch.decode(fields["following"])
+        fields["cells"] = tuple(fields["cells"])
         fields["rounds"] = {int(window): count for window, count in fields["rounds"].items()}
         fields["asked"] = fields["asked"] and Asked(**fields["asked"])
         return cls(**fields)
@@ -218,12 +267,15 @@ class ChunkStore:
     folder: StepFolder
     batch: int
     memory: ChunkMemory = field(default_factory=lambda: IN_THIS_PROCESS)
+    owned: ShardSet = ALL
+    read_bytes: int = 0
     _added: dict[str, Data] = field(default_factory=dict)
 
-    def append(self, piece: Piece, side: int = 0, group: int = NO_GROUP) -> Chunk:
-        """Add a piece."""
+    def append(self, piece: Piece, side: int = 0, group: int = NO_GROUP, shards: ShardSet | None = None) -> Chunk:
+        """Add a piece, of some shards if not of all that the cell has."""
         name = chunk_name(self.batch, piece, side, group)
-        chunk = Chunk(name, piece.low, piece.high, piece.rows, len(piece.data), side, group)
+        of = self.owned if shards is None else shards
+        chunk = Chunk(name, piece.low, piece.high, piece.rows, len(piece.data), side, group, of, of)
         self._added[name] = piece.data
         self.directory.chunks.append(chunk)
         return chunk
@@ -261,13 +313,13 @@ class ChunkStore:
         missing = [chunk for chunk in listed if self.remembered(chunk) is None]
         fetched = [(self._fetch(chunk), chunk) for chunk in missing]
         found = {
-            chunk.name: decoded
+            chunk.held_as: decoded
             for chunk, decoded in zip(missing, spread(lambda each: build(*each), fetched), strict=True)
         }
-        held = [found[chunk.name][0] if chunk.name in found else self.remembered(chunk) for chunk in listed]
+        held = [found[chunk.held_as][0] if chunk.held_as in found else self.remembered(chunk) for chunk in listed]
         if keep:
             for chunk in missing:
-                decoded, nbytes = found[chunk.name]
+                decoded, nbytes = found[chunk.held_as]
                 self.remember(chunk, nbytes, decoded)
         return held
 
@@ -279,11 +331,14 @@ class ChunkStore:
 
     def _place(self, chunk: Chunk) -> str:
         """Where a chunk is: other steps, and other queries in this process, may have one of its name."""
-        return f"{self.folder.where}/{chunk.name}"
+        return f"{self.folder.where}/{chunk.held_as}"
 
     def _fetch(self, chunk: Chunk) -> Data:
         added = self._added.get(chunk.name)
-        return added if added is not None else self.folder.get_chunk(chunk)
+        if added is not None:
+            return added
+        self.read_bytes += chunk.bytes
+        return self.folder.get_chunk(chunk)
 
 
 def missing_chunk(name: str, where: str) -> CheckpointError:

@@ -23,7 +23,7 @@ from tidegate.state.storage import Storage
 
 SWEEP_EVERY = 16
 PUTS_AT_ONCE = 8
-CHUNKS = "chunks"
+CHUNKS, CELL = "chunks", "cell-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,25 @@ class StepFolder:
         own = self._read(cell, self._name(batch - 1, self.run))
         if own is not None:
             return own
-        found = self.of_other_runs(cell, batch - 1)
+        # The run before may have had another number of cells, but it had the first one.
+        first = self._read(0, self._name(batch - 1, self.run)) if cell else None
+        first = first or self._of_last_run(batch - 1)
+        return first if cell == 0 else self.beside(first, cell, batch - 1)
+
+    def beside(self, directory: Directory, cell: int, batch: int) -> Directory:
+        """The directory of another cell from the run that wrote one for a batch; that of a cell it did not have is empty."""
+        if cell >= directory.cells[1]:
+            return directory.without_state()
+        found = self._read(cell, self._name(batch, directory.run))
+        if found is None:
+            raise self._missing(cell, batch)
+        return found
+
+    def _of_last_run(self, batch: int) -> Directory:
+        """The directory of the first cell after a batch, by the run that began last."""
+        found = self.of_other_runs(0, batch)
         if not found:
-            raise CheckpointError(
-                f"step '{self.step}': the state of cell {cell} after batch {batch - 1} is missing from "
-                f"{self.where}. Either the folder was removed or is another one on this machine, or batch {batch - 1} was "
-                "committed without its results being computed (a foreachBatch that does not evaluate all of its DataFrame). "
-                f"To run that batch again, remove commits/{batch - 1} and offsets/{batch}, if they are there, from the "
-                "query's checkpoint; or start from a new checkpoint"
-            )
+            raise self._missing(0, batch)
         builds = {directory.run for directory in found if _group(directory.run) == _group(found[-1].run)}
         if len(builds) > 1:
             raise CheckpointError(
@@ -71,6 +81,15 @@ class StepFolder:
                 "give each its own folder: to_spark(state=...)"
             )
         return found[-1]
+
+    def _missing(self, cell: int, batch: int) -> CheckpointError:
+        return CheckpointError(
+            f"step '{self.step}': the state of cell {cell} after batch {batch} is missing from "
+            f"{self.where}. Either the folder was removed or is another one on this machine, or batch {batch} was "
+            "committed without its results being computed (a foreachBatch that does not evaluate all of its DataFrame). "
+            f"To run that batch again, remove commits/{batch} and offsets/{batch + 1}, if they are there, from the "
+            "query's checkpoint; or start from a new checkpoint"
+        )
 
     def written(self, cell: int, batch: int) -> Directory | None:
         """The directory that an attempt of this run has written for a batch, if there is one."""
@@ -106,20 +125,25 @@ class StepFolder:
     def sweep(self, batch: int) -> None:
         """Remove the directories of batches that are no longer kept, and chunks that none of those kept lists.
 
-        A chunk is listed from the batch that wrote it on until it is dropped for good. So of the chunks from before the
-        first batch that is kept, those in use are listed by the directories of that batch.
+        A chunk is listed from the batch that wrote it on until it is dropped for good; a cell lists what another wrote only
+        if that one listed it in the batch before. So of the chunks from before the first batch that is kept, those in use
+        are listed by the directories of that batch.
         """
         first = batch - self.retain
         if first <= 0:
             return
-        cells = [name for name in self.storage.folders(self.folder) if name.startswith("cell-")]
-        listed = {cell: self.storage.names(f"{self.folder}/{cell}") for cell in cells}
+        folders = [name for name in self.storage.folders(self.folder) if name.startswith(CELL)]
+        listed = {folder: self.storage.names(f"{self.folder}/{folder}") for folder in folders}
         used: set[str] = set()
-        for cell, names in listed.items():
-            oldest = [self._read_at(f"{self.folder}/{cell}/{name}") for name in names if _batch(name) == first]
-            if not any(oldest):
-                return
-            used |= {chunk.name for directory in oldest if directory is not None for chunk in directory.chunks}
+        found: dict[str, list[Directory]] = {}
+        for folder, names in listed.items():
+            oldest = [self._read_at(f"{self.folder}/{folder}/{name}") for name in names if _batch(name) == first]
+            found[folder] = [directory for directory in oldest if directory is not None]
+            used |= {chunk.name for directory in found[folder] for chunk in directory.chunks}
+        # Cells may be gone since; those that the batch had must all be known.
+        cells = max((directory.cells[1] for each in found.values() for directory in each), default=0)
+        if cells == 0 or not all(found.get(f"{CELL}{cell}") for cell in range(cells)):
+            return
         chunks = self.storage.names(f"{self.folder}/{CHUNKS}")
         gone = [
             f"{self.folder}/{cell}/{name}" for cell, names in listed.items() for name in names if _batch(name) < first
@@ -147,7 +171,7 @@ class StepFolder:
         return None if data is None else Directory.decode(bytes(data), f"{self.storage.uri}/{name}")
 
     def _cell(self, cell: int) -> str:
-        return f"{self.folder}/cell-{cell}"
+        return f"{self.folder}/{CELL}{cell}"
 
     @staticmethod
     def _name(batch: int, run: str) -> str:

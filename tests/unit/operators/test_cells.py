@@ -14,7 +14,7 @@ from tidegate.operators.cells import Instances
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
-from tidegate.runtime.spark.control import END, SetInstances, for_cells
+from tidegate.runtime.spark.control import END, SetInstances, SetMapping, for_step, parse
 from tidegate.testing import difference
 
 
@@ -89,8 +89,20 @@ def test_spread_work_gives_what_one_instance_gives(number: int) -> None:
     assert difference(pa.concat_tables(panes.results(held, -2, 4)), alone) is None
 
 
-def test_of_the_messages_of_a_batch_the_one_sent_last_counts() -> None:
-    sent = [str(SetInstances(sent_ns, number)) for sent_ns, number in ((30, 2), (200, 5), (100, 9))]
-    assert for_cells([*sent, END]) == SetInstances(200, 5)
-    assert for_cells([END]) is None
-    assert for_cells([*sent, "control file x.json holds something that is no message"]) == SetInstances(200, 5)
+def test_messages_come_to_the_steps_they_name_in_the_order_in_which_they_were_sent() -> None:
+    sent = [SetInstances(sent_ns, number) for sent_ns, number in ((30, 2), (200, 5), (100, 9))]
+    to_one, to_other = SetInstances(150, {0: 4, 2: 1}, "hourly"), SetMapping(40, cells=3, step="2:daily")
+    noise = "control file x.json holds something that is no message"
+    texts = [END, noise, *map(str, (*sent, to_one, to_other))]
+    assert for_step(texts, 0, "hourly") == ([sent[0], sent[2], to_one, sent[1]], [])
+    assert for_step(texts, 1, "daily") == ([sent[0], sent[2], sent[1]], [to_other])
+    assert for_step([END], 0, "hourly") == ([], [])
+    assert [to_one.of(cell) for cell in range(3)] == [4, None, 1]
+
+
+def test_a_message_is_what_it_was_and_anything_else_is_none() -> None:
+    for message in (SetMapping(7, moves={3: 1, 1023: 0}), SetMapping(8, mapping=(0, 1) * 512), SetInstances(9, {1: 2})):
+        assert parse(str(message)) == message
+    good = str(SetMapping(7, cells=3))
+    for odd in ("", "end", "instances 3 5", good[:-3], good.replace("3", "0"), good.replace("adopt", "carry"), "[1]"):
+        assert parse(odd) is None, odd

@@ -18,22 +18,23 @@ from pyspark import cloudpickle
 import tidegate as tg
 from tidegate.errors import DataError
 from tidegate.operators import exchange
+from tidegate.operators.columns import Array
 from tidegate.operators.exchange import (
     Arrived,
     Intake,
     PaneIntake,
     RouteByKeys,
     TupleIntake,
-    cells_of,
     first_in_time,
     tuple_piece,
 )
-from tidegate.operators.keys import key_hashes
+from tidegate.operators.keys import key_hashes, step_shards
 from tidegate.operators.windowed_aggregate import SLICE
 from tidegate.query.event_time import AFTER_LATEST_US
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import KeyedApply, Stateful
 from tidegate.state import chunks
+from tidegate.state.epochs import first_mapping
 from tidegate.watermark import END, START
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("k", pa.int64()), ("words", pa.list_(pa.string()))])
@@ -79,11 +80,19 @@ def tuples(times: list[int], keys: list[int] | None = None, words: list[Any] | N
     return pa.table([pa.array(each, kind) for each, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
+def mapping_to(cells: int) -> Array:
+    return np.array(first_mapping(cells))
+
+
+def cells_of(keys: pa.Array, cells: int) -> set[int]:
+    return set(mapping_to(cells)[step_shards(key_hashes((keys,)))].tolist()) if len(keys) else set()
+
+
 def intake(node: Stateful, least: int | None, cells: int = 1, keep_late: bool = False, **changes: Any) -> Intake:
     given = (
         node,
         changes.pop("side", 0),
-        cells,
+        mapping_to(cells) if cells > 1 else None,
         SCHEMA,
         "ts",
         changes.pop("prepare", lambda table: table),
@@ -91,9 +100,9 @@ def intake(node: Stateful, least: int | None, cells: int = 1, keep_late: bool = 
         keep_late,
     )
     if isinstance(node, KeyedApply):
-        return TupleIntake(RouteByKeys(node.keys[0], cells), *given)
+        return TupleIntake(RouteByKeys(node.keys[0], mapping_to(cells)), *given)
     if hasattr(node, "on"):
-        return TupleIntake(RouteByKeys(Columns(("k",)), cells), *given)
+        return TupleIntake(RouteByKeys(Columns(("k",)), mapping_to(cells)), *given)
     return PaneIntake(*given)
 
 
@@ -198,15 +207,14 @@ def test_sums_of_any_times_add_up() -> None:
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 7])
 def test_a_tuple_goes_once_to_each_cell_of_its_keys(cells: int) -> None:
-    routing = RouteByKeys(tg.each("words"), cells)(tuples([5, 4, 3, 2, 1], words=WORDS))
+    routing = RouteByKeys(tg.each("words"), mapping_to(cells))(tuples([5, 4, 3, 2, 1], words=WORDS))
     for row, words in enumerate(WORDS):
         keys = pa.array(sorted(set(words or [])), pa.string())
-        expected = set(cells_of(key_hashes((keys,)), cells).tolist()) if len(keys) else set()
-        assert sorted(routing.cells[routing.rows == row].tolist()) == sorted(expected)
+        assert sorted(routing.cells[routing.rows == row].tolist()) == sorted(cells_of(keys, cells))
 
 
 def test_one_key_per_tuple_is_one_cell() -> None:
-    routing = RouteByKeys(Columns(("k",)), 4)(pa.table({"k": ["a", None, "b"]}))
+    routing = RouteByKeys(Columns(("k",)), mapping_to(4))(pa.table({"k": ["a", None, "b"]}))
     assert routing.rows.tolist() == [0, 1, 2]
 
 
@@ -216,7 +224,7 @@ def test_tuples_are_given_to_the_cells_of_their_keys_in_the_order_of_time(cells:
     taken = intake(node, 3, cells, side=1)
     table = tuples([5, 4, 3, 2, 1], words=WORDS)
     taken.add(table)
-    routing = RouteByKeys(tg.each("words"), cells)(table)
+    routing = RouteByKeys(tg.each("words"), mapping_to(cells))(table)
     found = dict(taken.finish())
     # Times are 5 to 1, of which 2 and 1 are late. With one cell, tuples without a key travel with the others.
     expected = {
@@ -250,7 +258,7 @@ def test_panes_are_given_to_the_cells_of_their_keys_in_the_order_of_slices(
     for cell, panes in found.items():
         slices = panes.column(SLICE).to_pylist()
         assert slices == sorted(slices)
-        assert set(cells_of(key_hashes((panes.column("k0").combine_chunks(),)), cells).tolist()) == {cell}
+        assert cells_of(panes.column("k0").combine_chunks(), cells) == {cell}
     held = [
         pair
         for panes in found.values()
@@ -259,6 +267,7 @@ def test_panes_are_given_to_the_cells_of_their_keys_in_the_order_of_slices(
     expected = {(2 * (moment // 4), key) for moment, key in zip(moments, keys, strict=True) if moment >= 20}
     assert len(held) == len(set(held)) and set(held) == expected, "one pane for each key and slice"
     assert taken.arrived.late == sum(moment < 20 for moment in moments)
+    assert taken.loads.sum() == (len(held) if cells > 1 else 0), "with one cell nothing is routed, and nothing counted"
 
 
 def test_what_takes_much_memory_is_given_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,13 @@ import pytest
 import tidegate as tg
 from tests.kit.memory_storage import MemoryStorage
 from tidegate.operators.cells import Instances
-from tidegate.operators.exchange import Delta, Grid, RouteByKeys, RouteOnGrid, Routing
+from tidegate.operators.exchange import Delta, RouteByKeys, RouteOnGrid, Routing, grid_buckets
 from tidegate.operators.joins import join_cell
 from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import Join
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
+from tidegate.state.epochs import SIDE, first_mapping
 from tidegate.state.step_folder import StepFolder
 from tidegate.watermark import END, START, Watermark
 
@@ -42,13 +43,12 @@ def test_a_grid_is_the_papers() -> None:
         0, 3    0      1
         1, 2    2      3
     """
-    grid = Grid.of(4)
-    left, right = {0: 0, 3: 0, 1: 1, 2: 1}, {"A": 0, "C": 0, "B": 1, "D": 1}
-    cells = {
-        tuple_: set(grid.cells(side, np.array([bucket]))[0].tolist())
-        for side, buckets in ((0, left), (1, right))
-        for tuple_, bucket in buckets.items()  # type: ignore[attr-defined]  # of either type
-    }
+    mapping = np.array(first_mapping(4, grid=True))
+    # A bucket of the paper's is a half of the rows, or of the columns.
+    left, right = {0: 0, 3: 15, 1: 16, 2: 31}, {"A": 0, "C": 15, "B": 16, "D": 31}
+    grid = mapping.reshape(SIDE, SIDE)
+    cells: dict[object, set[int]] = {number: set(grid[row].tolist()) for number, row in left.items()}
+    cells |= {letter: set(grid[:, column].tolist()) for letter, column in right.items()}
     assert cells[0] == cells[3] == {0, 1} and cells[1] == cells[2] == {2, 3}
     assert cells["A"] == cells["C"] == {0, 2} and cells["B"] == cells["D"] == {1, 3}
     met = [cells[number] & cells[letter] for number, letter in product(left, right)]
@@ -58,20 +58,32 @@ def test_a_grid_is_the_papers() -> None:
 
 @pytest.mark.parametrize("cells", range(1, 13))
 def test_every_pair_meets_in_exactly_one_cell(cells: int) -> None:
-    grid = Grid.of(cells)
-    assert grid.rows * grid.columns == cells and grid.rows <= grid.columns
+    mapping = np.array(first_mapping(cells, grid=True))
+    assert set(mapping.tolist()) == set(range(cells))
     tuples = segment(0, 40)
-    routing = [RouteOnGrid(0, grid)(tuples), RouteOnGrid(1, grid)(tuples)]
+    routing = [RouteOnGrid(0, mapping)(tuples), RouteOnGrid(1, mapping)(tuples)]
     for one, other in product(range(40), repeat=2):
         assert len(places(routing[0], one) & places(routing[1], other)) == 1
-    again = RouteOnGrid(0, grid)(tuples.take(list(range(39, -1, -1))))
+    again = RouteOnGrid(0, mapping)(tuples.take(list(range(39, -1, -1))))
     assert [places(routing[0], row) for row in range(40)] == [places(again, 39 - row) for row in range(40)]
+
+
+def test_a_tuple_goes_to_every_cell_of_its_row_or_column_once() -> None:
+    mapping = np.random.default_rng(1).integers(0, 5, SIDE * SIDE)
+    tuples = segment(0, 40)
+    for side in (0, 1):
+        grid = mapping.reshape(SIDE, SIDE) if side == 0 else mapping.reshape(SIDE, SIDE).T
+        routing = RouteOnGrid(side, mapping)(tuples)  # type: ignore[arg-type]  # 0 or 1
+        for row, bucket in enumerate(grid_buckets(tuples).tolist()):
+            assert sorted(routing.cells[routing.rows == row].tolist()) == sorted(set(grid[bucket].tolist()))
+        assert routing.loads.sum() == 40 * SIDE
 
 
 def test_equal_keys_of_different_widths_meet() -> None:
     left = pa.table({"a": pa.array([1, -5, None], pa.int32()), "b": pa.array([0.5, -0.0, None], pa.float32())})
     right = pa.table({"c": pa.array([1, -5, None], pa.int64()), "d": pa.array([0.5, 0.0, 2.0], pa.float64())})
-    one, other = RouteByKeys(Columns(("a", "b")), 1_000)(left), RouteByKeys(Columns(("c", "d")), 1_000)(right)
+    each = np.arange(SIDE * SIDE)
+    one, other = RouteByKeys(Columns(("a", "b")), each)(left), RouteByKeys(Columns(("c", "d")), each)(right)
     assert one.cells[:2].tolist() == other.cells[:2].tolist()
     assert len(one.rows) == 3
 
@@ -197,7 +209,7 @@ class Run:
         return ChunkStore(self.directory, self.folder, number, ChunkMemory())
 
     def _cell(self, store: ChunkStore, worker: int) -> JoinCell:
-        return JoinCell(self.node, 1, 0, store, Instances(1), self.workers[worker])
+        return JoinCell(self.node, 0, store, Instances(1), self.workers[worker])
 
 
 def watermark(number: int) -> Watermark:

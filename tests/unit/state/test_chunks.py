@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from tests.kit.memory_storage import MemoryStorage
 from tidegate.errors import CheckpointError
 from tidegate.state import chunks
 from tidegate.state.chunks import Asked, Chunk, ChunkMemory, ChunkStore, Data, Directory, Piece, chunk_name
+from tidegate.state.epochs import SHARDS_OF_A_STEP, Epoch
 from tidegate.state.step_folder import StepFolder
 
 
@@ -78,9 +80,26 @@ def test_a_directory_survives_its_bytes() -> None:
     assert Directory.decode(Directory("f").encode(), "here") == Directory("f")
 
 
+def test_a_directory_remembers_epochs_and_the_shards_that_its_chunks_are_listed_for() -> None:
+    epoch = Epoch(3, tuple(shard % 5 for shard in range(SHARDS_OF_A_STEP)))
+    some = epoch.owned(2)
+    listed = [
+        Chunk("0000000004-ab", 1, 2, 30, 300, shards=some, written=epoch.owned(2) | epoch.owned(3)),
+        Chunk("0000000005-cd", 1, 2, 30, 300, shards=some, written=some),
+    ]
+    following = epoch.next([0] * SHARDS_OF_A_STEP, "adopt")
+    directory = Directory("f", chunks=listed, epoch=epoch, following=following, cells=(1, 8))
+    assert Directory.decode(directory.encode(), "here") == directory
+    assert [chunk.is_whole for chunk in listed] == [False, True]
+    assert len({listed[0].held_as, replace(listed[0], shards=epoch.owned(3)).held_as, listed[0].name}) == 3
+    assert listed[1].held_as == listed[1].name
+    # Of 1,024 shards, 205 are 2 modulo 5 and 205 are 3.
+    assert (directory.state_rows(), directory.state_bytes()) == (45, 450)
+
+
 def test_a_directory_of_another_version_is_refused() -> None:
-    other = Directory("f").encode().replace(b'"version": 5', b'"version": 4')
-    with pytest.raises(CheckpointError, match="here/12 has version 4; this tidegate reads 5"):
+    other = Directory("f").encode().replace(b'"version": 6', b'"version": 4')
+    with pytest.raises(CheckpointError, match="here/12 has version 4; this tidegate reads 6"):
         Directory.decode(other, "here/12")
 
 

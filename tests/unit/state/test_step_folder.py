@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,8 +26,10 @@ def folder(storage: Storage, run: str = "build-run", retain: int = 2) -> StepFol
     return StepFolder(storage, FOLDER, "counts", run, retain)
 
 
-def write(storage: Storage, batch: int, run: str, began_ns: int, cell: int = 0, watermark: int = 0) -> None:
-    directory = Directory("f", watermark, run=run, began_ns=began_ns)
+def write(
+    storage: Storage, batch: int, run: str, began_ns: int, cell: int = 0, watermark: int = 0, **more: Any
+) -> None:
+    directory = Directory("f", watermark, run=run, began_ns=began_ns, **more)
     folder(storage, run).put_directory(cell, batch, directory)
 
 
@@ -54,6 +57,21 @@ def test_the_first_batch_of_a_run_reads_the_run_that_began_last(storage: Storage
     assert found is not None and found.watermark == 30, "neither that of another batch nor of another cell"
 
 
+def test_the_other_cells_of_a_batch_are_those_of_the_same_run(storage: Storage) -> None:
+    """The run with four cells was killed in batch 4, and one with two cells has done that batch since."""
+    for cell in range(4):
+        write(storage, 4, "b1-four", 1, cell=cell, watermark=10, cells=(4, 4))
+    for cell in range(2):
+        write(storage, 4, "b2-two", 2, cell=cell, watermark=20, cells=(2, 2))
+    new = folder(storage, "b9-new")
+    found = [new.before(cell, 5) for cell in range(4)]
+    assert [each.watermark for each in found if each is not None] == [20] * 4
+    assert [each.run for each in found if each is not None] == ["b2-two"] * 4, "cells 2 and 3 come as far, with nothing"
+    storage.remove([f"{FOLDER}/cell-1/0000000004-b2-two"])
+    with pytest.raises(CheckpointError, match="the state of cell 1 after batch 4 is missing"):
+        new.before(1, 5)
+
+
 def test_only_what_this_run_has_written_is_an_attempt_of_it(storage: Storage) -> None:
     write(storage, 4, "b1-other", 1)
     assert folder(storage, "b1-own").written(0, 4) is None
@@ -63,11 +81,11 @@ def test_only_what_this_run_has_written_is_an_attempt_of_it(storage: Storage) ->
 
 
 def test_a_directory_that_is_missing_is_told_with_what_to_do(storage: Storage, tmp_path: Path) -> None:
-    write(storage, 6, "b-r", 1, cell=2)
+    write(storage, 6, "b-r", 1, cell=0)
     with pytest.raises(CheckpointError) as told:
         folder(storage).before(2, 8)
     for said in (
-        "step 'counts': the state of cell 2 after batch 7 is missing",
+        "step 'counts': the state of cell 0 after batch 7 is missing",
         f"{tmp_path}/{FOLDER}",
         "a foreachBatch that does not evaluate all of its DataFrame",
         "remove commits/7 and offsets/8",
@@ -137,7 +155,7 @@ class Cells:
     def __init__(self, storage: Storage, life: int, retain: int) -> None:
         self.storage, self.life = storage, life
         self.folder = folder(storage, retain=retain)
-        self.directories = [Directory("f", run="build-run"), Directory("f", run="build-run")]
+        self.directories = [Directory("f", run="build-run", cells=(2, 2)) for _ in range(2)]
 
     def batch(self, number: int) -> None:
         for cell, directory in enumerate(self.directories):

@@ -7,7 +7,11 @@ or by band costs what it touches.
 What a worker remembers between batches may be behind the store or beside it: a worker is bound to no cell, and its attempts
 may fail. Chunks never change, and other contents have other names: what is in memory is good if each of its chunks is listed
 by the cell's directory, or is so old that it was forgotten. Then the chunks it does not have yet are added. Else, after a
-failed attempt or where other workers merged chunks, it is built anew from all of them.
+failed attempt, where other workers merged chunks, or where shards have gone to another cell, it is built anew from all of
+them.
+
+Without keys a cell has shards of a grid: it holds the left tuples of their rows and the right ones of their columns. Unless
+its shards are all that these rows and columns have in common, some pairs belong to other cells and are left out.
 """
 
 from __future__ import annotations
@@ -19,14 +23,19 @@ import pyarrow as pa
 
 from tidegate.operators.cells import Instances
 from tidegate.operators.columns import in_time_order
-from tidegate.operators.exchange import Delta, times_of, tuple_piece
+from tidegate.operators.exchange import Delta, grid_buckets, times_of, tuple_piece
 from tidegate.operators.joins.encode_side import without_null_keys
+from tidegate.operators.joins.find_pairs import FoundPairs
 from tidegate.operators.joins.join_side import merge_candidates
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
-from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
+from tidegate.operators.joins.shared_join import BothSides, KeepPairs, SegmentTuples, SharedJoin
+from tidegate.operators.keys import key_hashes, step_shards
 from tidegate.query.nodes import Join
+from tidegate.query.predicates.tree import LEFT
+from tidegate.query.schema import contiguous
 from tidegate.state import chunks
-from tidegate.state.chunks import Chunk, ChunkStore
+from tidegate.state.chunks import Chunk, ChunkStore, Data
+from tidegate.state.epochs import SIDE, ShardSet, columns_of_grid, members, rows_of_grid
 from tidegate.watermark import START, Watermark
 
 SideTables = tuple[list[pa.Table], list[pa.Table]]
@@ -41,7 +50,8 @@ SIDES = (0, 1)
 class CachedJoin:
     """A cell's join in a worker's memory, and the chunks that are in it: their names, with the latest event time of each.
 
-    ``watermark`` is the one up to which it has forgotten what is not needed.
+    A chunk of which the cell lists a part has another name. ``watermark`` is the one up to which it has forgotten what is
+    not needed.
     """
 
     join: SharedJoin
@@ -57,7 +67,7 @@ class CachedJoin:
 
         ``reached`` is the watermark that the store has come to.
         """
-        names, least = {chunk.name for chunk in listed}, self.join.near.least_time(reached)
+        names, least = {chunk.held_as for chunk in listed}, self.join.near.least_time(reached)
         return reached >= self.watermark and all(each in names or high < least for each, high in self.chunks.items())
 
     def add(self, sides: SideTables) -> SegmentTuples:
@@ -82,7 +92,7 @@ class CachedJoin:
         self.watermark = watermark
         self.join.acknowledge(0, self.segment, watermark)
         self.join.compact()
-        names, least = {chunk.name for chunk in listed}, self.join.near.least_time(watermark)
+        names, least = {chunk.held_as for chunk in listed}, self.join.near.least_time(watermark)
         self.chunks = {each: high for each, high in self.chunks.items() if each in names or high >= least}
 
 
@@ -117,7 +127,6 @@ class JoinCell:
     """The working side of a directory; pairs are found by the instances, each its share."""
 
     node: Join
-    cells: int
     cell: int
     store: ChunkStore
     instances: Instances
@@ -135,6 +144,7 @@ class JoinCell:
         if isinstance(self.near, WithinDistance):
             if any(tuples):
                 cached = self._ready()
+                cached.join.keep_pairs = self._kept_pairs()
                 arrived, join, segment = cached.add(tuples), cached.join, cached.segment
                 shares = self.instances.shares()
                 found = self.instances.run([join.pairs_within(segment, arrived, each) for each in shares])
@@ -160,7 +170,7 @@ class JoinCell:
         expires = window.first_open(before) < window.first_open(watermark)
         sides = {chunk.side for chunk in listed} | {side for side in SIDES if tuples[side]}
         cached = self._ready() if not listed or (expires and len(sides) == len(SIDES)) else self._take()
-        if cached is not None and not {chunk.name for chunk in listed} <= cached.chunks.keys():
+        if cached is not None and not {chunk.held_as for chunk in listed} <= cached.chunks.keys():
             cached = self._cached = None
         if cached is not None and any(tuples):
             cached.add(tuples)
@@ -168,6 +178,7 @@ class JoinCell:
         if not expires or cached is None or len(sides) < len(SIDES):
             return iter(())
         join, segment = cached.join, cached.segment
+        join.keep_pairs = self._kept_pairs()
         shares = self.instances.shares()
         return self.instances.run([join.pairs_expired(segment, before, watermark, each) for each in shares])
 
@@ -176,11 +187,11 @@ class JoinCell:
         cached = self._take()
         if cached is None:
             cached = self._cached = CachedJoin(SharedJoin(self.node))
-        missing = [chunk for chunk in self.store.directory.chunks if chunk.name not in cached.chunks]
+        missing = [chunk for chunk in self.store.directory.chunks if chunk.held_as not in cached.chunks]
         read = list(zip(missing, self._read(missing), strict=True))
         for side in SIDES:
             cached.add_chunks(side, [table for chunk, table in read if chunk.side == side])
-        cached.chunks |= {chunk.name: chunk.high for chunk in missing}
+        cached.chunks |= {chunk.held_as: chunk.high for chunk in missing}
         return cached
 
     def _take(self) -> CachedJoin | None:
@@ -216,7 +227,7 @@ class JoinCell:
         for side, tables in enumerate(tuples):
             chunk = self._write(tables, side, least) if tables else None
             if chunk is not None and cached is not None:
-                cached.chunks[chunk.name] = chunk.high
+                cached.chunks[chunk.held_as] = chunk.high
 
     def _write(self, tables: Sequence[pa.Table], side: int, least: int) -> Chunk | None:
         """A chunk of the tuples from a time on, if there are any."""
@@ -224,7 +235,28 @@ class JoinCell:
         needed = times_of(joined, time) >= least
         if not needed.all():
             joined = joined.filter(pa.array(needed))
-        return self.store.append(tuple_piece(joined, time), side) if joined.num_rows else None
+        return self.store.append(tuple_piece(joined, time), side, shards=self._of(side)) if joined.num_rows else None
+
+    def _of(self, side: int) -> ShardSet | None:
+        """The shards whose tuples the cell holds of a side; None for its own."""
+        if self.node.on:
+            return None
+        return rows_of_grid(self.store.owned) if side == LEFT else columns_of_grid(self.store.owned)
+
+    def _kept_pairs(self) -> KeepPairs | None:
+        """What leaves out the pairs of other cells; None where there are none."""
+        owned = self.store.owned
+        if self.node.on or rows_of_grid(owned) & columns_of_grid(owned) == owned:
+            return None
+        mine = members(owned).reshape(SIDE, SIDE)
+
+        def keep(sides: BothSides, found: FoundPairs) -> FoundPairs:
+            rows, columns = (
+                grid_buckets(side.rows(each)) for side, each in zip(sides, (found.left, found.right), strict=True)
+            )
+            return found.take(mine[rows, columns])
+
+        return keep
 
     def _merge_small(self, side: int, least: int) -> None:
         """One chunk of several neighbours of about the same size, as long as it does not outlive them by much."""
@@ -235,14 +267,26 @@ class JoinCell:
         merged = self._write(self._read(chosen), side, least)
         for chunk in chosen:
             self.store.drop(chunk)
-        cached, gone = self._take(), {chunk.name for chunk in chosen}
+        cached, gone = self._take(), {chunk.held_as for chunk in chosen}
         if cached is not None and gone <= cached.chunks.keys():
             cached.chunks = {each: high for each, high in cached.chunks.items() if each not in gone}
             if merged is not None:
-                cached.chunks[merged.name] = merged.high
+                cached.chunks[merged.held_as] = merged.high
         elif cached is not None and gone & cached.chunks.keys():
             # It holds a part of the merged chunk only.
             self._cached = None
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
-        return self.store.read(listed, lambda data, _: (chunks.decode(data), 0), self.instances.spread, keep=False)
+        return self.store.read(listed, self._listed, self.instances.spread, keep=False)
+
+    def _listed(self, data: Data, chunk: Chunk) -> tuple[pa.Table, int]:
+        """The tuples of a chunk that lie in the shards for which it is listed."""
+        table = chunks.decode(data)
+        if not chunk.is_whole:
+            if self.node.on:
+                keys = [contiguous(table.column(names[chunk.side])) for names in self.node.on]
+                shards = step_shards(key_hashes(keys))
+            else:
+                shards = grid_buckets(table) * (SIDE if chunk.side == LEFT else 1)
+            table = table.filter(pa.array(members(chunk.shards)[shards]))
+        return table, 0

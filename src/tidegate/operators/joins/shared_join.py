@@ -12,7 +12,7 @@ there too nothing has to be handed over.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -39,6 +39,8 @@ from tidegate.watermark import Watermark
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
 BothSides: TypeAlias = tuple[SideSnapshot, SideSnapshot]
+KeepPairs: TypeAlias = Callable[[BothSides, FoundPairs], FoundPairs]
+"""Leaves out pairs that others emit."""
 SPLIT_PAIRS = 1 << 25
 """So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
 SORTED_PAIRS = 1 << 12
@@ -70,6 +72,7 @@ class SharedJoin(SharedState):
 
     node: Join
     split_pairs: int = SPLIT_PAIRS
+    keep_pairs: KeepPairs | None = None
     near: Near = field(init=False)
     _codes: TextCodes = field(init=False)
     _finder: PairFinder = field(init=False)
@@ -251,7 +254,10 @@ class SharedJoin(SharedState):
                 for side, number in zip(view.sides, failed.args, strict=True)
             )
             raise failed_on(self.node.name, left, right, "divides a whole number by zero") from None
-        return FoundPairs.concatenated(parts) if any(len(part.left) for part in parts) else None
+        if not any(len(part.left) for part in parts):
+            return None
+        together = FoundPairs.concatenated(parts)
+        return together if self.keep_pairs is None else self.keep_pairs(view.sides, together)
 
     def _forget(self) -> None:
         """Drop what no instance needs any more."""

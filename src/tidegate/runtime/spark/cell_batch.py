@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,8 @@ from tidegate.operators.window_cell import WindowCell
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
-from tidegate.runtime.spark.control import END, for_cells
+from tidegate.runtime.spark.control import END, for_step, step_label
+from tidegate.runtime.spark.epochs import Adopted, CellPlan, switch
 from tidegate.runtime.spark.inputs import shown_clock
 from tidegate.state.cache import ChunkCache, cache_of
 from tidegate.state.chunks import Asked, ChunkStore, Directory
@@ -108,9 +109,14 @@ class StepLogic:
     logic: CellLogic
     fingerprint: str
     sources: tuple[tuple[str, int], ...]
-    cells: int
+    plan: CellPlan
     instances: int
     late_to: str | None = None
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are, with shards or without."""
+        return self.plan.most
 
     def watermark(self, newest: dict[str, Watermark]) -> Watermark:
         """How far event time has come when sources have come so far."""
@@ -121,15 +127,15 @@ def _less(newest: Watermark, disorder: int) -> Watermark:
     return newest - disorder if is_finite(newest) else newest
 
 
-def logic_of(node: Stateful, cells: int) -> CellLogic:
+def logic_of(node: Stateful) -> CellLogic:
     """How the cells of a stateful step work."""
     match node:
         case WindowAggregate():
-            return CellLogic(WindowCell, node, cells)
+            return CellLogic(WindowCell, node)
         case Join():
-            return CellLogic(JoinCell, node, cells)
+            return CellLogic(JoinCell, node)
         case KeyedApply():
-            return CellLogic(KeyedApplyCell, node, cells)
+            return CellLogic(KeyedApplyCell, node)
         case _:
             raise InternalError(f"no cells are known for {type(node).__name__}")
 
@@ -147,7 +153,11 @@ class CellBatch:
     instances: Instances
     before: Watermark
     began: bool
+    adopted: Adopted | None = None
     late: int = 0
+    rows: int = 0
+    loads: dict[int, int] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
     @classmethod
     def open(cls, step: StepLogic, cell: int, task: TaskBatch, root: StateRoot) -> CellBatch:
@@ -157,12 +167,18 @@ class CellBatch:
             root.check()
         directory = directory_before(step, cell, task, folder)
         began = directory.run != folder.run
+        epoch, adopted = step.plan.after(directory), None
+        if (epoch, step.plan.range) != (directory.epoch, directory.cells):
+            after = replace(directory)
+            adopted = switch(
+                directory, epoch, step.plan, cell, lambda donor: folder.beside(after, donor, task.batch - 1)
+            )
         if began:
             directory.run, directory.began_ns = folder.run, time.time_ns()
         asked = directory.asked
         number = asked.instances if asked is not None and asked.run == folder.run else step.instances
-        store = ChunkStore(directory, folder, task.batch)
-        return cls(step, cell, task, folder, directory, store, Instances(number), directory.watermark, began)
+        store = ChunkStore(directory, folder, task.batch, owned=epoch.owned(cell))
+        return cls(step, cell, task, folder, directory, store, Instances(number), directory.watermark, began, adopted)
 
     def receive(self, header: Header, deltas: Sequence[Delta]) -> Iterator[pa.Table]:
         """Adds what the batch brings and advances; the results may be computed after `commit`."""
@@ -172,11 +188,14 @@ class CellBatch:
             directory.newest[source] = max(directory.newest.get(source, newest), newest)
         if END in header.messages:
             directory.newest |= {source: ENDED for source, _ in self.step.sources}
-        wanted = for_cells(header.messages)
-        if wanted is not None:
-            directory.asked = Asked(self.folder.run, wanted.number)
-            self.instances = Instances(wanted.number)
+        instances, mappings = for_step(header.messages, self.step.number, self.step.name)
+        for wanted in (each.of(self.cell) for each in instances):
+            if wanted is not None:
+                directory.asked = Asked(self.folder.run, wanted)
+                self.instances = Instances(wanted)
+        directory.following = self.step.plan.planned(directory.epoch, mappings, self.left_out)
         self.instances.__enter__()
+        self.rows, self.loads = sum(delta.rows.num_rows for delta in deltas), header.loads
         # All cells are told what arrived; one reports it.
         self.late = sum(each.late for each in header.arrived.values()) if self.cell == 0 else 0
         watermark = max(directory.watermark, self.step.watermark(directory.newest))
@@ -194,10 +213,21 @@ class CellBatch:
 
     def metrics(self) -> dict[str, Any]:
         """What the cell reports of the batch."""
-        return {
-            "step": f"{self.step.number + 1}:{self.step.name}",
+        told: dict[str, Any] = {}
+        if self.adopted is not None:
+            self.adopted.read_bytes = self.store.read_bytes
+            told["adopted"] = self.adopted.told()
+        if self.loads:
+            told["loads"] = self.loads
+        if self.left_out:
+            told["left_out"] = self.left_out
+        return told | {
+            "step": step_label(self.step.number, self.step.name),
             "cell": self.cell,
             "cells": self.step.cells,
+            "epoch": self.directory.epoch.number,
+            "shards": self.store.owned.bit_count(),
+            "rows": self.rows,
             "late": self.late,
             "state_rows": self.directory.state_rows(),
             "state_bytes": self.directory.state_bytes(),
@@ -247,6 +277,6 @@ def directory_before(step: StepLogic, cell: int, task: TaskBatch, folder: StepFo
     """The directory of a cell before a batch; a new one before the first."""
     found = folder.before(cell, task.batch)
     if found is None:
-        return Directory(step.fingerprint)
+        return Directory(step.fingerprint, epoch=step.plan.first(), cells=step.plan.range)
     check_fingerprint(found.fingerprint, step.fingerprint, folder.where)
     return found

@@ -32,7 +32,7 @@ from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.query.schema import show_columns
 
-VERSION = 2
+VERSION = 3
 # Hadoop takes these for patterns in the paths it reads from.
 PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 # How long a run waits for the Java process of one that was killed to let go.
@@ -43,13 +43,13 @@ PATIENCE_SECONDS = 30.0
 class CheckpointInfo:
     """What a checkpoint says about its run.
 
-    ``fingerprint`` is that of the stateful steps, ``cells`` how many each of them has, ``sink`` where the results go, and
-    ``sources`` how many streams the query reads. ``letters`` are the files for malformed records, each with its length
-    before the first batch.
+    ``fingerprint`` is that of the stateful steps, ``cells`` the least and the most that each of them has, ``sink`` where the
+    results go, and ``sources`` how many streams the query reads. ``letters`` are the files for malformed records, each with
+    its length before the first batch.
     """
 
     fingerprint: str
-    cells: int
+    cells: tuple[int, int]
     sink: str
     sources: int
     letters: dict[str, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Checkpoint:
                 f"{self.folder} was written by another version of tidegate; run it with that version, or start from a "
                 "new checkpoint"
             )
-        return CheckpointInfo(**held)
+        return CheckpointInfo(**{**held, "cells": tuple(held["cells"])})
 
     def write(self, info: CheckpointInfo) -> None:
         """Replaces what the checkpoint says, whole or not at all."""
@@ -188,7 +188,7 @@ def _runs(pid: str) -> bool:
     return True
 
 
-def fingerprint(node: Stateful, cells: int) -> str:
+def fingerprint(node: Stateful) -> str:
     """Describes the parts of a stateful step that its state depends on, in words that an error can show.
 
     Stateless steps may change between runs, and so may functions, as long as the state they declare is the same.
@@ -222,7 +222,7 @@ def fingerprint(node: Stateful, cells: int) -> str:
             parts = [f"join {extent}", f"keys {keys}", f"left ({left})", f"right ({right})"]
         case _:
             raise InternalError(f"no fingerprint is known for {type(node).__name__}")
-    return " | ".join([*parts, f"cells {cells}"])
+    return " | ".join(parts)
 
 
 def check_fingerprint(found: str, wanted: str, where: str) -> None:

@@ -77,15 +77,17 @@ class Header:
     """What a task tells cells of a batch besides tuples.
 
     ``clock_us`` is the batch's timestamp, ``newest`` the latest event time of each source, ``messages`` what the control
-    stream says. ``arrived`` is what came on each feed of the step that is told, by its position. Of the rest a task tells
-    one cell only: ``counts`` of each source by its name and the position of the feed that read it, ``letters`` the
-    malformed records of each source, and ``metrics`` of the steps before.
+    stream says. ``arrived`` is what came on each feed of the step that is told, by its position. ``loads`` are how many
+    panes or tuples the task has for each shard of the cell. Of the rest a task tells one cell only: ``counts`` of each
+    source by its name and the position of the feed that read it, ``letters`` the malformed records of each source, and
+    ``metrics`` of the steps before.
     """
 
     clock_us: int | None = None
     newest: dict[str, Watermark] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     arrived: dict[int, Arrived] = field(default_factory=dict)
+    loads: dict[int, int] = field(default_factory=dict)
     counts: dict[str, SourceCounts] = field(default_factory=dict)
     letters: dict[str, list[str]] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
@@ -103,6 +105,7 @@ class Header:
             self.saw(source, newest)
         self.messages = sorted({*self.messages, *other.messages})
         _add(self.arrived, other.arrived)
+        _add(self.loads, other.loads)
         _add(self.counts, other.counts)
         for source, letters in other.letters.items():
             self.letters[source] = sorted([*self.letters.get(source, ()), *letters])
@@ -121,6 +124,7 @@ class Header:
         """The header of a text."""
         fields = json.loads(text)
         fields["arrived"] = {int(feed): Arrived(**each) for feed, each in fields["arrived"].items()}
+        fields["loads"] = {int(shard): load for shard, load in fields["loads"].items()}
         fields["counts"] = {source: SourceCounts(**each) for source, each in fields["counts"].items()}
         return cls(**fields)
 

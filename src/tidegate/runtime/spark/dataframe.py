@@ -35,7 +35,7 @@ from tidegate.runtime.spark import codec
 from tidegate.runtime.spark.cell_batch import StateRoot
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import CLOCK, DELTA_ROWS
-from tidegate.runtime.spark.control import control_rows
+from tidegate.runtime.spark.control import Steering, control_rows
 from tidegate.runtime.spark.inputs import CONTROL, INPUT, TEXT, column_name
 from tidegate.runtime.spark.sources import FileNames
 from tidegate.runtime.spark.stages import (
@@ -72,6 +72,9 @@ def to_dataframe(plan: Plan, options: RunOptions | None) -> DataFrame:
     _check_session(spark, plan.sources)
     # One DataFrame for all that read it: then Spark has one source of it, and one metric.
     control = _tagged(control_rows(spark, options.control, options.root.build), CONTROL, F.col("text"), ())
+    if any(subquery.operator is not None for subquery in plan.subqueries) and "://" not in options.control:
+        steps = [(each.number, each.name, plan.cells[1]) for each in plan.subqueries if each.operator is not None]
+        Steering(Path(options.control.removeprefix("file:"))).describe(steps)
     results = reduce(DataFrame.unionByName, [_stage(each, control) for each in stages_of(plan, options)])
     return codec.decoded(results, options.root.build)
 
@@ -81,7 +84,7 @@ def _stage(stage: OneStage | ExchangedStage, control: DataFrame) -> DataFrame:
     if isinstance(stage, OneStage):
         rows = [_input(branch) for branch in stage.inputs]
         if stage.function.steps:
-            rows.append(control)
+            rows.insert(stage.before_control, control)
         together = reduce(_union, rows)
         if stage.function.steps or stage.function.inputs.may_reject:
             together = together.coalesce(1)

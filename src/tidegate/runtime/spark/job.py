@@ -25,12 +25,13 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
 from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.java import require_java
+from tidegate.operators.cells import checked_cells
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.results import RunResult
 from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
 from tidegate.runtime.spark.codec import reported
-from tidegate.runtime.spark.control import END, send, unknown_files
+from tidegate.runtime.spark.control import EndInput, Steering, unknown_files
 from tidegate.runtime.spark.dataframe import frames_of, state_root, to_dataframe
 from tidegate.runtime.spark.failure import full_disks_named, translated
 from tidegate.runtime.spark.observe import lag_seconds, moment_of, new_reports
@@ -65,7 +66,7 @@ class SparkJob:
     files_per_batch: int | None
     bounded: bool
     instances: int
-    cells: int | None
+    cells: tuple[int, int] | None
     late_to: Path | None
     report: Callable[[Progress], None]
     say: Callable[[str], None]
@@ -81,10 +82,10 @@ class SparkJob:
         """
         began = time.monotonic()
         chosen = choose_session(self.query, self.spark)
-        cells = self.cells or default_cells(chosen)
+        cells = self.cells or checked_cells(default_cells(chosen))
         plan = compile_query(self.query, "spark", all_columns=self.late_to is not None, cells=cells)
         if not isinstance(chosen, SparkSession):
-            self.admit(chosen, cells)
+            self.admit(chosen, cells[1])
             require_java()
         with ExitStack() as stack:
             checkpoint = Checkpoint(self.checkpoint or _temporary(stack))
@@ -101,7 +102,7 @@ class SparkJob:
                 if not isinstance(source.origin, DataFrame)
             }
             spark, java = stack.enter_context(open_session(self.query, chosen, (held,)))
-            self.admit(spark, plan.cells)
+            self.admit(spark, plan.cells[1])
             checkpoint.write(info := self._info(plan, found))
             run = _Run(self, checkpoint, tuple(staged.values()), java, info.letters)
 
@@ -327,7 +328,7 @@ class _Run:
     def _end_input(self, running: StreamingQuery) -> bool:
         """Ends the input and waits until a batch has run at the end of time; False if a stop was requested before."""
         while not self.tally.ended:
-            send(self.control, END)
+            Steering(self.control).send(EndInput())
             # The row is read by the second time at the latest: the first may have begun before it was there.
             if not (self._until_all_is_read(running) and self._until_all_is_read(running)):
                 return False

@@ -18,15 +18,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.compile.plan import OUTPUT, Feed, Place, Plan, Subquery
 from tidegate.errors import InternalError
 from tidegate.late_tuples import LateFolder, with_missed
 from tidegate.operators.cells import keep_memory
+from tidegate.operators.columns import Array
 from tidegate.operators.exchange import (
     Delta,
-    Grid,
     Intake,
     PaneIntake,
     RouteByKeys,
@@ -44,6 +45,7 @@ from tidegate.runtime.spark.cell_batch import CellBatch, StateRoot, StepLogic, T
 from tidegate.runtime.spark.codec import Header, Received, row
 from tidegate.runtime.spark.inputs import Inputs
 from tidegate.state import chunks
+from tidegate.state.epochs import SHARDS_OF_A_STEP
 from tidegate.watermark import START, Watermark
 
 LETTERS = "dead_letters"
@@ -66,22 +68,28 @@ def applied(feed: Feed) -> Callable[[pa.Table], pa.Table]:
     return run
 
 
-def intake_of(subquery: Subquery, feed: Feed, cells: int, before: Watermark, keep_late: bool) -> Intake:
-    """Takes the tuples of a feed in for the cells of its target, which has come to a watermark."""
+def intake_of(
+    subquery: Subquery, feed: Feed, mapping: Array | None, before: Watermark, keep_late: bool = False
+) -> Intake:
+    """Takes the tuples of a feed in for the cells of its target, which has come to a watermark.
+
+    ``mapping`` is the cell of each shard; None where there is one cell.
+    """
     node = subquery.operator
     assert node is not None
     side = feed.side
     least = first_in_time(node, before) if isinstance(feed.origin, Source) else None
-    given = (node, side, cells, feed.schema, feed.time, applied(feed), least, keep_late)
+    given = (node, side, mapping, feed.schema, feed.time, applied(feed), least, keep_late)
     if subquery.combine is not None and subquery.combine.before_exchange:
         return PaneIntake(*given)
+    cells = np.zeros(SHARDS_OF_A_STEP, np.int64) if mapping is None else mapping
     match node, subquery.safety().partitioning:
         case KeyedApply(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
             router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells)
         case Join(), "pairs":
-            router = RouteOnGrid(LEFT if side == 0 else RIGHT, Grid.of(cells))
+            router = RouteOnGrid(LEFT if side == 0 else RIGHT, cells)
         case _:
             raise InternalError(f"no exchange is known for {type(node).__name__}")
     return TupleIntake(router, *given)
@@ -137,7 +145,7 @@ class WholeQuery:
         """Takes in what the batch brings, and runs the subqueries one after the other; the results of each."""
         intakes = {
             (subquery.number, feed.input): intake_of(
-                subquery, feed, 1, cells[subquery.number].before, cells[subquery.number].step.late_to is not None
+                subquery, feed, None, cells[subquery.number].before, cells[subquery.number].step.late_to is not None
             )
             for subquery in self.plan.subqueries
             if subquery.operator is not None
@@ -216,17 +224,18 @@ class FeedStage:
         keep_memory()
         task, header = self.task(), Header()
         folder = self.root.step(task, self.step.number, self.step.name)
-        # All cells of a step have come to the same watermark.
-        before = directory_before(self.step, 0, task, folder).watermark
+        # All cells of a step have come to the same watermark, and have the same mapping.
+        before = directory_before(self.step, 0, task, folder)
+        mapping = self.step.plan.after(before).array
         feeds = [feed for each in self.inputs.inputs for feed in each.feeds if feed.target == self.subquery.number]
         keep = self.step.late_to is not None
-        intakes = {feed.input: intake_of(self.subquery, feed, self.step.cells, before, keep) for feed in feeds}
+        intakes = {feed.input: intake_of(self.subquery, feed, mapping, before.watermark, keep) for feed in feeds}
         for feed, table in self.inputs.read(batches, header):
             if (intake := intakes.get(feed.input)) is not None and feed.target == self.subquery.number:
                 intake.add(table)
                 if intake.is_full:
                     yield from send(feed, intake.give(), self.step.cells)
-        yield from finished(intakes, {feed.input: feed for feed in feeds}, header, self.step.cells)
+        yield from finished(intakes, {feed.input: feed for feed in feeds}, header, self.step.cells, mapping)
 
 
 @dataclass(frozen=True)
@@ -252,32 +261,36 @@ def send(feed: Feed, deltas: Iterable[tuple[int, Delta]], cells: int) -> Iterato
 
 
 def finished(
-    intakes: dict[int, Intake], feeds: dict[int, Feed], header: Header, cells: int
+    intakes: dict[int, Intake], feeds: dict[int, Feed], header: Header, cells: int, mapping: Array
 ) -> Iterator[pa.RecordBatch]:
     """The rest of what intakes have, and what their task tells the cells; one of them is told all of it."""
     keys = codec.cell_keys(cells)
+    loads = np.zeros(SHARDS_OF_A_STEP, np.int64)
     for position, intake in intakes.items():
         yield from send(feeds[position], intake.finish(), cells)
         header.arrived[position] = intake.arrived
+        loads += intake.loads
         if intake.late_tuples:
             yield row(keys[0], -1 - position, chunks.encode(pa.concat_tables(intake.late_tuples)))
     for cell, key in enumerate(keys):
-        yield row(key, header=(header if cell == 0 else header.for_others()).encode())
+        shards = np.flatnonzero((mapping == cell) & (loads > 0))
+        own = header if cell == 0 else header.for_others()
+        own.loads = dict(zip(shards.tolist(), loads[shards].tolist(), strict=True))
+        yield row(key, header=own.encode())
 
 
 @dataclass(frozen=True)
 class CellStage:
     """The function that `mapInArrow` runs behind the exchange of a step: one cell, whose results go on or out.
 
-    ``onward`` are the feeds that lead to the next step, or ``outputs`` those that lead out. One of the stages that run a
-    step reports its metrics.
+    ``feeds`` lead to the step that is ``following``, or out. One of the stages that run a step reports its metrics.
     """
 
     subquery: Subquery
     step: StepLogic
     root: StateRoot
     reports: bool
-    following: Subquery | None
+    following: tuple[Subquery, StepLogic] | None
     feeds: tuple[Feed, ...]
     columns: pa.Schema
     task: Callable[[], TaskBatch] = of_this_task
@@ -295,9 +308,12 @@ class CellStage:
             sides = {feed.input: feed.side for feed in self.subquery.feeds}
             results = cell.receive(header, received.tables(sides))
             intakes: dict[int, Intake] = {}
+            mapping = np.empty(0, np.int64)
             if self.following is not None:
-                cells = self.step.cells
-                intakes = {feed.input: intake_of(self.following, feed, cells, START, False) for feed in self.feeds}
+                subquery, following = self.following
+                folder = self.root.step(task, following.number, following.name)
+                mapping = following.plan.after(directory_before(following, 0, task, folder)).array
+                intakes = {feed.input: intake_of(subquery, feed, mapping, START) for feed in self.feeds}
                 for table in results:
                     for intake in intakes.values():
                         intake.add(table)
@@ -306,12 +322,13 @@ class CellStage:
                 write_late(self.step, feed, late, cell)
             write_letters(header, task, self.root, f"{self.step.number}-{number}")
             cell.commit()
-            onward = replace(header, arrived={}, letters={}, newest=dict(cell.directory.newest))
+            onward = replace(header, arrived={}, loads={}, letters={}, newest=dict(cell.directory.newest))
             if self.following is not None:
                 onward.metrics = [*header.metrics, *([cell.metrics()] if self.reports else [])]
                 if not self.reports:
                     onward.metrics, onward.counts = [], {}
-                yield from finished(intakes, {feed.input: feed for feed in self.feeds}, onward, self.step.cells)
+                feeds = {feed.input: feed for feed in self.feeds}
+                yield from finished(intakes, feeds, onward, following.cells, mapping)
                 return
             for table in results:
                 for feed in self.feeds:

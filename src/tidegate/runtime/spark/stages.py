@@ -22,6 +22,7 @@ from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS, result_columns
+from tidegate.runtime.spark.epochs import CellPlan
 from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles, without_paths
 from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, WholeQuery
 from tidegate.runtime.spark.sources import FileNames
@@ -54,11 +55,12 @@ class InputBranch:
 
 @dataclass(frozen=True, slots=True)
 class OneStage:
-    """A whole plan, or its stateless part, over its inputs; with state, the control stream is among them."""
+    """A whole plan, or its stateless part, over its inputs; with state, the control stream comes after some of them."""
 
     function: WholeQuery
     inputs: tuple[InputBranch, ...]
     columns: pa.Schema
+    before_control: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,13 @@ def stages_of(plan: Plan, options: RunOptions) -> tuple[OneStage | ExchangedStag
     """The last stages of a plan, whose results together are those of the query."""
     builder = _Builder(plan, shipped(plan), options)
     stateful = any(subquery.operator is not None for subquery in plan.subqueries)
-    return tuple(builder.exchanged()) if plan.cells > 1 and stateful else (builder.one_stage(),)
+    return tuple(builder.exchanged()) if plan.cells[1] > 1 and stateful else (builder.one_stage(),)
 
 
 def fingerprints(plan: Plan) -> list[str]:
     """What the state of a plan holds, by stateful step."""
     operators = [subquery.operator for subquery in plan.subqueries if subquery.operator is not None]
-    return [fingerprint(detached(operator), plan.cells) for operator in operators]
+    return [fingerprint(detached(operator)) for operator in operators]
 
 
 def detached(step: Step) -> Step:
@@ -151,7 +153,13 @@ class _Builder:
         inputs, branches = self._inputs([feed for feed in self.plan.feeds if isinstance(feed.origin, Source)])
         steps = {each.number: each for each in map(self._step, self.lean.subqueries) if each is not None}
         whole = WholeQuery(self.lean, steps, inputs, self.options.root, self.columns)
-        return OneStage(whole, branches, self.columns)
+        if not steps:
+            return OneStage(whole, branches, self.columns)
+        # Spark knows the sources of a checkpoint by their order: the same as with several cells.
+        order = list(dict.fromkeys(name for stage in self.exchanged() for name in _leaves(stage)))
+        ordered = sorted(branches, key=lambda branch: order.index(branch.source.name))
+        before = sum(order.index(branch.source.name) < order.index(None) for branch in branches)
+        return OneStage(whole, tuple(ordered), self.columns, before)
 
     def exchanged(self) -> Iterator[OneStage | ExchangedStage]:
         """Each stateful step behind an exchange of its own."""
@@ -178,14 +186,14 @@ class _Builder:
         """A stateful step as workers run it."""
         if subquery.operator is None:
             return None
-        cells = self.plan.cells
+        grid = subquery.safety().partitioning == "pairs"
         return StepLogic(
             subquery.number,
             subquery.name,
-            logic_of(subquery.operator, cells),
-            fingerprint(subquery.operator, cells),
+            logic_of(subquery.operator),
+            fingerprint(subquery.operator),
             tuple((source.name, source.disorder_us) for source in self.plan.sources_before(subquery.number)),
-            cells,
+            CellPlan(*self.plan.cells, grid),
             self.options.instances,
             self.options.late_to,
         )
@@ -196,7 +204,9 @@ class _Builder:
         assert step is not None
         first = self.lean.feeds_from(subquery.number)[0]
         columns = self.columns if following is None else DELTA_ROWS
-        stage = CellStage(subquery, step, self.options.root, first in feeds, following, feeds, columns)
+        onward = self._step(following) if following is not None else None
+        then = None if following is None or onward is None else (following, onward)
+        stage = CellStage(subquery, step, self.options.root, first in feeds, then, feeds, columns)
         return ExchangedStage(stage, tuple(self._before_exchange(subquery, step)), step.cells, columns)
 
     def _before_exchange(self, subquery: Subquery, step: StepLogic) -> Iterator[BeforeExchange]:
@@ -232,6 +242,20 @@ class _Builder:
             inputs.append(FrameRows(bare, columns, lean, counted))
             branches.append(InputBranch(number, source, native, tuple(columns.names)))
         return Inputs(tuple(inputs)), tuple(branches)
+
+
+def _leaves(stage: OneStage | BeforeExchange) -> Iterator[str | None]:
+    """The names of the sources that a stage reads, in the order in which Spark meets them; None for the control stream."""
+    match stage:
+        case OneStage():
+            yield from (branch.source.name for branch in stage.inputs)
+        case FeedBranch():
+            yield stage.input.source.name
+        case PulseBranch():
+            yield None
+        case ExchangedStage():
+            for branch in stage.before:
+                yield from _leaves(branch)
 
 
 def _by_input(feeds: Sequence[Feed]) -> list[list[Feed]]:

@@ -14,9 +14,7 @@ import pytest
 from tidegate.errors import CheckpointError
 from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
 
-INFO = CheckpointInfo(
-    "window 1 minute every 1 minute | keys k (k: string) | n=count | cells 2", 2, "parquet to /out", 1
-)
+INFO = CheckpointInfo("window 1 minute every 1 minute | keys k (k: string) | n=count", (2, 2), "parquet to /out", 1)
 
 
 def test_a_checkpoint_remembers_what_it_is(tmp_path: Path) -> None:
