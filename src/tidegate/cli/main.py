@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from tidegate import __version__
-from tidegate.cli import ledger, queries, simulate
+from tidegate.cli import ledger, queries, rescale, simulate
 from tidegate.errors import DataError, EnvironmentFault, InternalError, UserError
 
 OK, FAILED, MISTAKE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -38,7 +38,7 @@ class ReportingGroup(TyperGroup):
 
 
 app = typer.Typer(cls=ReportingGroup, rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
-for function in (queries.run, queries.explain, queries.plan, queries.demo, ledger.ledger, ledger.top):
+for function in (queries.run, queries.explain, queries.plan, queries.demo, rescale.rescale, ledger.ledger, ledger.top):
     app.command()(function)
 app.command(epilog=simulate.epilog())(simulate.simulate)
 

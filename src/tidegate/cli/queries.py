@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tidegate.cli import flag, option, show
+from tidegate.cli.rescale import parsed_cells
 from tidegate.elastic.options import Elastic
 from tidegate.errors import QueryError, TidegateError, UserError, choices
 from tidegate.stream import Stream
@@ -40,6 +41,9 @@ def run(
     files_per_batch: Annotated[int | None, option("N", "how many files make a batch on Spark", min=1)] = None,
     instances: Annotated[
         int | None, option("N", "threads per subquery (default: 2), per cell on Spark (1)", min=1)
+    ] = None,
+    cells: Annotated[
+        str | None, option("N", "tasks that share a step's keys on Spark: 4, or 1:8 for one at first")
     ] = None,
     elastic: Annotated[str | None, option("RULES", "follow the load: a controller's name, or a file of rules")] = None,
     late_to: Annotated[str | None, option("DIR", "folder for tuples that came too late")] = None,
@@ -72,6 +76,7 @@ def run(
         spark=master,
         files_per_batch=files_per_batch,
         instances=instances,
+        cells=None if cells is None else parsed_cells(cells),
         elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port),
         late_to=late_to,
         progress=not quiet,
@@ -98,6 +103,7 @@ def explain(
     rate: Annotated[float, option("R", "tuples per second")] = 100_000.0,
     alpha: Annotated[float | None, option("A", "cost of a channel")] = None,
     beta: Annotated[float | None, option("B", "cost of shipping")] = None,
+    cells: Annotated[str, option("N", "tasks that share a step's keys on Spark: 4, or 1:8 for one at first")] = "1",
 ) -> None:
     """Show how the query in a Python file is compiled, and why so.
 
@@ -110,7 +116,10 @@ def explain(
     tidegate explain query.py --on local --instances 8 --rate 200000
     """
     costs = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
-    print(load_query(target).explain(runtime=on, instances=instances, rate=rate, **costs), end="")
+    print(
+        load_query(target).explain(runtime=on, instances=instances, rate=rate, cells=parsed_cells(cells), **costs),
+        end="",
+    )
 
 
 def plan(

@@ -246,7 +246,9 @@ class CellBatch:
                 f"{shown_clock(header.clock_us)}: a DataFrame was kept beyond its foreachBatch and evaluated in a later "
                 "one; evaluate it in its own, or persist it there"
             )
-        told = [header.clock_us, header.messages, {str(feed): asdict(each) for feed, each in header.arrived.items()}]
+        # A feed that brought nothing may be there with several cells and not with one, or the other way round.
+        arrived = {str(feed): asdict(each) for feed, each in header.arrived.items() if each.tuples}
+        told = [header.clock_us, header.messages, arrived]
         directory.digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
         if header.clock_us is not None:
             directory.clocks = [*directory.clocks, header.clock_us][-CLOCKS:]

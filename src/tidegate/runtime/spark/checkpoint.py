@@ -33,6 +33,8 @@ from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.query.schema import show_columns
 
 VERSION = 3
+GRID = "none, on a grid"
+"""What a fingerprint says of the keys of a join without any."""
 # Hadoop takes these for patterns in the paths it reads from.
 PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 # How long a run waits for the Java process of one that was killed to let go.
@@ -217,7 +219,7 @@ def fingerprint(node: Stateful) -> str:
         case Join():
             # State is tuples, and where they are depends on keys alone.
             extent = window if node.window is not None else f"within {node.within_us} µs"
-            keys = ", ".join(f"{name} = {other}" for name, other in node.on) or "none, on a grid"
+            keys = ", ".join(f"{name} = {other}" for name, other in node.on) or GRID
             left, right = (show_columns(side.schema) for side in node.inputs)
             parts = [f"join {extent}", f"keys {keys}", f"left ({left})", f"right ({right})"]
         case _:
