@@ -90,8 +90,8 @@ def run(
     True prints to standard error.
 
     With ``elastic`` the query follows its load, in process by its instances, on Spark by its executors: True, a controller
-    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md). In process
-    ``balance``, as in `start`, moves shards between instances.
+    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md). With
+    ``balance``, as in `start`, shards move between instances, on Spark between the cells of each step.
 
     ``late_to`` is a folder for tuples that came too late, with all their columns and the watermark that each missed:
     parquet files ``<step>/<position of the feed>-*.parquet``.
@@ -134,8 +134,6 @@ def run(
                 "tidegate.testing.answer(query).late_tuples has them, so leave it out"
             )
         return run_on_reference(query, folder, kind, show)
-    if on == "spark" and balance:
-        raise UnsupportedError(f"balance={balance!r} is for on='local': shards are not moved on Spark, so leave it out")
     asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to)
     return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells)
 
@@ -279,7 +277,7 @@ class _Asked:
                 f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
             ) from error
 
-        from tidegate.autoscale import check_autoscale, prepare_autoscale
+        from tidegate.autoscale import check_autoscale, prepare_autoscale, prepare_balance
         from tidegate.elastic.options import Elastic
 
         node, folder = self.query.node, self.folder
@@ -303,8 +301,10 @@ class _Asked:
                 report=report,
                 say=say,
             )
-            elastic = Elastic.of(self.elastic)
-            if elastic is not None:
+            elastic = Elastic.of(self.elastic or None, self.balance)
+            if elastic is not None and elastic.keeps_size:
+                job = replace(job, beside=lambda running, control: prepare_balance(running, elastic, control).start())
+            elif elastic is not None:
                 stateful = any(map(is_stateful, walk(node)))
                 job = replace(
                     job,

@@ -117,13 +117,15 @@ class Noticed(Event):
 class Poll:
     """One poll of what runs: one observation of each subquery, none if there is nothing new, or why it has ended.
 
-    ``failed`` says that it ended with an error. ``noticed`` are the unplanned events that the observer saw.
+    ``failed`` says that it ended with an error. ``noticed`` are the unplanned events that the observer saw, ``measured``
+    what moves of shards have cost, by subquery, where that is known only now.
     """
 
     observations: tuple[Observation, ...] = ()
     ended: str | None = None
     failed: bool = False
     noticed: tuple[tuple[Notice, str], ...] = ()
+    measured: tuple[tuple[str, MoveCost], ...] = ()
 
 
 class Observer(Protocol):

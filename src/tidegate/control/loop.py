@@ -14,10 +14,11 @@ from tidegate.control.controller import (
     Deciding,
     Decision,
     Effect,
+    MoveCost,
     hold,
     resize,
 )
-from tidegate.control.events import ChangeEffect, Event, Opinion, Stepped, measured_effect
+from tidegate.control.events import ChangeEffect, Event, MoveMeasured, Opinion, Stepped, measured_effect
 from tidegate.control.observation import Observation
 from tidegate.control.protocols.planner import MovePlan, MovePlanner
 from tidegate.control.rules import Rule
@@ -85,6 +86,7 @@ class ControlLoop:
         self._last: Observation | None = None
         self._changed_seconds: float | None = None
         self._pending: _PendingEffect | None = None
+        self._planned: tuple[int, MovePlan] | None = None
 
     def step(self, observation: Observation) -> Decision:
         """Take one observation through the loop; returns what was settled on, whether or not it could be carried out."""
@@ -98,8 +100,11 @@ class ControlLoop:
         allowed, withheld = self._allow(wanted, observation)
         plan, refused = self._plan(allowed, observation) if allowed.changes else (None, None)
         outcome = refused or (self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None)
-        if self._planner is not None and plan is not None and outcome is not None and outcome.measured is not None:
-            self._planner = self._planner.learned(plan, outcome.measured)
+        if self._planner is not None and plan is not None and outcome is not None and outcome.accepted:
+            if outcome.measured is None:
+                self._planned = self._step, plan
+            else:
+                self._planner = self._planner.learned(plan, outcome.measured)
         if outcome is not None and outcome.accepted:
             if (pending := self._pending) is not None:
                 overtaken = f"overtaken by the change of step {self._step} before it had settled"
@@ -132,6 +137,14 @@ class ControlLoop:
         """What the driving controller says, and the rule's balancer where that leaves shards alone."""
         decision = self._driver.decide(observation)
         return decision if self._balancing is None else self._balancing.balanced(decision, observation)
+
+    def measured(self, cost: MoveCost, seconds: float) -> None:
+        """Take down what the last planned move has cost, where its actuator could not say so at once."""
+        planned, self._planned = self._planned, None
+        if planned is not None and self._planner is not None and self._last is not None:
+            step, plan = planned
+            self._planner = self._planner.learned(plan, cost)
+            self._record(MoveMeasured(self._last.subquery, step, seconds, cost))
 
     def _check(self, observation: Observation) -> None:
         last = self._last

@@ -88,6 +88,17 @@ class Elastic:
         own = tuple((name, self._with(rule, balancer)) for name, rule in rules.subqueries)
         return Rules(self._with(rules.default, balancer), own)
 
+    @property
+    def keeps_size(self) -> bool:
+        """Whether the number of instances or executors is to stay as it is."""
+        return isinstance(self.rules, Fixed) or self.rules == Fixed.name
+
+    def balancer(self, recommended: Balancer) -> Balancer | None:
+        """What is to move shards; None if nothing was asked for."""
+        if isinstance(self.balance, bool | None):
+            return recommended if self.balance else None
+        return _balancer(self.balance)
+
     def planned_by(self, planner: MovePlanner) -> MovePlanner:
         """A runtime's planner with the protocol and the deadline that are asked for."""
         return replace(planner, protocol=self.protocol, deadline_seconds=self.deadline_seconds)

@@ -210,6 +210,9 @@ class Scaling:
             return False
         if not poll.observations:
             self._unobserved("")
+        for subquery, cost in poll.measured:
+            if (loop := self._loops.get(subquery)) is not None:
+                loop.measured(cost, self.clock() - self._began)
         for observation in poll.observations:
             self._step(observation)
         return not self._loops or any(loop is not None for loop in self._loops.values())

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.errors import QueryError, UnsupportedError
+from tidegate.errors import QueryError
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.keys import key_hashes, shards_of
 from tidegate.runtime.local.job import LocalJob
@@ -122,7 +122,5 @@ def test_one_key_is_named_in_the_ledger_with_its_shard(tmp_path: Path) -> None:
 def test_what_cannot_balance_is_refused() -> None:
     table = pa.table({"ts": pa.array([0], TIME), "k": [1]})
     query = tg.stream(table, time="ts").key_by("k").window("1 second").aggregate(n=tg.count())
-    with pytest.raises(UnsupportedError, match="shards are not moved on Spark"):
-        tg.run(query, balance=True)
     with pytest.raises(QueryError, match="balance='greedy' is for"):
         tg.run(query, on="reference", balance="greedy")
