@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.engines.spark_streaming import SparkEngine
 from benchmarks.engines.tidegate_query import query_of
@@ -94,7 +95,7 @@ def _row(
 
 
 def _build(
-    cells: int, instances: int, spark: SparkSession, folder: Path, checkpoint: Path, workload: Workload
-) -> DataFrame:
+    cells: int, instances: int, spark: SparkSession, folder: Path, scratch: Path, workload: Workload
+) -> DataStreamWriter:
     shape = TidegateOnSpark(reads_files=True, cells=cells, instances=instances)
-    return shape.results(spark, partial(query_of, workload=workload), (folder,), checkpoint)
+    return shape.writer(spark, partial(query_of, workload=workload), (folder,), scratch)

@@ -12,11 +12,12 @@ from typing import Any
 import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tidegate as tg
 from benchmarks.compare import digest
 from benchmarks.engines.spark_native import NATIVE, WATERMARK_DELAY, rows_counted
-from benchmarks.engines.spark_streaming import checkpoint_of, read_rows, session, sink_of, timed, to_parquet
+from benchmarks.engines.spark_streaming import read_rows, session, sink_of, timed, to_parquet
 from benchmarks.engines.tidegate_spark import ON_SPARK, SETTINGS, rows_reported
 from benchmarks.joins import near
 
@@ -37,9 +38,9 @@ class JoinEngine:
     def join(self, folder: str, within_us: int, files: int, scratch: str) -> dict[str, Any]:
         """Join the streams in two folders, a file of each in a micro-batch: what it took, and a fingerprint of the pairs."""
         place = Path(scratch)
-        results = self._results([Path(folder) / side for side in SIDES], within_us, checkpoint_of(place))
+        writer = self._writer([Path(folder) / side for side in SIDES], within_us, place)
         rows_of = rows_counted if self._engine in NATIVE else rows_reported
-        timing = timed(to_parquet(results, place).trigger(availableNow=True), files, rows_of)
+        timing = timed(writer.trigger(availableNow=True), files, rows_of)
         pairs = pl.scan_parquet(sink_of(place) / "*.parquet").select(COLUMNS[self._workload]).collect()
         return {
             "seconds": timing.seconds,
@@ -48,13 +49,13 @@ class JoinEngine:
             "digest": digest(pairs),
         }
 
-    def _results(self, folders: list[Path], within_us: int, checkpoint: Path) -> DataFrame:
+    def _writer(self, folders: list[Path], within_us: int, place: Path) -> DataStreamWriter:
         by_key = self._workload == "equijoin"
         if self._engine in NATIVE:
             left, right = (read_rows(self._spark, folder) for folder in folders)
-            return (_native_keyed if by_key else _native_near)(left, right, within_us)
+            return to_parquet((_native_keyed if by_key else _native_near)(left, right, within_us), place)
         query = partial(_keyed if by_key else _near, within=f"{within_us}us")
-        return ON_SPARK[self._engine].results(self._spark, query, folders, checkpoint)
+        return ON_SPARK[self._engine].writer(self._spark, query, folders, place)
 
     def close(self) -> None:
         self._spark.stop()

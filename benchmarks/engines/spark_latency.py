@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tidegate as tg
 from benchmarks.engines.spark_native import NATIVE, WATERMARK_DELAY
@@ -105,9 +105,9 @@ class _TimedFolder(SparkFolder):
 
     starts: list[float] = field(default_factory=list)
 
-    def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
+    def committer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
         self.starts.append(time.time())
-        return super().start(df, checkpoint)
+        return super().committer(df, checkpoint)
 
 
 class _Run:

@@ -9,8 +9,9 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from benchmarks.engines.spark_streaming import SparkEngine, read_rows
+from benchmarks.engines.spark_streaming import SparkEngine, read_rows, to_parquet
 from benchmarks.workloads import Workload
 
 WATERMARK_DELAY = "1 millisecond"  # with none, Spark drops ties at the boundary of two micro-batches as late
@@ -41,8 +42,9 @@ def rows_counted(progress: StreamingQueryProgress) -> int:
     return int(progress.numInputRows)
 
 
-def _over_folder(spark: SparkSession, folder: Path, checkpoint: Path, workload: Workload) -> DataFrame:
-    return build(read_rows(spark, folder), workload)
+def _over_folder(spark: SparkSession, folder: Path, scratch: Path, workload: Workload) -> DataStreamWriter:
+    columns = ("window_start", "window_end", *workload.keys, *workload.aggregates)
+    return to_parquet(build(read_rows(spark, folder), workload).select(*columns), scratch)
 
 
 def build(stream: DataFrame, workload: Workload) -> DataFrame:

@@ -32,8 +32,8 @@ NO_CHILD_PROCESSES: Mapping[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
 }
 
-Build = Callable[[SparkSession, Path, Path, Workload], DataFrame]
-"""Makes the results of a workload from the files in a folder; the second path is the checkpoint of the query to be."""
+Build = Callable[[SparkSession, Path, Path, Workload], DataStreamWriter]
+"""Makes the query, not started yet, from the files in a folder to the sink in a scratch folder."""
 RowsOf = Callable[[StreamingQueryProgress], int]
 """How many tuples a micro-batch read, from its progress."""
 
@@ -68,10 +68,8 @@ class SparkEngine:
 
     def _writer(self, folder: Path, scratch: Path) -> DataStreamWriter:
         """The query from a folder to the sink in `scratch`, not yet started."""
-        results = self._build(self._spark, folder, checkpoint_of(scratch), self._workload)
         self._sink = sink_of(scratch)
-        columns = ("window_start", "window_end", *self._workload.keys, *self._workload.aggregates)
-        return to_parquet(results.select(*columns), scratch).trigger(availableNow=True)
+        return self._build(self._spark, folder, scratch, self._workload).trigger(availableNow=True)
 
     def collect(self, target: Path) -> None:
         """Copy the sink through Spark, because only the files its metadata lists are part of the results."""

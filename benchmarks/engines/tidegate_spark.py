@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tidegate as tg
-from benchmarks.engines.spark_streaming import SparkEngine, read_rows
+from benchmarks.engines.spark_streaming import SparkEngine, checkpoint_of, read_rows, sink_of, to_parquet
 from benchmarks.engines.tidegate_query import query_of
 from benchmarks.workloads import Workload
 from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Source, sources
 from tidegate.runtime.spark.codec import reported
-from tidegate.runtime.spark.dataframe import StatePlace, build_dataframe
+from tidegate.runtime.spark.dataframe import state_root, to_dataframe
 from tidegate.runtime.spark.job import RESULTS
 from tidegate.runtime.spark.session import STREAMING, default_cells
+from tidegate.runtime.spark.sinks import SparkFolder
 from tidegate.runtime.spark.sources import StagedSource
+from tidegate.runtime.spark.stages import RunOptions
 from tidegate.stream import cores
 
 # Tuples and state are in Python workers, so a small heap does.
@@ -42,17 +45,18 @@ class TidegateOnSpark:
     cells: int | None = None
     instances: int | None = None
 
-    def results(self, spark: SparkSession, query: Query, folders: Sequence[Path], checkpoint: Path) -> DataFrame:
-        """The results of a query as a streaming DataFrame; `checkpoint` is that of the query to be."""
+    def writer(self, spark: SparkSession, query: Query, folders: Sequence[Path], scratch: Path) -> DataStreamWriter:
+        """A query, not started yet, that writes its results as parquet to the sink in `scratch`."""
         if self.reads_files:
             streams = [tg.stream(str(folder / "*.parquet"), time="ts", name=folder.name) for folder in folders]
-            return self._over_files(spark, query(*streams), checkpoint)
+            return self._over_files(spark, query(*streams), scratch)
         streams = [tg.stream(read_rows(spark, folder), time="ts", name=folder.name) for folder in folders]
-        results: DataFrame = query(*streams).to_spark(checkpoint=checkpoint, cells=self.cells, instances=self.instances)
-        return results
+        shape = {"cells": self.cells, "instances": self.instances}
+        return to_parquet(query(*streams).to_spark(checkpoint=checkpoint_of(scratch), **shape), scratch)
 
-    def _over_files(self, spark: SparkSession, query: tg.Stream, checkpoint: Path) -> DataFrame:
+    def _over_files(self, spark: SparkSession, query: tg.Stream, scratch: Path) -> DataStreamWriter:
         """What `tg.run` makes of a query over files, for a trigger of our own: it ends as native Spark's queries do."""
+        checkpoint, sink = checkpoint_of(scratch), SparkFolder(sink_of(scratch), "parquet")
         staged = {
             source.name: StagedSource.of(source, checkpoint.parent / "staged" / str(number), files_per_batch=1)
             for number, source in enumerate(sources(query.node))
@@ -62,8 +66,12 @@ class TidegateOnSpark:
             return staged[source.name].streamed(spark, source)
 
         plan = compile_query(query.node, "spark", cells=self.cells or default_cells(spark)).reading(streamed)
-        results = build_dataframe(plan, StatePlace(checkpoint=str(checkpoint)), self.instances or cores(), None)
-        return results.observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+        control = checkpoint / "control"
+        control.mkdir(parents=True)
+        root = state_root(str(checkpoint / "tidegate"), {}, spark)
+        options = RunOptions(root, str(control), self.instances or cores(), parts=str(sink.parts))
+        results = to_dataframe(plan, options).observe(RESULTS, F.sum("rows").alias("rows"))
+        return sink.committer(results, checkpoint)
 
 
 ON_SPARK: Mapping[str, TidegateOnSpark] = {
@@ -75,8 +83,8 @@ ON_SPARK: Mapping[str, TidegateOnSpark] = {
 
 
 def _windowed(name: str) -> Callable[[Workload], SparkEngine]:
-    def build(spark: SparkSession, folder: Path, checkpoint: Path, workload: Workload) -> DataFrame:
-        return ON_SPARK[name].results(spark, partial(query_of, workload=workload), (folder,), checkpoint)
+    def build(spark: SparkSession, folder: Path, scratch: Path, workload: Workload) -> DataStreamWriter:
+        return ON_SPARK[name].writer(spark, partial(query_of, workload=workload), (folder,), scratch)
 
     return lambda workload: SparkEngine(workload, build, SETTINGS, rows_reported)
 

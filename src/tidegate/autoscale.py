@@ -116,11 +116,12 @@ def _balanced(
     from tidegate.elastic.scaling import Scaling
     from tidegate.runtime.spark.control import Steering
     from tidegate.runtime.spark.observe import POLL_SECONDS
-    from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance, step_names
+    from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance
 
     steering = Steering(control)
     rule = Rule(Fixed(), Limits(1, MOST_CELLS), balancer=elastic.balancer(BALANCER_HERE), dry_run=elastic.dry_run)
-    rules = Rules(sized.default, tuple((name, rule) for name in step_names(control)))
+    names = [step.label for step in steering.steps()]
+    rules = Rules(sized.default, tuple((name, rule) for name in names))
     balance = StepBalance(observer, steering, beside, poll)
     planner = elastic.planned_by(PLANNER_HERE)
     return Scaling(balance, balance, rules, POLL_SECONDS, elastic, observer.name, planner=planner)

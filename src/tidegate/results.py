@@ -8,7 +8,7 @@ import math
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from io import StringIO
 from pathlib import Path
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = {"parquet": ".parquet", "jsonl": ".json"}
 SPARK_LOG = "_spark_metadata"
+DRAFT = ".draft-"
+"""How the names of parts begin that are being written."""
 WIDEST = 40
 
 
@@ -109,18 +111,31 @@ class RunResult:
         return read_results(self.to, self.format, self.schema)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a folder of results: its name, and how many rows and bytes it has."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
 @dataclass(slots=True)
 class PartWriter:
-    """Writes the parts of a folder one after the other; each appears whole, under its final name, or not at all."""
+    """Writes the parts of a folder one after the other; each appears whole, under its final name, or not at all.
+
+    ``label`` makes the names of its parts differ from those of other writers.
+    """
 
     folder: Path
     format: str
     schema: pa.Schema
     rows_per_part: int = 4_000_000
+    label: str = ""
+    written: list[Part] = field(default_factory=list)
     _draft: Path | None = None
     _file: Any = None
     _rows: int = 0
-    _parts: int = 0
 
     def write(self, table: pa.Table) -> None:
         """Add rows to the part that is being written; if that fails, the part is gone."""
@@ -128,7 +143,7 @@ class PartWriter:
         with self._whole_or_gone():
             if self._file is None:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._draft = draft = self.folder / f".{uuid.uuid4().hex}"
+                self._draft = draft = self.folder / f"{DRAFT}{uuid.uuid4().hex}"
                 self._file = pq.ParquetWriter(draft, self.schema) if parquet else draft.open("w", encoding="utf-8")
             if parquet:
                 self._file.write_table(table)
@@ -143,10 +158,13 @@ class PartWriter:
         """Give the part its name."""
         if self._file is None or self._draft is None:
             return
+        name = f"part-{self.label}{len(self.written):05}{SUFFIXES[self.format]}"
         with self._whole_or_gone():
             self._file.close()
-            self._draft.rename(self.folder / f"part-{self._parts:05}{SUFFIXES[self.format]}")
-        self._file, self._draft, self._rows, self._parts = None, None, 0, self._parts + 1
+            size = self._draft.stat().st_size
+            self._draft.rename(self.folder / name)
+        self.written.append(Part(name, self._rows, size))
+        self._file, self._draft, self._rows = None, None, 0
 
     def discard(self) -> None:
         """Forget the part that is being written; those that have their name stay."""
@@ -164,7 +182,7 @@ class PartWriter:
             yield
         except OSError as error:
             self.discard()
-            whole = f"; the {self._parts} parts before are whole" if self._parts else ""
+            whole = f"; the {len(self.written)} parts before are whole" if self.written else ""
             raise EnvironmentFault(f"results cannot be written to {self.folder}: {error}{whole}") from error
         except DataError:
             self.discard()
@@ -205,11 +223,17 @@ def remove_unlisted(to: Path) -> int:
     listed = logged_names(to)
     if listed is None:
         return 0
-    orphans = [part for part in to.glob("part-*") if part.name not in listed]
+    orphans = [part for part in (*to.glob("part-*"), *to.glob(f"{DRAFT}*")) if part.name not in listed]
     for part in orphans:
         part.unlink(missing_ok=True)
         (to / f".{part.name}.crc").unlink(missing_ok=True)
     return len(orphans)
+
+
+def has_log(to: Path) -> bool:
+    """Whether some batch was committed to a folder, with results or without, by the log that Spark's file sink keeps."""
+    log = to / SPARK_LOG
+    return log.is_dir() and any(entry.name[0] != "." for entry in log.iterdir())
 
 
 def logged_names(to: Path) -> frozenset[str] | None:

@@ -64,7 +64,8 @@ def move_shards(
 
     ``mapping`` says the cell of each shard that is to move, as ``{17: 3}``, or those of all of them, as a sequence; the
     shards of a step are as many whatever its cells. ``step`` is the name of a stateful step, or None for all. With the
-    ``protocol`` 'adopt' a cell that gains shards lists the files that hold their state, and nothing is copied. No result
+    ``protocol`` 'adopt' a cell that gains shards lists the files that hold their state, and nothing is copied; with 'window
+    recreation' the old cell keeps the windows that are open, and the new one takes those that begin later. No result
     changes.
     """
     from tidegate.runtime.spark.control import Steering

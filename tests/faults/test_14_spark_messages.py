@@ -126,7 +126,7 @@ def test_a_run_from_the_checkpoint_of_another_query_starts_none(
 
     with pytest.raises(KeyboardInterrupt):
         tg.run(counts(files), to=out, spark=spark, files_per_batch=1, progress=stop_soon)
-    monkeypatch.setattr(SparkFolder, "start", lambda *given: pytest.fail("a query was started"))
+    monkeypatch.setattr(SparkFolder, "committer", lambda *given: pytest.fail("a query was started"))
     keyed = tg.stream(files, time="time").key_by("appId")
     other = keyed.window("2 minutes").aggregate(flows=tg.count())
     differs = "it holds «window 1 minute every 1 minute», the query wants «window 2 minutes every 2 minutes»"

@@ -86,7 +86,7 @@ def counts(kind: pa.DataType) -> tg.Stream:
 def test_an_elastic_run_is_refused_where_it_could_not_scale_before_a_query_is_started(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SparkFolder, "start", lambda *given: pytest.fail("a query was started"))
+    monkeypatch.setattr(SparkFolder, "committer", lambda *given: pytest.fail("a query was started"))
     with pytest.raises(UnsupportedError, match="driver is the only executor"):
         tg.run(counts(UTC), to=tmp_path / "out", spark=spark, elastic=True, progress=False)
     with pytest.raises(UserError, match="there is no subquery 'speed'"):

@@ -22,7 +22,7 @@ from tidegate.reference import interpret
 from tidegate.runtime.spark import cell_batch
 from tidegate.runtime.spark.control import SetMapping
 from tidegate.state.chunks import Data
-from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE
+from tidegate.state.epochs import ADOPT, RECREATE, SHARDS_OF_A_STEP, SIDE
 from tidegate.testing import difference, last_revisions
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -114,6 +114,10 @@ QUERIES: dict[str, Callable[[], tg.Stream]] = {
 }
 
 
+RECREATING = ("windows", "two steps", "many keys", "revisions", "join by key", "join by key in windows")
+"""Those whose windows, or pairs, can be recreated in another cell."""
+
+
 @dataclass(slots=True)
 class Life:
     """One random life of a query."""
@@ -128,7 +132,7 @@ class Life:
         self.chance = random.Random(f"{self.kind} {self.seed}")
 
     def check(self, monkeypatch: pytest.MonkeyPatch) -> int:
-        """Lives it, and compares with the law; how many shards moved."""
+        """Lives it, and compares with the law; how many epochs there were beyond the first of each step."""
         chance, query = self.chance, QUERIES[self.kind]()
         storage = MortalStorage()
         monkeypatch.setattr(cell_batch, "open_storage", lambda uri, options: storage)
@@ -148,8 +152,8 @@ class Life:
         assert different is None, f"{where}\n{different}"
         assert driver.outcome.late == law.late, where
         assert not driver.held(), f"{where}: state is left"
-        told = [one for batch in driver.outcome.reports for one in batch if "adopted" in one]
-        return sum(one["adopted"]["shards"] for one in told)
+        epochs = {(one["step"], one["epoch"]) for batch in driver.outcome.reports for one in batch if "step" in one}
+        return sum(epoch > 0 for _, epoch in epochs)
 
     def _live(self, driver: Driver, storage: MortalStorage, batch: Batch) -> None:
         """One batch, in which the process may end, once or more often; then the query is started again."""
@@ -208,15 +212,18 @@ class Life:
         chance = self.chance
         cells = chance.randint(1, MOST_CELLS)
         kind = chance.choice(["cells", "all", "some", "rows", "columns"])
-        self.told.append(f"{kind} to {cells}")
+        # Of steps that cannot do it, it is left out.
+        protocol = RECREATE if chance.random() < (0.5 if self.kind in RECREATING else 0.1) else ADOPT
+        self.told.append(f"{kind} to {cells} by {protocol}")
+        given: dict[str, Any] = {"protocol": protocol}
         if kind == "cells":
-            return SetMapping(sent, cells=cells)
-        if kind == "all":
-            return SetMapping(sent, mapping=tuple(chance.choices(range(cells), k=SHARDS_OF_A_STEP)))
-        if kind == "some":
+            given["cells"] = cells
+        elif kind == "all":
+            given["mapping"] = tuple(chance.choices(range(cells), k=SHARDS_OF_A_STEP))
+        elif kind == "some":
             some = chance.sample(range(SHARDS_OF_A_STEP), 300)
-            return SetMapping(sent, moves={shard: chance.randrange(cells) for shard in some})
-        by, turn = (SIDE if kind == "rows" else 1), chance.randrange(SIDE)
-        return SetMapping(
-            sent, mapping=tuple((shard // by + turn) % SIDE * cells // SIDE for shard in range(SHARDS_OF_A_STEP))
-        )
+            given["moves"] = {shard: chance.randrange(cells) for shard in some}
+        else:
+            by, turn = (SIDE if kind == "rows" else 1), chance.randrange(SIDE)
+            given["mapping"] = tuple((shard // by + turn) % SIDE * cells // SIDE for shard in range(SHARDS_OF_A_STEP))
+        return SetMapping(sent, **given)

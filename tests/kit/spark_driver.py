@@ -44,7 +44,7 @@ from tidegate.runtime.spark.stages import (
 )
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, Directory
-from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE
+from tidegate.state.epochs import ADOPT, RECREATE, SHARDS_OF_A_STEP, SIDE
 from tidegate.watermark import END, START
 
 FIRST_CLOCK_US = 1_800_000_000_000_000
@@ -329,21 +329,24 @@ def moves() -> st.SearchStrategy[tuple[control.SetMapping, ...]]:
 @st.composite
 def _moves(draw: st.DrawFn) -> control.SetMapping:
     sent, cells = draw(st.integers(0, 9)), draw(st.integers(1, MOST_CELLS))
+    protocol = draw(st.sampled_from([ADOPT, ADOPT, RECREATE]))
     match draw(st.sampled_from(["cells", "all", "some", "halves"])):
         case "cells":
-            return control.SetMapping(sent, cells=cells)
+            return control.SetMapping(sent, cells=cells, protocol=protocol)
         case "all":
             chance = random.Random(draw(st.integers(0, 99)))
-            return control.SetMapping(sent, mapping=tuple(chance.choices(range(cells), k=SHARDS_OF_A_STEP)))
+            mapping = tuple(chance.choices(range(cells), k=SHARDS_OF_A_STEP))
+            return control.SetMapping(sent, mapping=mapping, protocol=protocol)
         case "some":
             chance = random.Random(draw(st.integers(0, 99)))
             some = chance.sample(range(SHARDS_OF_A_STEP), 400)
-            return control.SetMapping(sent, moves={shard: chance.randrange(cells) for shard in some})
+            moves = {shard: chance.randrange(cells) for shard in some}
+            return control.SetMapping(sent, moves=moves, protocol=protocol)
         case _:
             # On a grid whole rows, or whole columns.
             by = draw(st.sampled_from([1, SIDE]))
             mapping = tuple(shard // by % SIDE * cells // SIDE for shard in range(SHARDS_OF_A_STEP))
-            return control.SetMapping(sent, mapping=mapping)
+            return control.SetMapping(sent, mapping=mapping, protocol=protocol)
 
 
 def forget() -> None:

@@ -20,8 +20,8 @@ def test_the_answer_is_the_laws_however_shards_move(seed: int, monkeypatch: pyte
     # Mappings to cells that are not there are logged for each cell and batch.
     monkeypatch.setattr(logging.getLogger("tidegate.spark"), "disabled", True)
     kinds = sorted(QUERIES)
-    moved = 0
+    epochs = 0
     for number in range(examples(LIVES)):
         life = seed * 1_000_000 + number
-        moved += Life(kinds[life % len(kinds)], life).check(monkeypatch)
-    assert moved > 300 * LIVES, "hardly anything moved"
+        epochs += Life(kinds[life % len(kinds)], life).check(monkeypatch)
+    assert epochs > LIVES, "hardly anything moved"

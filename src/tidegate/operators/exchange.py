@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -20,19 +21,20 @@ from tidegate.errors import DataError, InternalError
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.joins.near import near_of
 from tidegate.operators.keys import key_hashes, key_sets, step_shards
-from tidegate.operators.windowed_aggregate import Panes
+from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.event_time import check_times
-from tidegate.query.keys import Keys
+from tidegate.query.keys import Columns, Keys
 from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
-from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE
+from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE, Epoch
 from tidegate.watermark import Watermark
 
 ROWS_AT_ONCE = 65_536
 THREADS = 2
+LEAST_WITH_MANY_KEYS = 8_192
 MOST_PANES = 4_000_000
 MOST_BYTES = 64 * 1024**2
 _WRAP = 1 << 64
@@ -66,20 +68,36 @@ class Router(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RouteByKeys:
-    """A tuple goes to every cell that has a shard of one of its keys."""
+    """A tuple goes to every cell that has a shard of one of its keys; its event time says which where one is handed over."""
 
     keys: Keys
-    mapping: Array
+    epoch: Epoch
+    time: str = ""
 
     def __call__(self, tuples: pa.Table) -> Routing:
         found = key_sets(self.keys, tuples)
         shards = step_shards(key_hashes(found.columns)) if len(found) else np.empty(0, np.int64)
-        cells, loads = self.mapping[shards], count_shards(shards)
+        loads = count_shards(shards)
         if found.rows is None:
-            return Routing(np.arange(len(cells)), cells, loads)
-        _, first = np.unique(found.rows * (int(self.mapping.max()) + 1) + cells, return_index=True)
+            if self.epoch.handover is None:
+                return Routing(np.arange(len(shards)), self.epoch.array[shards], loads)
+            return Routing(*route(self.epoch, shards, times_of(tuples, self.time)), loads)
+        assert self.epoch.handover is None, "tuples with many keys are never handed over"
+        cells = self.epoch.array[shards]
+        _, first = np.unique(found.rows * (int(cells.max(initial=0)) + 1) + cells, return_index=True)
         kept = np.sort(first)
         return Routing(found.rows[kept], cells[kept], loads)
+
+
+def route(epoch: Epoch, shards: Array, times: Array) -> tuple[Array, Array]:
+    """Which rows go to which cells, by the shard and the time of each; those that two cells need go to both."""
+    cells, before = epoch.array[shards], epoch.previous[shards]
+    handover, rows = epoch.handover, np.arange(len(shards))
+    if handover is None:
+        return rows, cells
+    new = rows[(cells == before) | (times >= handover.switch)]
+    old = rows[(cells != before) & (times < handover.last)]
+    return np.concatenate([new, old]), np.concatenate([cells[new], before[old]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +109,11 @@ class RouteOnGrid:
     """
 
     side: Side
-    mapping: Array
+    epoch: Epoch
 
     def __call__(self, tuples: pa.Table) -> Routing:
         buckets = grid_buckets(tuples)
-        grid = self.mapping.reshape(SIDE, SIDE)
+        grid = self.epoch.array.reshape(SIDE, SIDE)
         of_bucket = [np.unique(cells) for cells in (grid if self.side == 0 else grid.T)]
         counts = np.array([len(cells) for cells in of_bucket])[buckets]
         starts = np.cumsum([0, *(len(cells) for cells in of_bucket[:-1])])[buckets]
@@ -197,7 +215,7 @@ _Worked: TypeAlias = tuple[_Parts, Arrived, pa.Table | None]
 class Intake(ABC):
     """Takes the tuples of one feed in one task and gives deltas for cells.
 
-    ``mapping`` is the cell of each shard; None where there is one cell. ``prepare`` applies the steps before the operator,
+    ``epoch`` maps shards to cells; None where there is one cell. ``prepare`` applies the steps before the operator,
     ``least`` is the first event time that is not late; None where tuples come from another stateful step, of which none is.
     With ``keep_late`` late tuples are kept in ``late_tuples``. ``loads`` are how many panes or tuples each shard got.
     Work runs on `THREADS` threads: most of it releases the GIL, and a task often has a second core to itself. No more
@@ -206,7 +224,7 @@ class Intake(ABC):
 
     operator: Stateful
     side: int
-    mapping: Array | None
+    epoch: Epoch | None
     schema: pa.Schema
     time: str
     prepare: Callable[[pa.Table], pa.Table]
@@ -232,11 +250,11 @@ class Intake(ABC):
     def finish(self) -> Iterator[tuple[int, Delta]]:
         """The deltas of all tuples that were taken and not given yet, each with its cell."""
         try:
-            if self._held and self._pool is None:
+            if self._held and self._pool is None and not self._is_much(self._rows):
                 # So little that no other thread is needed.
                 self._keep(self._work(self._gathered()))
             elif self._held:
-                self._submit()
+                self._submit(THREADS if self._pool is None else 1)
             while self._working:
                 self._keep(self._working.popleft().result())
         finally:
@@ -262,12 +280,20 @@ class Intake(ABC):
         table, self._held, self._rows = pa.concat_tables(self._held).combine_chunks(), [], 0
         return table
 
-    def _submit(self) -> None:
+    def _submit(self, shares: int = 1) -> None:
+        """Work on what is held, in some shares, on other threads."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, "tidegate-intake")
-        if len(self._working) == THREADS:
-            self._keep(self._working.popleft().result())
-        self._working.append(self._pool.submit(self._work, self._gathered()))
+        table = self._gathered()
+        edges = [table.num_rows * share // shares for share in range(shares + 1)]
+        for start, stop in pairwise(edges):
+            if len(self._working) == THREADS:
+                self._keep(self._working.popleft().result())
+            self._working.append(self._pool.submit(self._work, table.slice(start, stop - start)))
+
+    def _is_much(self, tuples: int) -> bool:
+        """Whether so few tuples that one thread would do are still worth sharing out."""
+        return False
 
     def _keep(self, worked: _Worked) -> None:
         (parts, loads), arrived, late = worked
@@ -306,15 +332,21 @@ class PaneIntake(Intake):
     def give(self) -> Iterator[tuple[int, Delta]]:
         if not self._waiting:
             return
-        merged = self._panes.merge(self._waiting.pop(0))
-        if self.mapping is None:
+        parts = self._waiting.pop(0)
+        if self.epoch is None and len(parts) <= THREADS:
+            # The cell merges them with what it has.
+            yield from ((0, Delta(part)) for part in parts)
+            return
+        merged = self._panes.merge(parts)
+        if self.epoch is None:
             yield 0, Delta(merged)
             return
         shards = step_shards(self._panes.hashes(merged))
         self.loads += count_shards(shards)
-        cells = self.mapping[shards]
+        slices = as_numpy(merged.column(SLICE))
+        rows, cells = route(self.epoch, shards, self._panes.node.window.slice_start(slices))
         # Panes are in the order of their slices, and stay so in each cell.
-        ordered, start = merged.take(pa.array(np.argsort(cells, kind="stable"))), 0
+        ordered, start = merged.take(pa.array(rows[np.lexsort((rows, cells))])), 0
         for cell, count in enumerate(np.bincount(cells).tolist()):
             if count:
                 yield cell, Delta(ordered.slice(start, count))
@@ -322,6 +354,11 @@ class PaneIntake(Intake):
 
     def _parts(self, tuples: pa.Table) -> _Parts:
         return {0: self._panes.lift(tuples)}, None
+
+    def _is_much(self, tuples: int) -> bool:
+        """A tuple with many keys is as much work as many tuples."""
+        assert isinstance(self.operator, WindowAggregate)
+        return tuples >= LEAST_WITH_MANY_KEYS and not isinstance(self.operator.keys, Columns)
 
 
 class TupleIntake(Intake):
@@ -343,7 +380,7 @@ class TupleIntake(Intake):
             yield cell, Delta(ordered, self.side)
 
     def _parts(self, tuples: pa.Table) -> _Parts:
-        if self.mapping is None or tuples.num_rows == 0:
+        if self.epoch is None or tuples.num_rows == 0:
             return {0: tuples}, None
         routing = self._router(tuples)
         parts = {

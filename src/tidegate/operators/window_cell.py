@@ -11,23 +11,28 @@ to at least half of it, so each pane is rewritten a logarithmic number of times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from tidegate.operators.cells import Instances, worth_merging
+from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.exchange import Delta
 from tidegate.operators.keys import step_shards
 from tidegate.operators.window_state import PaneRun, WindowState
-from tidegate.operators.windowed_aggregate import Panes
+from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.state.chunks import Chunk, ChunkStore, Data
-from tidegate.state.epochs import members
+from tidegate.state.epochs import ShardSet, members
 from tidegate.watermark import Watermark
 
 MOST_CHUNKS = 8
+OwnPanes: TypeAlias = Callable[[Sequence[PaneRun]], list[PaneRun]]
+"""Keeps the panes that are the cell's own."""
 
 
 @dataclass(slots=True)
@@ -61,14 +66,15 @@ class WindowCell:
         for number in self.windows.reopened(fresh, watermark):
             rounds = self.store.directory.rounds
             rounds[number] = rounds.get(number, 0) + 1
-            windows = range(number, number + 1)
-            runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
-            # Computed when they are asked for, by which time the directory has moved on.
-            tasks = [
-                self.windows.results(runs, windows, {number: rounds[number]}, owned, fresh)
-                for owned in self.instances.shares()
-            ]
-            revised.append(self.instances.run(tasks))
+            runs = [*self._read(self._overlapping(*self.windows.slices(range(number, number + 1)))), *fresh]
+            for windows, mine in self._owned(range(number, number + 1)):
+                held, new = mine(runs), mine(fresh)
+                # Computed when they are asked for, by which time the directory has moved on.
+                tasks = [
+                    self.windows.results(held, windows, {number: rounds[number]}, owned, new)
+                    for owned in self.instances.shares()
+                ]
+                revised.append(self.instances.run(tasks))
         return revised
 
     def _expire(self, fresh: Sequence[PaneRun], before: Watermark, after: Watermark) -> list[Iterator[pa.Table]]:
@@ -84,7 +90,34 @@ class WindowCell:
         runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
         rounds = dict(self.store.directory.rounds)
         owners = self.instances.shares(len(windows) * sum(run.panes.num_rows for run in runs))
-        return [self.instances.run([self.windows.results(runs, windows, rounds, owned) for owned in owners])]
+        expired = []
+        for part, mine in self._owned(windows):
+            held = mine(runs)
+            expired.append(self.instances.run([self.windows.results(held, part, rounds, owned) for owned in owners]))
+        return expired
+
+    def _owned(self, windows: range) -> list[tuple[range, OwnPanes]]:
+        """Windows with what keeps the panes of the shards whose results the cell emits in them.
+
+        While shards are handed over, those of windows that begin before the switch are their old cell's.
+        """
+        epoch = self.store.directory.epoch
+        if epoch.handover is None:
+            return [(windows, list)]
+        first = epoch.handover.switch // self.node.window.every
+        parts = (
+            (range(windows.start, min(windows.stop, first)), epoch.owned_before(self.cell)),
+            (range(max(windows.start, first), windows.stop), epoch.owned(self.cell)),
+        )
+        return [(part, partial(self._in_shards, shards=shards)) for part, shards in parts if part]
+
+    def _in_shards(self, runs: Sequence[PaneRun], shards: ShardSet) -> list[PaneRun]:
+        """Runs of the panes that lie in some shards."""
+        return [self._part(run.panes, members(shards), run.low, run.high) for run in runs]
+
+    def _part(self, panes: pa.Table, mine: Array, low: int, high: int) -> PaneRun:
+        kept = panes.filter(pa.array(mine[step_shards(self.windows.panes.hashes(panes))])).combine_chunks()
+        return self.windows.run(kept) if kept.num_rows else self.windows.empty_run(low, high)
 
     def _forget(self, least: int) -> None:
         """Drop chunks that no open window needs, and rewrite those in memory that are mostly such."""
@@ -134,10 +167,11 @@ class WindowCell:
 
         def build(data: Data, chunk: Chunk) -> tuple[PaneRun, int]:
             panes = self.windows.panes.decode(data, chunk.low)
-            if not chunk.is_whole:
-                mine = members(chunk.shards)[step_shards(self.windows.panes.hashes(panes))]
-                panes = panes.filter(pa.array(mine)).combine_chunks()
-            run = self.windows.run(panes) if panes.num_rows else self.windows.empty_run(chunk.low, chunk.high)
+            if chunk.until is not None:
+                begins = self.node.window.slice_start(as_numpy(panes.column(SLICE)))
+                panes = panes.filter(pa.array(begins < chunk.until))
+            whole = chunk.is_whole and panes.num_rows > 0
+            run = self.windows.run(panes) if whole else self._part(panes, members(chunk.shards), chunk.low, chunk.high)
             return run, run.nbytes
 
         return self.store.read(listed, build, self.instances.spread)

@@ -82,7 +82,8 @@ class Chunk:
 
     It holds panes of the slices ``low`` to ``high``, or tuples of the input ``side`` with event times from ``low`` to
     ``high``, or windows of a ``group`` that end from ``low`` to ``high``. It was ``written`` for some shards, of which the
-    cell lists it for ``shards``; ``rows`` and ``bytes`` are those of the whole chunk.
+    cell lists it for ``shards``, and for what lies before the event time ``until`` if there is one; ``rows`` and ``bytes``
+    are those of the whole chunk.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Chunk:
     group: int = NO_GROUP
     shards: ShardSet = ALL
     written: ShardSet = ALL
+    until: int | None = None
 
     @property
     def batch(self) -> int:
@@ -103,7 +105,7 @@ class Chunk:
     @property
     def is_whole(self) -> bool:
         """Whether the cell lists all of it."""
-        return self.shards == self.written
+        return self.shards == self.written and self.until is None
 
     @property
     def share(self) -> float:
@@ -113,7 +115,11 @@ class Chunk:
     @property
     def held_as(self) -> str:
         """The name of what the cell lists of it: what is in memory of a whole chunk is not what is of a part."""
-        return self.name if self.is_whole else f"{self.name}/{_sha256(hex(self.shards))[:_DIGEST_CHARACTERS]}"
+        return (
+            self.name
+            if self.is_whole
+            else f"{self.name}/{_sha256(f'{self.shards:x} {self.until}')[:_DIGEST_CHARACTERS]}"
+        )
 
     def is_made_of(self, data: Data) -> bool:
         """Whether these are the bytes of the chunk."""

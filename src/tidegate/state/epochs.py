@@ -25,7 +25,8 @@ ShardSet: TypeAlias = int
 """A set of shards: bit s says whether shard s is in it."""
 NONE: ShardSet = 0
 ALL: ShardSet = (1 << SHARDS_OF_A_STEP) - 1
-ADOPT = "adopt"
+ADOPT, RECREATE = "adopt", "window recreation"
+PROTOCOLS = ADOPT, RECREATE
 
 
 def shard_set(chosen: NDArray[np.bool_]) -> ShardSet:
@@ -54,12 +55,27 @@ def columns_of_grid(shards: ShardSet) -> ShardSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Handover:
+    """While windows are recreated: what begins before ``switch`` is the cell's that a shard had in the ``previous`` mapping.
+
+    It takes tuples before ``last``; those from ``switch`` on go to the new one as well. When the watermark has come to
+    ``over`` it is done. All of them are event times in microseconds.
+    """
+
+    previous: tuple[int, ...]
+    switch: int
+    last: int
+    over: int
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """A mapping of shards to cells, and how shards change hands when it comes into force; ``number`` counts from 0."""
 
     number: int
     mapping: tuple[int, ...]
     protocol: str = ADOPT
+    handover: Handover | None = None
 
     @property
     def array(self) -> NDArray[np.int64]:
@@ -75,20 +91,41 @@ class Epoch:
         """The shards of a cell."""
         return shard_set(self.array == cell)
 
+    @property
+    def previous(self) -> NDArray[np.int64]:
+        """The cell that each shard had, for what begins before the switch."""
+        return np.asarray(self.mapping if self.handover is None else self.handover.previous, np.int64)
+
+    def owned_before(self, cell: int) -> ShardSet:
+        """The shards of a cell for what begins before the switch; its shards where nothing is handed over."""
+        return shard_set(self.previous == cell)
+
     def next(self, mapping: Iterable[int], protocol: str = ADOPT) -> Epoch:
         """The epoch after this one."""
         return Epoch(self.number + 1, tuple(mapping), protocol)
 
     def encode(self) -> dict[str, Any]:
         """The epoch as JSON has it."""
-        packed = zlib.compress(np.asarray(self.mapping, "<u2").tobytes())
-        return {"number": self.number, "protocol": self.protocol, "mapping": base64.b64encode(packed).decode()}
+        handover, times = self.handover, None
+        if handover is not None:
+            times = [_packed(handover.previous), handover.switch, handover.last, handover.over]
+        fields = {"number": self.number, "protocol": self.protocol, "mapping": _packed(self.mapping)}
+        return {**fields, "handover": times}
 
     @classmethod
     def decode(cls, fields: dict[str, Any]) -> Epoch:
         """The epoch that JSON has."""
-        mapping = np.frombuffer(zlib.decompress(base64.b64decode(fields["mapping"])), "<u2")
-        return cls(fields["number"], tuple(mapping.tolist()), fields["protocol"])
+        known = fields["handover"]
+        handover = None if known is None else Handover(_unpacked(known[0]), *known[1:])
+        return cls(fields["number"], _unpacked(fields["mapping"]), fields["protocol"], handover)
+
+
+def _packed(mapping: Sequence[int]) -> str:
+    return base64.b64encode(zlib.compress(np.asarray(mapping, "<u2").tobytes())).decode()
+
+
+def _unpacked(text: str) -> tuple[int, ...]:
+    return tuple(np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u2").tolist())
 
 
 def checked_mapping(mapping: Sequence[int], cells: int) -> tuple[int, ...]:

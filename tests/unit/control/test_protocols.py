@@ -102,18 +102,18 @@ def test_the_least_delay_is_taken_and_the_others_are_told_why_not() -> None:
     plan = MovePlanner(tuple(PROTOCOLS.values())).plan(MOVE)
     assert (plan.protocol, plan.estimate) == ("adopt", Adopt().estimate(MOVE))
     assert dict(plan.rejected) == {
-        "epoch-switch": "the owners do not share memory",
-        "window-recreation": "a delay of 5 s instead of 1 s",
-        "donate-collect": "a delay of 5 s instead of 1 s",
+        "epoch switch": "the owners do not share memory",
+        "window recreation": "a delay of 5 s instead of 1 s",
+        "donate and collect": "a delay of 5 s instead of 1 s",
     }
 
 
 def test_windows_are_recreated_where_state_is_large_and_they_do_not_overlap() -> None:
     planner = MovePlanner(tuple(PROTOCOLS.values()))
     tumbling = replace(MOVE, advance_seconds=60.0)
-    assert planner.plan(tumbling).protocol == "window-recreation", "it delays nothing"
+    assert planner.plan(tumbling).protocol == "window recreation", "it delays nothing"
     in_time = replace(planner, deadline_seconds=10.0).plan(tumbling)
-    assert (in_time.protocol, dict(in_time.rejected)["window-recreation"]) == (
+    assert (in_time.protocol, dict(in_time.rejected)["window recreation"]) == (
         "adopt",
         "in force after 62 s, later than 10 s",
     )
@@ -121,21 +121,21 @@ def test_windows_are_recreated_where_state_is_large_and_they_do_not_overlap() ->
 
 def test_where_none_is_in_time_the_soonest_is_taken_and_says_so() -> None:
     plan = MovePlanner((WindowRecreation(), DonateCollect()), deadline_seconds=0.5).plan(MOVE)
-    assert (plan.protocol, plan.why) == ("donate-collect", "none is in force within 0.5 s, this one soonest")
+    assert (plan.protocol, plan.why) == ("donate and collect", "none is in force within 0.5 s, this one soonest")
 
 
 def test_a_protocol_may_be_forced_and_is_refused_where_it_cannot_be_had() -> None:
     every = tuple(PROTOCOLS.values())
-    forced = MovePlanner(every, protocol="donate-collect").plan(MOVE)
-    assert (forced.protocol, forced.why) == ("donate-collect", "asked for")
-    assert dict(forced.rejected)["adopt"] == "donate-collect was asked for"
+    forced = MovePlanner(every, protocol="donate and collect").plan(MOVE)
+    assert (forced.protocol, forced.why) == ("donate and collect", "asked for")
+    assert dict(forced.rejected)["adopt"] == "donate and collect was asked for"
     with pytest.raises(
-        UserError, match="'window-recreation' cannot carry out this move: its windows have no fixed start"
+        UserError, match="'window recreation' cannot carry out this move: its windows have no fixed start"
     ):
-        MovePlanner(every, protocol="window-recreation").plan(replace(MOVE, window_seconds=None, advance_seconds=None))
-    with pytest.raises(UserError, match="'adpot' cannot be had here; choose one of 'epoch-switch'"):
+        MovePlanner(every, protocol="window recreation").plan(replace(MOVE, window_seconds=None, advance_seconds=None))
+    with pytest.raises(UserError, match="'adpot' cannot be had here; choose one of 'epoch switch'"):
         MovePlanner(every, protocol="adpot")
-    with pytest.raises(UserError, match="no protocol can carry out this move of 128 shards: epoch-switch: the owners"):
+    with pytest.raises(UserError, match="no protocol can carry out this move of 128 shards: epoch switch: the owners"):
         MovePlanner((EpochSwitch(),)).plan(MOVE)
 
 
@@ -225,12 +225,12 @@ def test_the_ledger_has_the_estimate_and_what_it_took(tmp_path: Path) -> None:
         for time in (1.0, 2.0):
             loop.step(observed(time_seconds=time))
     first, second = decisions(path).to_pylist()
-    assert (first["protocol"], first["moved_shards"], first["moved_bytes"]) == ("epoch-switch", 4, 100)
+    assert (first["protocol"], first["moved_shards"], first["moved_bytes"]) == ("epoch switch", 4, 100)
     assert first["planned_in_force_seconds"] == pytest.approx(0.401)
     assert (first["took_in_force_seconds"], first["took_delay_seconds"]) == (0.8, 0.01)
     assert second["planned_in_force_seconds"] == pytest.approx(0.401 * (0.8 / 0.401) ** 0.5), "it has learned"
     told = explain(path, 1)
-    assert "By epoch-switch (the least delay), 4 shards with 100 bytes: in force after 0.401 s estimated" in told
+    assert "By epoch switch (the least delay), 4 shards with 100 bytes: in force after 0.401 s estimated" in told
     assert "in force after 0.8 s seen" in told
     assert "adopt: state does not lie in files" in told
 

@@ -18,7 +18,6 @@ from pyspark import cloudpickle
 import tidegate as tg
 from tidegate.errors import DataError
 from tidegate.operators import exchange
-from tidegate.operators.columns import Array
 from tidegate.operators.exchange import (
     Arrived,
     Intake,
@@ -34,7 +33,7 @@ from tidegate.query.event_time import AFTER_LATEST_US
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import KeyedApply, Stateful
 from tidegate.state import chunks
-from tidegate.state.epochs import first_mapping
+from tidegate.state.epochs import Epoch, first_mapping
 from tidegate.watermark import END, START
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("k", pa.int64()), ("words", pa.list_(pa.string()))])
@@ -80,12 +79,12 @@ def tuples(times: list[int], keys: list[int] | None = None, words: list[Any] | N
     return pa.table([pa.array(each, kind) for each, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
-def mapping_to(cells: int) -> Array:
-    return np.array(first_mapping(cells))
+def mapping_to(cells: int) -> Epoch:
+    return Epoch(0, first_mapping(cells))
 
 
 def cells_of(keys: pa.Array, cells: int) -> set[int]:
-    return set(mapping_to(cells)[step_shards(key_hashes((keys,)))].tolist()) if len(keys) else set()
+    return set(mapping_to(cells).array[step_shards(key_hashes((keys,)))].tolist()) if len(keys) else set()
 
 
 def intake(node: Stateful, least: int | None, cells: int = 1, keep_late: bool = False, **changes: Any) -> Intake:

@@ -25,7 +25,7 @@ class DonateCollect:
     """
 
     ring: ConsistentHashing = field(default_factory=ConsistentHashing)
-    name: ClassVar[str] = "donate-collect"
+    name: ClassVar[str] = "donate and collect"
 
     def refused(self, move: ShardMove) -> str | None:
         return "the owners share memory, so there is nothing to send" if move.shared_memory else None

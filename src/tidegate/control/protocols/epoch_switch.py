@@ -20,7 +20,7 @@ class EpochSwitch:
     gains a shard waits for the owner before to have done all of its turns, and not for anything else.
     """
 
-    name: ClassVar[str] = "epoch-switch"
+    name: ClassVar[str] = "epoch switch"
 
     def refused(self, move: ShardMove) -> str | None:
         return None if move.shared_memory else "the owners do not share memory"

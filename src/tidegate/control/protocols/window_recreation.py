@@ -24,7 +24,7 @@ class WindowRecreation:
     closed after w at the latest.
     """
 
-    name: ClassVar[str] = "window-recreation"
+    name: ClassVar[str] = "window recreation"
 
     def refused(self, move: ShardMove) -> str | None:
         return "its windows have no fixed start" if move.window_seconds is None else None

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.cells import Instances
-from tidegate.operators.columns import in_time_order
+from tidegate.operators.columns import Array, in_time_order
 from tidegate.operators.exchange import Delta, grid_buckets, times_of, tuple_piece
 from tidegate.operators.joins.encode_side import without_null_keys
 from tidegate.operators.joins.find_pairs import FoundPairs
@@ -144,10 +147,10 @@ class JoinCell:
         if isinstance(self.near, WithinDistance):
             if any(tuples):
                 cached = self._ready()
-                cached.join.keep_pairs = self._kept_pairs()
                 arrived, join, segment = cached.add(tuples), cached.join, cached.segment
                 shares = self.instances.shares()
-                found = self.instances.run([join.pairs_within(segment, arrived, each) for each in shares])
+                keep = self._kept_on_grid() or self._kept_by_time()
+                found = self.instances.run([join.pairs_within(segment, arrived, each, keep) for each in shares])
                 self._append(tuples, watermark, cached)
         else:
             found = self._expire(tuples, watermark)
@@ -178,9 +181,11 @@ class JoinCell:
         if not expires or cached is None or len(sides) < len(SIDES):
             return iter(())
         join, segment = cached.join, cached.segment
-        join.keep_pairs = self._kept_pairs()
         shares = self.instances.shares()
-        return self.instances.run([join.pairs_expired(segment, before, watermark, each) for each in shares])
+        return chain.from_iterable(
+            self.instances.run([join.pairs_expired(segment, low, high, each, keep) for each in shares])
+            for low, high, keep in self._owned(before, watermark)
+        )
 
     def _ready(self) -> CachedJoin:
         """The join in memory, with all that is in the store."""
@@ -243,7 +248,43 @@ class JoinCell:
             return None
         return rows_of_grid(self.store.owned) if side == LEFT else columns_of_grid(self.store.owned)
 
-    def _kept_pairs(self) -> KeepPairs | None:
+    def _owned(self, before: Watermark, after: Watermark) -> list[tuple[Watermark, Watermark, KeepPairs | None]]:
+        """Stretches of an advance, with what keeps the pairs that the cell emits of the windows that expire in each.
+
+        While shards are handed over, those of windows that begin before the switch are their old cell's.
+        """
+        epoch = self.store.directory.epoch
+        if epoch.handover is None:
+            return [(before, after, self._kept_on_grid())]
+        middle = min(max(before, epoch.handover.last), after)
+        parts = ((before, middle, epoch.owned_before(self.cell)), (middle, after, epoch.owned(self.cell)))
+        return [(low, high, partial(self._in_shards, members(shards))) for low, high, shards in parts if low < high]
+
+    def _in_shards(self, mine: Array, sides: BothSides, found: FoundPairs) -> FoundPairs:
+        """The pairs whose keys lie in some shards."""
+        return found.take(mine[self._shards(LEFT, sides[LEFT].rows(found.left))])
+
+    def _kept_by_time(self) -> KeepPairs | None:
+        """What leaves out the pairs of tuples from the switch on, in shards that are handed over; None if none are."""
+        epoch = self.store.directory.epoch
+        handover = epoch.handover
+        if handover is None:
+            return None
+        leaving = members(epoch.owned_before(self.cell) & ~epoch.owned(self.cell))
+
+        def keep(sides: BothSides, found: FoundPairs) -> FoundPairs:
+            late = np.minimum(found.left_times, found.right_times) >= handover.switch
+            return found.take(~(late & leaving[self._shards(LEFT, sides[LEFT].rows(found.left))]))
+
+        return keep
+
+    def _shards(self, side: int, tuples: pa.Table) -> Array:
+        """The shard of each tuple by its key; on a grid one of those of its row or column."""
+        if not self.node.on:
+            return grid_buckets(tuples) * (SIDE if side == LEFT else 1)
+        return step_shards(key_hashes([contiguous(tuples.column(names[side])) for names in self.node.on]))
+
+    def _kept_on_grid(self) -> KeepPairs | None:
         """What leaves out the pairs of other cells; None where there are none."""
         owned = self.store.owned
         if self.node.on or rows_of_grid(owned) & columns_of_grid(owned) == owned:
@@ -283,10 +324,8 @@ class JoinCell:
         """The tuples of a chunk that lie in the shards for which it is listed."""
         table = chunks.decode(data)
         if not chunk.is_whole:
-            if self.node.on:
-                keys = [contiguous(table.column(names[chunk.side])) for names in self.node.on]
-                shards = step_shards(key_hashes(keys))
-            else:
-                shards = grid_buckets(table) * (SIDE if chunk.side == LEFT else 1)
-            table = table.filter(pa.array(members(chunk.shards)[shards]))
+            mine = members(chunk.shards)[self._shards(chunk.side, table)]
+            if chunk.until is not None:
+                mine &= times_of(table, self.node.inputs[chunk.side].time) < chunk.until
+            table = table.filter(pa.array(mine))
         return table, 0

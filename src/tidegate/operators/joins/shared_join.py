@@ -72,7 +72,6 @@ class SharedJoin(SharedState):
 
     node: Join
     split_pairs: int = SPLIT_PAIRS
-    keep_pairs: KeepPairs | None = None
     near: Near = field(init=False)
     _codes: TextCodes = field(init=False)
     _finder: PairFinder = field(init=False)
@@ -149,16 +148,18 @@ class SharedJoin(SharedState):
             return sum(new) * SORTED_PAIRS >= self.split_pairs
         return new[LEFT] * held[RIGHT] + new[RIGHT] * held[LEFT] >= self.split_pairs
 
-    def pairs_within(self, number: int, arrived: SegmentTuples, owned: Array | None) -> Iterator[pa.Table]:
+    def pairs_within(
+        self, number: int, arrived: SegmentTuples, owned: Array | None, keep: KeepPairs | None = None
+    ) -> Iterator[pa.Table]:
         """Results that the tuples of a segment give with all up to it, an instance's share, in the order of time."""
         assert isinstance(self.near, WithinDistance), "pairs of windows are emitted when the windows expire"
         view = self._view(number, owned)
-        found = self._collected(self._found_within(self.near, arrived, view), view)
+        found = self._collected(self._found_within(self.near, arrived, view), view, keep)
         if found is not None:
             yield rows_at_the_later(self.node, view.sides, found)
 
     def pairs_expired(
-        self, number: int, before: Watermark, after: Watermark, owned: Array | None
+        self, number: int, before: Watermark, after: Watermark, owned: Array | None, keep: KeepPairs | None = None
     ) -> Iterator[pa.Table]:
         """Results of the windows that expire as the watermark moves, an instance's share, earliest first."""
         assert isinstance(self.near, InSameWindow), "pairs within a distance are emitted at once"
@@ -167,7 +168,7 @@ class SharedJoin(SharedState):
             return
         view = self._view(number, owned)
         first, last = max(window.first_open(before), -(2**62)), min(window.first_open(after) - 1, 2**62)
-        found = self._collected(self._found_in_windows(self.near, first, last, view), view)
+        found = self._collected(self._found_in_windows(self.near, first, last, view), view, keep)
         if found is not None:
             yield from rows_of_windows(self.node, self.near, view.sides, found, first, last)
 
@@ -242,8 +243,8 @@ class SharedJoin(SharedState):
         stored = view.sides[other]
         return self._finder.in_log(side, new, stored.tuples(stop), times, stored.in_order, view.scope)
 
-    def _collected(self, found: Iterator[FoundPairs], view: _View) -> FoundPairs | None:
-        """All that is found; what no loop could decide is decided here. None for nothing."""
+    def _collected(self, found: Iterator[FoundPairs], view: _View, keep: KeepPairs | None) -> FoundPairs | None:
+        """All that is found; what no loop could decide is decided here, and what others emit left out. None for nothing."""
         interprets = self.node.where is not None and not view.scope.decide
         try:
             parts = [still_fitting(self.node, view.sides, each) if interprets else each for each in found]
@@ -257,7 +258,7 @@ class SharedJoin(SharedState):
         if not any(len(part.left) for part in parts):
             return None
         together = FoundPairs.concatenated(parts)
-        return together if self.keep_pairs is None else self.keep_pairs(view.sides, together)
+        return together if keep is None else keep(view.sides, together)
 
     def _forget(self) -> None:
         """Drop what no instance needs any more."""

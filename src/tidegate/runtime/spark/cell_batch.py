@@ -177,7 +177,7 @@ class CellBatch:
             directory.run, directory.began_ns = folder.run, time.time_ns()
         asked = directory.asked
         number = asked.instances if asked is not None and asked.run == folder.run else step.instances
-        store = ChunkStore(directory, folder, task.batch, owned=epoch.owned(cell))
+        store = ChunkStore(directory, folder, task.batch, owned=epoch.owned(cell) | epoch.owned_before(cell))
         return cls(step, cell, task, folder, directory, store, Instances(number), directory.watermark, began, adopted)
 
     def receive(self, header: Header, deltas: Sequence[Delta]) -> Iterator[pa.Table]:
@@ -221,6 +221,8 @@ class CellBatch:
             told["loads"] = self.loads
         if self.left_out:
             told["left_out"] = self.left_out
+        if self.directory.epoch.handover is not None:
+            told["handover_us"] = self.directory.epoch.handover.over
         return told | {
             "step": step_label(self.step.number, self.step.name),
             "cell": self.cell,

@@ -1,4 +1,4 @@
-"""Rows that leave the stages of a query: deltas and headers to cells across an exchange, and results with metrics to Spark.
+"""Rows between the stages of a query: deltas and headers to cells across an exchange; and metrics, as Spark reports them.
 
 A *header* goes before the tuples of a task in spirit and beside them in practice: rows come in any order. It says how far
 its sources have come, what came of them, and what the control stream says. Headers add up, so a cell merges all it gets.
@@ -7,7 +7,7 @@ its sources have come, what came of them, and what the control stream says. Head
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidegate.operators.exchange import Arrived, Delta
-from tidegate.query.schema import TIME, conform
+from tidegate.query.schema import TIME
 from tidegate.state import chunks
 from tidegate.watermark import Watermark
 
@@ -26,7 +26,6 @@ DELTA_ROWS = pa.schema([("cell", pa.int32()), ("feed", pa.int32()), ("data", pa.
 METRICS = "__tg_metrics"
 OBSERVED = "tidegate_cells_"
 """How the names of observed metrics begin whose column ``cells`` lists what cells and sources report, as JSON."""
-ROWS_PER_BATCH = 65_536
 _MASK = 0xFFFFFFFF
 Value = TypeVar("Value")
 
@@ -177,23 +176,6 @@ class Received:
     def tables(self, sides: Mapping[int, int]) -> list[Delta]:
         """The deltas, decoded; ``sides`` says which input of the operator each feed belongs to."""
         return [Delta(chunks.decode(data), sides[feed]) for feed, data in self.deltas]
-
-
-def result_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of the rows that leave the last stage: results, and metrics in rows of their own."""
-    return schema.append(pa.field(METRICS, pa.string()))
-
-
-def results(table: pa.Table, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Results as rows of ``columns``, some at once."""
-    told = conform(table, pa.schema(list(columns)[:-1])).append_column(METRICS, pa.nulls(table.num_rows, pa.string()))
-    yield from told.combine_chunks().to_batches(max_chunksize=ROWS_PER_BATCH)
-
-
-def metrics(told: Iterable[Mapping[str, Any]], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Metrics as one row of ``columns``."""
-    nulls = [pa.nulls(1, kind) for kind in columns.types[:-1]]
-    yield pa.record_batch([*nulls, pa.array([json.dumps(list(told))])], columns)
 
 
 def decoded(df: DataFrame, build: str) -> DataFrame:

@@ -16,7 +16,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,13 +25,12 @@ from pyspark.sql import functions as F
 
 from tidegate.errors import QueryError, UserError
 from tidegate.operators.cells import MOST_CELLS, MOST_INSTANCES
-from tidegate.state.epochs import ADOPT, SHARDS_OF_A_STEP, checked_mapping
+from tidegate.state.epochs import ADOPT, PROTOCOLS, SHARDS_OF_A_STEP, checked_mapping
 
 VERSION = 2
 PULSE = "tidegate_control"
 STEPS = "_tidegate.json"
 """A file in the folder of a control stream, not part of it, that says which steps the query has."""
-PROTOCOLS = (ADOPT,)
 ADVICE = "write to a control stream with the functions of tidegate, of the version that runs the query"
 LOG = logging.getLogger("tidegate.spark")
 
@@ -180,36 +179,59 @@ def unknown_files(folder: Path, seen: set[Path]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class SteeredStep:
+    """A stateful step as those see it who steer the query: how many cells it can have, and how its shards change hands."""
+
+    label: str
+    name: str
+    cells: int
+    protocols: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Steering:
     """The folder of a control stream, as those see it who steer the query."""
 
     folder: Path
 
-    def describe(self, steps: Sequence[tuple[int, str, int]]) -> None:
-        """Leave there which stateful steps the query has: the number, the name and the most cells of each."""
+    def describe(self, steps: Iterable[SteeredStep]) -> None:
+        """Leave there which stateful steps the query has."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        told = [{"step": step_label(number, name), "name": name, "cells": cells} for number, name, cells in steps]
+        told = [asdict(step) for step in steps]
         draft = self.folder / f".{uuid.uuid4().hex}"
         draft.write_text(json.dumps({"shards": SHARDS_OF_A_STEP, "steps": told}) + "\n", encoding="utf-8")
         draft.rename(self.folder / STEPS)
 
-    def check(self, step: str | None, cells: Iterable[int]) -> None:
-        """Refuse a step, or cells by their numbers, that the query does not have; nothing is known before it is built."""
+    def steps(self) -> list[SteeredStep]:
+        """The stateful steps of the query; none before it is built."""
         try:
-            steps = json.loads((self.folder / STEPS).read_text(encoding="utf-8"))["steps"]
+            told = json.loads((self.folder / STEPS).read_text(encoding="utf-8"))["steps"]
         except FileNotFoundError:
+            return []
+        return [SteeredStep(**{**each, "protocols": tuple(each["protocols"])}) for each in told]
+
+    def check(self, step: str | None, cells: Iterable[int], protocol: str = ADOPT) -> None:
+        """Refuse a step, cells by their numbers, or a protocol that the query does not have, as far as it is known."""
+        steps = self.steps()
+        if not steps:
             return
-        chosen = [each for each in steps if step in (None, each["step"], each["name"])]
+        chosen = [each for each in steps if step in (None, each.label, each.name)]
         if not chosen:
-            shown = ", ".join(repr(each["step"]) for each in steps) or "none"
+            shown = ", ".join(repr(each.label) for each in steps)
             raise QueryError(f"the query of {self.folder} has no stateful step {step!r}; it has {shown}")
-        least = min(chosen, key=lambda each: int(each["cells"]))
+        least = min(chosen, key=lambda each: each.cells)
         most = max(cells, default=0)
-        if most >= least["cells"]:
+        if most >= least.cells:
             raise QueryError(
-                f"step '{least['step']}' was built for cells 0 to {least['cells'] - 1}, and cell {most} was asked for; "
+                f"step '{least.label}' was built for cells 0 to {least.cells - 1}, and cell {most} was asked for; "
                 "start the query with more, such as cells=(1, 8): the larger number is how many there can be"
             )
+        for each in chosen:
+            if protocol not in each.protocols:
+                raise QueryError(
+                    f"step '{each.label}' cannot hand shards over by {protocol}: what it keeps begins at no fixed time, or "
+                    f"lies on a grid, or is that of an apply; use one of {', '.join(map(repr, each.protocols))}"
+                )
 
     def send(self, message: Message) -> None:
         """Put a message into the stream, whole or not at all."""
@@ -226,7 +248,7 @@ class Steering:
     def set_cells(self, cells: int, step: str | None = None, protocol: str = ADOPT) -> None:
         """Ask for shards on so many cells."""
         message = SetMapping(time.time_ns(), cells=cells, step=step, protocol=protocol)
-        self.check(step, [cells - 1])
+        self.check(step, [cells - 1], protocol)
         self.send(message)
 
     def move_shards(self, step: str | None, mapping: Mapping[int, int] | Sequence[int], protocol: str = ADOPT) -> None:
@@ -234,10 +256,10 @@ class Steering:
         now = time.time_ns()
         if isinstance(mapping, Mapping):
             message = SetMapping(now, moves=dict(mapping), step=step, protocol=protocol)
-            self.check(step, mapping.values())
+            self.check(step, mapping.values(), protocol)
         else:
             message = SetMapping(now, mapping=tuple(mapping), step=step, protocol=protocol)
-            self.check(step, mapping)
+            self.check(step, mapping, protocol)
         self.send(message)
 
 

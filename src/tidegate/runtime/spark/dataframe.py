@@ -49,6 +49,7 @@ from tidegate.runtime.spark.stages import (
     detached,
     fingerprints,
     stages_of,
+    steered_steps,
 )
 from tidegate.runtime.spark.types import spark_schema
 from tidegate.state.chunks import Directory
@@ -72,9 +73,8 @@ def to_dataframe(plan: Plan, options: RunOptions | None) -> DataFrame:
     _check_session(spark, plan.sources)
     # One DataFrame for all that read it: then Spark has one source of it, and one metric.
     control = _tagged(control_rows(spark, options.control, options.root.build), CONTROL, F.col("text"), ())
-    if any(subquery.operator is not None for subquery in plan.subqueries) and "://" not in options.control:
-        steps = [(each.number, each.name, plan.cells[1]) for each in plan.subqueries if each.operator is not None]
-        Steering(Path(options.control.removeprefix("file:"))).describe(steps)
+    if "://" not in options.control:
+        Steering(Path(options.control.removeprefix("file:"))).describe(steered_steps(plan))
     results = reduce(DataFrame.unionByName, [_stage(each, control) for each in stages_of(plan, options)])
     return codec.decoded(results, options.root.build)
 

@@ -17,12 +17,19 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.operators.columns import Array
+from tidegate.query.nodes import Join, Stateful, WindowAggregate
+from tidegate.query.windows import Window
 from tidegate.runtime.spark.control import SetMapping
 from tidegate.state.chunks import Chunk, Directory
 from tidegate.state.epochs import (
+    ADOPT,
+    ALL,
     NONE,
+    RECREATE,
     SIDE,
     Epoch,
+    Handover,
     ShardSet,
     columns_of_grid,
     even_mapping,
@@ -31,17 +38,54 @@ from tidegate.state.epochs import (
     rows_of_grid,
     shard_set,
 )
+from tidegate.watermark import is_finite
 
 LOG = logging.getLogger("tidegate.spark")
 
 
 @dataclass(frozen=True, slots=True)
+class Recreation:
+    """How the windows of a step are recreated in another cell (StreamCloud §V.B, fig. 8 and 9); all in microseconds.
+
+    A window begins every so often, and takes tuples up to ``reach`` after the next one begins. The pairs of a join within a
+    distance begin at the earlier of their times.
+    """
+
+    every: int
+    reach: int
+    lateness: int = 0
+
+    @classmethod
+    def of(cls, node: Stateful) -> Recreation | None:
+        """That of a stateful step; None where what it keeps has no fixed begin, or moves in another way."""
+        match node:
+            case WindowAggregate(window=window):
+                return cls(window.every, window.size - window.every, window.lateness)
+            case Join(on=on, window=Window() as window) if on:
+                return cls(window.every, window.size - window.every)
+            case Join(on=on, within_us=int() as distance) if on:
+                return cls(1, distance)
+            case _:
+                return None
+
+    def handover(self, previous: Epoch, newest: int) -> Handover:
+        """The old cells keep what begins up to the newest event time of all, the new ones take what begins later."""
+        switch = (newest // self.every + 1) * self.every
+        last = switch + self.reach
+        return Handover(previous.mapping, switch, last, last + self.lateness)
+
+
+@dataclass(frozen=True, slots=True)
 class CellPlan:
-    """The cells of a step as its run was started: the least and the most, and whether its shards form a grid."""
+    """The cells of a step as its run was started: the least and the most, and whether its shards form a grid.
+
+    ``recreation`` is None where windows cannot be recreated.
+    """
 
     least: int
     most: int
     grid: bool = False
+    recreation: Recreation | None = None
 
     @property
     def range(self) -> tuple[int, int]:
@@ -58,23 +102,34 @@ class CellPlan:
         A run that was started with other cells than the one before changes the number that have shards as little as it must.
         """
         epoch = directory.following or directory.epoch
-        if self.range == directory.cells:
-            return epoch
-        active = len(epoch.cells)
-        wanted = min(max(active, self.least), self.most)
-        if wanted == active and max(epoch.cells) < self.most:
-            return epoch
-        return epoch.next(even_mapping(epoch.mapping, wanted, self.grid))
+        if self.range != directory.cells:
+            active = len(epoch.cells)
+            wanted = min(max(active, self.least), self.most)
+            if wanted != active or max(*epoch.cells, *epoch.previous.tolist()) >= self.most:
+                return epoch.next(even_mapping(epoch.mapping, wanted, self.grid))
+        if epoch is directory.following:
+            newest = max(filter(is_finite, directory.newest.values()), default=None)
+            if epoch.protocol == RECREATE and self.recreation is not None and newest is not None:
+                return replace(epoch, handover=self.recreation.handover(directory.epoch, newest))
+        elif epoch.handover is not None and directory.watermark >= epoch.handover.over:
+            return replace(epoch, handover=None)
+        return epoch
 
     def planned(self, epoch: Epoch, messages: Iterable[SetMapping], left_out: list[str]) -> Epoch | None:
         """The epoch that messages ask for, in the order in which they were sent; None if it is that in force."""
         mapping, protocol = epoch.mapping, epoch.protocol
         for message in messages:
-            cells = self._cells(message)
+            cells, known = self._cells(message), len(left_out)
             if max(cells) >= self.most:
                 left_out.append(
                     f"a mapping to cell {max(cells)}, while the step was built for cells 0 to {self.most - 1}, was left out"
                 )
+            elif message.protocol == RECREATE and self.recreation is None:
+                left_out.append(
+                    "a mapping by window recreation was left out: what the step keeps begins at no fixed time, or lies on a "
+                    f"grid, or is that of an apply; use the protocol {ADOPT!r}"
+                )
+            if left_out[known:]:
                 LOG.warning(left_out[-1])
                 continue
             protocol = message.protocol
@@ -118,37 +173,58 @@ def switch(
 
     ``beside`` is the directory of another cell after the same batch.
     """
-    before, after = directory.epoch.owned(cell), epoch.owned(cell)
     previous = directory.epoch
-    directory.epoch, directory.following = epoch, None
-    directory.cells = plan.range
-    if before == after:
-        return None
-    gained = after & ~before
-    kept, new = [after], [gained]
-    if plan.grid:
-        # Of each side of a join without keys a cell has whole rows or columns.
-        kept = [rows_of_grid(after), columns_of_grid(after)]
-        new = [kept[0] & ~rows_of_grid(before), kept[1] & ~columns_of_grid(before)]
-    directory.chunks = _restricted(directory.chunks, kept)
-    adopted = Adopted(gained.bit_count())
-    for donor, taken in _donors(previous, gained, new).items():
-        other = beside(donor)
-        parts = _restricted(other.chunks, taken)
-        directory.chunks += parts
-        adopted.chunks += len(parts)
-        adopted.bytes += round(sum(part.bytes * part.share for part in parts))
-        for window, rounds in other.rounds.items():
-            # Revisions of a window keep growing, whoever had counted them.
-            directory.rounds[window] = max(directory.rounds.get(window, 0), rounds)
-    directory.chunks = _merged(directory.chunks)
-    return adopted
+    directory.epoch, directory.following, directory.cells = epoch, None, plan.range
+    over = previous.handover is not None and directory.watermark >= previous.handover.over
+    adopted, listed = Adopted(), []
+    for layer in _layers(previous, over):
+        # Where windows are recreated nothing moves: what there is began before the switch.
+        held, after = layer.owned(cell), epoch.owned_before(cell) & layer.shards
+        gained = after & ~held
+        kept, new = [after & held], [gained]
+        if plan.grid:
+            # Of each side of a join without keys a cell has whole rows or columns.
+            kept = [rows_of_grid(after), columns_of_grid(after)]
+            new = [kept[0] & ~rows_of_grid(held), kept[1] & ~columns_of_grid(held)]
+        listed += _restricted(directory.chunks, kept, layer.until)
+        adopted.shards += gained.bit_count()
+        for donor, taken in _donors(layer.mapping, gained, new).items():
+            other = beside(donor)
+            parts = _restricted(other.chunks, taken, layer.until)
+            listed += parts
+            adopted.chunks += len(parts)
+            adopted.bytes += round(sum(part.bytes * part.share for part in parts))
+            for window, rounds in other.rounds.items():
+                # Revisions of a window keep growing, whoever had counted them.
+                directory.rounds[window] = max(directory.rounds.get(window, 0), rounds)
+    directory.chunks = _merged(listed)
+    return adopted if adopted.shards else None
 
 
-def _donors(previous: Epoch, gained: ShardSet, new: Sequence[ShardSet]) -> dict[int, list[ShardSet]]:
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Which cells hold some shards, of what lies before a time if that is known."""
+
+    mapping: Array
+    shards: ShardSet = ALL
+    until: int | None = None
+
+    def owned(self, cell: int) -> ShardSet:
+        return shard_set(self.mapping == cell) & self.shards
+
+
+def _layers(epoch: Epoch, over: bool) -> list[_Layer]:
+    """Where state is: in the cells of an epoch, and until a handover is over also in those of the one before."""
+    if epoch.handover is None or over:
+        return [_Layer(epoch.array)]
+    moved = shard_set(epoch.previous != epoch.array)
+    return [_Layer(epoch.previous, moved, epoch.handover.switch), _Layer(epoch.array)]
+
+
+def _donors(mapping: Array, gained: ShardSet, new: Sequence[ShardSet]) -> dict[int, list[ShardSet]]:
     """From which cells a cell adopts, and of each side for which shards; on a grid every cell of a row has all of it."""
     donors: dict[int, list[ShardSet]] = {}
-    cells, mine = previous.array.reshape(SIDE, SIDE), members(gained).reshape(SIDE, SIDE)
+    cells, mine = mapping.reshape(SIDE, SIDE), members(gained).reshape(SIDE, SIDE)
     for side, shards in enumerate(new):
         source = cells
         if len(new) > 1:
@@ -163,23 +239,24 @@ def _donors(previous: Epoch, gained: ShardSet, new: Sequence[ShardSet]) -> dict[
     return donors
 
 
-def _restricted(listed: Iterable[Chunk], by_side: Sequence[ShardSet]) -> list[Chunk]:
+def _restricted(listed: Iterable[Chunk], by_side: Sequence[ShardSet], until: int | None) -> list[Chunk]:
     """Chunks for some shards, where that depends on it by their side; without those that have none of them."""
     found = []
     for chunk in listed:
         shards = chunk.shards & by_side[chunk.side if len(by_side) > 1 else 0]
         if shards:
-            found.append(replace(chunk, shards=shards))
+            earliest = min((each for each in (until, chunk.until) if each is not None), default=None)
+            found.append(replace(chunk, shards=shards, until=earliest))
     return found
 
 
 def _merged(listed: list[Chunk]) -> list[Chunk]:
     """Chunks from old to new, each once: one that comes back to a cell is listed for what it had and what it gets."""
-    found: dict[str, Chunk] = {}
+    found: dict[tuple[str, int | None], Chunk] = {}
     for chunk in listed:
-        same = found.get(chunk.name)
+        same = found.get((chunk.name, chunk.until))
         if same is not None:
             shards, written = same.shards | chunk.shards, same.written | chunk.written
             chunk = replace(same, low=min(same.low, chunk.low), shards=shards, written=written)
-        found[chunk.name] = chunk
+        found[chunk.name, chunk.until] = chunk
     return sorted(found.values(), key=lambda chunk: chunk.batch)

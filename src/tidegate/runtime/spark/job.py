@@ -32,7 +32,7 @@ from tidegate.results import RunResult
 from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
 from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.control import EndInput, Steering, unknown_files
-from tidegate.runtime.spark.dataframe import frames_of, state_root, to_dataframe
+from tidegate.runtime.spark.dataframe import frames_of, needs_workers, state_root, to_dataframe
 from tidegate.runtime.spark.failure import full_disks_named, translated
 from tidegate.runtime.spark.observe import lag_seconds, moment_of, new_reports
 from tidegate.runtime.spark.operator import LETTERS, letters_name
@@ -262,13 +262,18 @@ class _Run:
         late_to = None if self.job.late_to is None else str(self.job.late_to)
         session = next(frames_of(plan)).sparkSession
         root = state_root(str(self.checkpoint.state), {}, session)
+        parts = self.job.sink.parts if needs_workers(plan) else None
         try:
-            df = to_dataframe(plan, RunOptions(root, str(self.control), self.job.instances, late_to))
+            df = to_dataframe(
+                plan,
+                RunOptions(root, str(self.control), self.job.instances, late_to, None if parts is None else str(parts)),
+            )
         except NotImplementedError as error:
             raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error
-        df = df.observe(RESULTS, F.count(F.lit(1)).alias("rows"))
+        df = df.observe(RESULTS, (F.count(F.lit(1)) if parts is None else F.sum("rows")).alias("rows"))
+        writer = self.job.sink.writer if parts is None else self.job.sink.committer
         with stop_signals(self._stop_requested), ExitStack() as beside:
-            running = self.job.sink.start(df, self.checkpoint.spark)
+            running = writer(df, self.checkpoint.spark).start()
             LOG.info("query %s started", running.id)
             try:
                 beside.enter_context(self.job.beside(running, self.control))

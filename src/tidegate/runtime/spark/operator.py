@@ -25,7 +25,6 @@ from tidegate.compile.plan import OUTPUT, Feed, Place, Plan, Subquery
 from tidegate.errors import InternalError
 from tidegate.late_tuples import LateFolder, with_missed
 from tidegate.operators.cells import keep_memory
-from tidegate.operators.columns import Array
 from tidegate.operators.exchange import (
     Delta,
     Intake,
@@ -44,8 +43,9 @@ from tidegate.runtime.spark import codec
 from tidegate.runtime.spark.cell_batch import CellBatch, StateRoot, StepLogic, TaskBatch, directory_before, of_this_task
 from tidegate.runtime.spark.codec import Header, Received, row
 from tidegate.runtime.spark.inputs import Inputs
+from tidegate.runtime.spark.output import Output
 from tidegate.state import chunks
-from tidegate.state.epochs import SHARDS_OF_A_STEP
+from tidegate.state.epochs import SHARDS_OF_A_STEP, Epoch, first_mapping
 from tidegate.watermark import START, Watermark
 
 LETTERS = "dead_letters"
@@ -69,25 +69,25 @@ def applied(feed: Feed) -> Callable[[pa.Table], pa.Table]:
 
 
 def intake_of(
-    subquery: Subquery, feed: Feed, mapping: Array | None, before: Watermark, keep_late: bool = False
+    subquery: Subquery, feed: Feed, epoch: Epoch | None, before: Watermark, keep_late: bool = False
 ) -> Intake:
     """Takes the tuples of a feed in for the cells of its target, which has come to a watermark.
 
-    ``mapping`` is the cell of each shard; None where there is one cell.
+    ``epoch`` maps shards to cells; None where there is one cell.
     """
     node = subquery.operator
     assert node is not None
     side = feed.side
     least = first_in_time(node, before) if isinstance(feed.origin, Source) else None
-    given = (node, side, mapping, feed.schema, feed.time, applied(feed), least, keep_late)
+    given = (node, side, epoch, feed.schema, feed.time, applied(feed), least, keep_late)
     if subquery.combine is not None and subquery.combine.before_exchange:
         return PaneIntake(*given)
-    cells = np.zeros(SHARDS_OF_A_STEP, np.int64) if mapping is None else mapping
+    cells = epoch or Epoch(0, first_mapping(1))
     match node, subquery.safety().partitioning:
         case KeyedApply(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
-            router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells)
+            router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells, feed.time)
         case Join(), "pairs":
             router = RouteOnGrid(LEFT if side == 0 else RIGHT, cells)
         case _:
@@ -103,7 +103,7 @@ class WholeQuery:
     steps: dict[int, StepLogic]
     inputs: Inputs
     root: StateRoot
-    columns: pa.Schema
+    output: Output
     task: Callable[[], TaskBatch] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,10 +115,11 @@ class WholeQuery:
                 # They are written before the first row leaves.
                 read = iter(list(read))
                 write_letters(header, task, self.root)
-            for feed, table in read:
-                for out in self.plan.outputs:
-                    yield from self._emitted(out, [conform(applied(feed)(table), feed.schema)])
-            yield from codec.metrics(source_metrics(header), self.columns)
+            passed = (
+                (out, conform(applied(feed)(table), feed.schema)) for feed, table in read for out in self.plan.outputs
+            )
+            yield from self.output.emit((applied(out)(table) for out, table in passed), task.batch)
+            yield from self.output.metrics(source_metrics(header))
             return
         with ExitStack() as stack:
             cells = {number: CellBatch.open(step, 0, task, self.root) for number, step in self.steps.items()}
@@ -128,16 +129,15 @@ class WholeQuery:
             write_letters(header, task, self.root)
             for cell in cells.values():
                 cell.commit()
-            for out in self.plan.outputs:
-                assert isinstance(out.origin, int)
-                yield from self._emitted(out, results[out.origin])
+            yield from self.output.emit(self._leaving(results), task.batch)
             told = [cell.metrics() for cell in cells.values()]
-        yield from codec.metrics([*told, *source_metrics(header)], self.columns)
+        yield from self.output.metrics([*told, *source_metrics(header)])
 
-    def _emitted(self, feed: Feed, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-        run = applied(feed)
-        for table in tables:
-            yield from codec.results(run(table), self.columns)
+    def _leaving(self, results: dict[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
+        """What leaves of the results of the subqueries, after the last steps."""
+        for out in self.plan.outputs:
+            assert isinstance(out.origin, int)
+            yield from map(applied(out), results[out.origin])
 
     def _run(
         self, batches: Iterator[pa.RecordBatch], cells: dict[int, CellBatch], header: Header
@@ -226,16 +226,16 @@ class FeedStage:
         folder = self.root.step(task, self.step.number, self.step.name)
         # All cells of a step have come to the same watermark, and have the same mapping.
         before = directory_before(self.step, 0, task, folder)
-        mapping = self.step.plan.after(before).array
+        epoch = self.step.plan.after(before)
         feeds = [feed for each in self.inputs.inputs for feed in each.feeds if feed.target == self.subquery.number]
         keep = self.step.late_to is not None
-        intakes = {feed.input: intake_of(self.subquery, feed, mapping, before.watermark, keep) for feed in feeds}
+        intakes = {feed.input: intake_of(self.subquery, feed, epoch, before.watermark, keep) for feed in feeds}
         for feed, table in self.inputs.read(batches, header):
             if (intake := intakes.get(feed.input)) is not None and feed.target == self.subquery.number:
                 intake.add(table)
                 if intake.is_full:
                     yield from send(feed, intake.give(), self.step.cells)
-        yield from finished(intakes, {feed.input: feed for feed in feeds}, header, self.step.cells, mapping)
+        yield from finished(intakes, {feed.input: feed for feed in feeds}, header, self.step.cells, epoch)
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def send(feed: Feed, deltas: Iterable[tuple[int, Delta]], cells: int) -> Iterato
 
 
 def finished(
-    intakes: dict[int, Intake], feeds: dict[int, Feed], header: Header, cells: int, mapping: Array
+    intakes: dict[int, Intake], feeds: dict[int, Feed], header: Header, cells: int, epoch: Epoch
 ) -> Iterator[pa.RecordBatch]:
     """The rest of what intakes have, and what their task tells the cells; one of them is told all of it."""
     keys = codec.cell_keys(cells)
@@ -273,7 +273,7 @@ def finished(
         if intake.late_tuples:
             yield row(keys[0], -1 - position, chunks.encode(pa.concat_tables(intake.late_tuples)))
     for cell, key in enumerate(keys):
-        shards = np.flatnonzero((mapping == cell) & (loads > 0))
+        shards = np.flatnonzero((epoch.array == cell) & (loads > 0))
         own = header if cell == 0 else header.for_others()
         own.loads = dict(zip(shards.tolist(), loads[shards].tolist(), strict=True))
         yield row(key, header=own.encode())
@@ -283,7 +283,8 @@ def finished(
 class CellStage:
     """The function that `mapInArrow` runs behind the exchange of a step: one cell, whose results go on or out.
 
-    ``feeds`` lead to the step that is ``following``, or out. One of the stages that run a step reports its metrics.
+    ``feeds`` lead to the ``following`` step, or to the ``output`` if there is none. One of the stages that run a step
+    reports its metrics.
     """
 
     subquery: Subquery
@@ -292,7 +293,7 @@ class CellStage:
     reports: bool
     following: tuple[Subquery, StepLogic] | None
     feeds: tuple[Feed, ...]
-    columns: pa.Schema
+    output: Output
     task: Callable[[], TaskBatch] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -308,12 +309,11 @@ class CellStage:
             sides = {feed.input: feed.side for feed in self.subquery.feeds}
             results = cell.receive(header, received.tables(sides))
             intakes: dict[int, Intake] = {}
-            mapping = np.empty(0, np.int64)
             if self.following is not None:
                 subquery, following = self.following
                 folder = self.root.step(task, following.number, following.name)
-                mapping = following.plan.after(directory_before(following, 0, task, folder)).array
-                intakes = {feed.input: intake_of(subquery, feed, mapping, START) for feed in self.feeds}
+                epoch = following.plan.after(directory_before(following, 0, task, folder))
+                intakes = {feed.input: intake_of(subquery, feed, epoch, START) for feed in self.feeds}
                 for table in results:
                     for intake in intakes.values():
                         intake.add(table)
@@ -328,10 +328,9 @@ class CellStage:
                 if not self.reports:
                     onward.metrics, onward.counts = [], {}
                 feeds = {feed.input: feed for feed in self.feeds}
-                yield from finished(intakes, feeds, onward, following.cells, mapping)
+                yield from finished(intakes, feeds, onward, following.cells, epoch)
                 return
-            for table in results:
-                for feed in self.feeds:
-                    yield from codec.results(applied(feed)(table), self.columns)
+            leaving = (applied(feed)(table) for table in results for feed in self.feeds)
+            yield from self.output.emit(leaving, task.batch)
             told = [*header.metrics, cell.metrics(), *source_metrics(header)] if self.reports else []
-        yield from codec.metrics(told, self.columns)
+        yield from self.output.metrics(told)

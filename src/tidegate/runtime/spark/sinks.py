@@ -9,20 +9,22 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidegate.errors import CheckpointError
-from tidegate.results import in_order, logged_names, remove_unlisted, show_count, show_rows, visible_entries
+from tidegate.errors import CheckpointError, InternalError
+from tidegate.results import Part, has_log, in_order, remove_unlisted, show_count, show_rows, visible_entries
 from tidegate.runtime.spark.checkpoint import Checkpoint
+from tidegate.runtime.spark.part_log import PartLog
 
 
 class SparkSink(ABC):
-    """Takes the results of a run; one that keeps nothing between runs needs `start` and `close` alone."""
+    """Takes the results of a run; one that keeps nothing between runs needs `writer` and `close` alone."""
 
     folder: Path | None = None
     """Where it writes."""
     format: str | None = None
+    parts: Path | None = None
+    """The folder to which workers may write results themselves; a `committer` then takes what they say of it."""
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         """Refuses to begin, or to go on, where rows would be lost or mixed with others."""
@@ -37,8 +39,12 @@ class SparkSink(ABC):
         return
 
     @abstractmethod
-    def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
-        """Starts a query that writes a DataFrame."""
+    def writer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
+        """A query, not started yet, that writes the results in a DataFrame."""
+
+    def committer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
+        """A query, not started yet, that commits the parts in a DataFrame, which workers have written."""
+        raise InternalError(f"{self} takes no parts that workers write")
 
     def close(self, results: int) -> None:
         """Ends the output; called when the query has stopped, with the number of its results."""
@@ -51,6 +57,10 @@ class SparkFolder(SparkSink):
 
     folder: Path
     format: str
+
+    @property
+    def parts(self) -> Path | None:  # type: ignore[override]
+        return self.folder if self.format == "parquet" else None
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         if resumed and checkpoint.has_commits() and self.is_empty():
@@ -66,13 +76,13 @@ class SparkFolder(SparkSink):
             self.clean()
 
     def is_empty(self) -> bool:
-        return not logged_names(self.folder)
+        return not has_log(self.folder)
 
     def clean(self) -> None:
         remove_unlisted(self.folder)
 
-    def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
-        writer = _writer(df, checkpoint).format("parquet")
+    def writer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
+        writer = _writer(df, checkpoint).format("parquet").option("path", str(self.folder))
         if self.format == "jsonl":
             writer = (
                 writer.format("json")
@@ -80,7 +90,15 @@ class SparkFolder(SparkSink):
                 .option("timestampNTZFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
                 .option("ignoreNullFields", "false")
             )
-        return writer.start(str(self.folder))
+        return writer
+
+    def committer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
+        PartLog(self.folder).begin()
+        return _writer(df, checkpoint).foreachBatch(self.commit)
+
+    def commit(self, df: DataFrame, batch: int) -> None:
+        """Runs a batch, and commits the parts that its workers wrote."""
+        PartLog(self.folder).add(batch, [Part(row["part"], row["rows"], row["bytes"]) for row in df.collect()])
 
     def close(self, results: int) -> None:
         self.clean()
@@ -98,8 +116,8 @@ class SparkScreen(SparkSink):
     live: bool
     _held: list[pa.Table] = field(default_factory=list)
 
-    def start(self, df: DataFrame, checkpoint: Path) -> StreamingQuery:
-        return _writer(df, checkpoint).foreachBatch(self.take).start()
+    def writer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
+        return _writer(df, checkpoint).foreachBatch(self.take)
 
     def take(self, df: DataFrame, batch: int) -> None:
         """Takes the first rows of each partition. The batch is run once, and all of it: state depends on it."""

@@ -21,11 +21,14 @@ from tidegate.compile.plan import Feed, Place, Plan, Subquery
 from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
-from tidegate.runtime.spark.codec import DELTA_ROWS, result_columns
-from tidegate.runtime.spark.epochs import CellPlan
+from tidegate.runtime.spark.codec import DELTA_ROWS
+from tidegate.runtime.spark.control import SteeredStep, step_label
+from tidegate.runtime.spark.epochs import CellPlan, Recreation
 from tidegate.runtime.spark.inputs import FrameRows, Inputs, NamedFiles, without_paths
 from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, WholeQuery
+from tidegate.runtime.spark.output import Output, PartOutput, RowOutput
 from tidegate.runtime.spark.sources import FileNames
+from tidegate.state.epochs import ADOPT, PROTOCOLS
 
 Step = TypeVar("Step", bound=Stateful | Stateless)
 
@@ -34,13 +37,15 @@ Step = TypeVar("Step", bound=Stateful | Stateless)
 class RunOptions:
     """How a plan runs: where its state and its control stream are, and the instances of each cell to begin with.
 
-    ``late_to`` is the folder for late tuples.
+    ``late_to`` is the folder for late tuples. ``parts`` is the folder to which workers write results; without one they
+    leave as rows.
     """
 
     root: StateRoot
     control: str
     instances: int = 1
     late_to: str | None = None
+    parts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,12 @@ class OneStage:
 
     function: WholeQuery
     inputs: tuple[InputBranch, ...]
-    columns: pa.Schema
     before_control: int = 0
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the rows it gives."""
+        return self.function.output.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,11 @@ class ExchangedStage:
     function: CellStage
     before: tuple[BeforeExchange, ...]
     cells: int
-    columns: pa.Schema
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the rows it gives."""
+        return self.function.output.columns if self.function.following is None else DELTA_ROWS
 
 
 BeforeExchange: TypeAlias = FeedBranch | PulseBranch | ExchangedStage
@@ -102,6 +115,17 @@ def fingerprints(plan: Plan) -> list[str]:
     """What the state of a plan holds, by stateful step."""
     operators = [subquery.operator for subquery in plan.subqueries if subquery.operator is not None]
     return [fingerprint(detached(operator)) for operator in operators]
+
+
+def steered_steps(plan: Plan) -> list[SteeredStep]:
+    """The stateful steps of a plan, for those who steer the query."""
+    found = []
+    for subquery in plan.subqueries:
+        if subquery.operator is not None:
+            protocols = PROTOCOLS if Recreation.of(subquery.operator) is not None else (ADOPT,)
+            label = step_label(subquery.number, subquery.name)
+            found.append(SteeredStep(label, subquery.name, plan.cells[1], protocols))
+    return found
 
 
 def detached(step: Step) -> Step:
@@ -144,22 +168,23 @@ class _Builder:
     options: RunOptions
 
     @property
-    def columns(self) -> pa.Schema:
-        """The columns of results with metrics."""
-        return result_columns(self.plan.outputs[0].schema)
+    def output(self) -> Output:
+        """Where results go."""
+        schema, parts = self.plan.outputs[0].schema, self.options.parts
+        return RowOutput(schema) if parts is None else PartOutput(schema, parts)
 
     def one_stage(self) -> OneStage:
         """The whole plan in one task."""
         inputs, branches = self._inputs([feed for feed in self.plan.feeds if isinstance(feed.origin, Source)])
         steps = {each.number: each for each in map(self._step, self.lean.subqueries) if each is not None}
-        whole = WholeQuery(self.lean, steps, inputs, self.options.root, self.columns)
+        whole = WholeQuery(self.lean, steps, inputs, self.options.root, self.output)
         if not steps:
-            return OneStage(whole, branches, self.columns)
+            return OneStage(whole, branches)
         # Spark knows the sources of a checkpoint by their order: the same as with several cells.
         order = list(dict.fromkeys(name for stage in self.exchanged() for name in _leaves(stage)))
         ordered = sorted(branches, key=lambda branch: order.index(branch.source.name))
         before = sum(order.index(branch.source.name) < order.index(None) for branch in branches)
-        return OneStage(whole, tuple(ordered), self.columns, before)
+        return OneStage(whole, tuple(ordered), before)
 
     def exchanged(self) -> Iterator[OneStage | ExchangedStage]:
         """Each stateful step behind an exchange of its own."""
@@ -179,8 +204,7 @@ class _Builder:
         for feed in self.plan.subqueries[subquery.number].feeds:
             if isinstance(feed.origin, Source):
                 inputs, branches = self._inputs([feed])
-                whole = WholeQuery(self.lean, {}, inputs, self.options.root, self.columns)
-                yield OneStage(whole, branches, self.columns)
+                yield OneStage(WholeQuery(self.lean, {}, inputs, self.options.root, self.output), branches)
 
     def _step(self, subquery: Subquery) -> StepLogic | None:
         """A stateful step as workers run it."""
@@ -193,7 +217,7 @@ class _Builder:
             logic_of(subquery.operator),
             fingerprint(subquery.operator),
             tuple((source.name, source.disorder_us) for source in self.plan.sources_before(subquery.number)),
-            CellPlan(*self.plan.cells, grid),
+            CellPlan(*self.plan.cells, grid, Recreation.of(subquery.operator)),
             self.options.instances,
             self.options.late_to,
         )
@@ -203,11 +227,10 @@ class _Builder:
         step = self._step(subquery)
         assert step is not None
         first = self.lean.feeds_from(subquery.number)[0]
-        columns = self.columns if following is None else DELTA_ROWS
         onward = self._step(following) if following is not None else None
         then = None if following is None or onward is None else (following, onward)
-        stage = CellStage(subquery, step, self.options.root, first in feeds, then, feeds, columns)
-        return ExchangedStage(stage, tuple(self._before_exchange(subquery, step)), step.cells, columns)
+        stage = CellStage(subquery, step, self.options.root, first in feeds, then, feeds, self.output)
+        return ExchangedStage(stage, tuple(self._before_exchange(subquery, step)), step.cells)
 
     def _before_exchange(self, subquery: Subquery, step: StepLogic) -> Iterator[BeforeExchange]:
         """All that feeds a step; one that no other step feeds gets the pulse."""

@@ -7,10 +7,8 @@ batch after the one that reads it. A cell that gains shards lists the files that
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +21,7 @@ from tidegate.control.protocols.adopt import Adopt
 from tidegate.control.protocols.move import ShardMove
 from tidegate.control.protocols.planner import MovePlanner
 from tidegate.errors import UserError
-from tidegate.runtime.spark.control import STEPS, Steering
+from tidegate.runtime.spark.control import Steering
 from tidegate.runtime.spark.observe import Batch, CellReport, SparkObserver
 from tidegate.state.epochs import SHARDS_OF_A_STEP
 
@@ -33,15 +31,6 @@ BALANCER_HERE = MinimalMovement()
 
 PLANNER_HERE = MovePlanner((Adopt(),), ShardMove(0, shared_files=True, batch_seconds=1.0))
 """How shards change cells: state is in files that every cell can read. How long batches are is learned from moves."""
-
-
-def step_names(control: Path) -> tuple[str, ...]:
-    """The stateful steps of a query by its control folder, as reports name them; none before it is built."""
-    try:
-        told = json.loads((control / STEPS).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return ()
-    return tuple(each["step"] for each in told["steps"])
 
 
 @dataclass(slots=True)

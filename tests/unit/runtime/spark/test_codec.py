@@ -14,18 +14,14 @@ from hypothesis import strategies as st
 
 from tidegate.operators.exchange import Arrived
 from tidegate.query.schema import TIME
-from tidegate.runtime.spark import codec
 from tidegate.runtime.spark.codec import (
     CLOCK,
-    METRICS,
-    OBSERVED,
     Header,
     Received,
     SourceCounts,
     cell_keys,
     clock_of,
     murmur3,
-    reported,
     row,
 )
 from tidegate.state import chunks
@@ -123,26 +119,6 @@ def test_cells_have_keys_that_spark_places_on_them() -> None:
         keys = cell_keys(cells)
         assert len(set(keys)) == cells
         assert [murmur3(key) % cells for key in keys] == list(range(cells))
-
-
-def test_results_and_metrics_are_told_apart() -> None:
-    schema = pa.schema([("ts", TIME), ("n", pa.int64())])
-    columns = codec.result_columns(schema)
-    results = list(codec.results(pa.table({"n": [1, 2], "more": [3, 4], "ts": pa.array([5, 6], TIME)}), columns))
-    (told,) = codec.metrics([{"step": "1:s", "late": 2}, {"source": "calls", "rows": 3}], columns)
-    made = pa.Table.from_batches([*results, told])
-    assert made.schema == columns
-    assert made.filter(made.column(METRICS).is_null()).column("n").to_pylist() == [1, 2]
-    texts = [text for text in made.column(METRICS).to_pylist() if text is not None]
-    assert reported({OBSERVED: {"cells": texts}}) == [{"step": "1:s", "late": 2}, {"source": "calls", "rows": 3}]
-    assert reported({}) == reported({OBSERVED: {"cells": None}}) == reported({OBSERVED: {"cells": []}}) == []
-
-
-def test_many_results_leave_in_several_batches() -> None:
-    columns = codec.result_columns(pa.schema([("n", pa.int64())]))
-    sizes = [batch.num_rows for batch in codec.results(pa.table({"n": list(range(150_000))}), columns)]
-    assert (sum(sizes), max(sizes)) == (150_000, codec.ROWS_PER_BATCH)
-    assert not sum(batch.num_rows for batch in codec.results(pa.table({"n": pa.array([], pa.int64())}), columns))
 
 
 def test_the_clock_is_that_of_any_row() -> None:

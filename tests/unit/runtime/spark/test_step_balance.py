@@ -18,10 +18,10 @@ from tidegate.control.events import Poll
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
-from tidegate.runtime.spark.control import SetMapping, Steering, parse
+from tidegate.runtime.spark.control import SetMapping, SteeredStep, Steering, parse
 from tidegate.runtime.spark.observe import Batch, CellReport
 from tidegate.runtime.spark.observed import OBSERVED
-from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance, step_names
+from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance
 from tidegate.state.epochs import SHARDS_OF_A_STEP
 
 STEP = "1:counts"
@@ -120,14 +120,8 @@ def test_a_loop_moves_shards_and_what_that_cost_is_told_when_it_is_in_force(tmp_
     loop.measured(told[1], 5.0)
 
 
-def test_the_steps_of_a_query_are_known_by_its_control_folder(tmp_path: Path) -> None:
-    assert step_names(tmp_path) == ()
-    Steering(tmp_path).describe([(0, "counts", 4)])
-    assert step_names(tmp_path) == (STEP,)
-
-
 def test_cells_that_the_query_does_not_have_are_refused(tmp_path: Path) -> None:
-    Steering(tmp_path).describe([(0, "counts", 2)])
+    Steering(tmp_path).describe([SteeredStep(STEP, "counts", 2, ("adopt",))])
     observer = Observed([(batch(1, *SKEWED),)])
     balance = StepBalance(observer, Steering(tmp_path))  # type: ignore[arg-type]
     balance.poll()
