@@ -64,12 +64,12 @@ class StepBalance:
         seen = self.observer.period_batches
         poll = (self.poll_beside or self.observer.poll)()
         batches = self.observer.period_batches
+        kept = poll.observations if self.beside is not None else ()
         if not poll.observations or batches is seen:
-            return poll
+            return replace(poll, observations=kept)
         (whole,) = poll.observations
         measured = tuple(self._measured(batches))
         steps = tuple(self._observed(step, reports, whole) for step, reports in _by_step(batches).items())
-        kept = poll.observations if self.beside is not None else ()
         return replace(poll, observations=(*kept, *(each for each in steps if each is not None)), measured=measured)
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:

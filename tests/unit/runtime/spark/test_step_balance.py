@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import tidegate as tg
 from tests.kit.observed import present
 from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.controllers.fixed import Fixed
@@ -18,6 +19,7 @@ from tidegate.control.events import Poll
 from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
+from tidegate.errors import UnsupportedError
 from tidegate.runtime.spark.control import SetMapping, SteeredStep, Steering, parse
 from tidegate.runtime.spark.observe import Batch, CellReport
 from tidegate.runtime.spark.observed import OBSERVED
@@ -129,3 +131,15 @@ def test_cells_that_the_query_does_not_have_are_refused(tmp_path: Path) -> None:
     assert not outcome.accepted
     assert "was built for cells 0 to 1" in outcome.note
     assert not balance.reconfigure("other", 2, None).accepted
+
+
+def test_shards_cannot_be_moved_without_the_control_folder() -> None:
+    with pytest.raises(UnsupportedError, match="balance=True: give control="):
+        tg.autoscale(object(), balance=True)
+
+
+def test_with_nothing_to_size_only_steps_are_observed(tmp_path: Path) -> None:
+    observer = Observed([(batch(1, *SKEWED),)])
+    observer.period_batches = observer.periods[0]
+    balance = StepBalance(observer, Steering(tmp_path))  # type: ignore[arg-type]
+    assert balance.poll().observations == (), "the same batches tell nothing new"
