@@ -23,7 +23,7 @@ from tidegate.control.protocols.planner import MovePlanner
 from tidegate.errors import UserError
 from tidegate.runtime.spark.control import Steering
 from tidegate.runtime.spark.observe import Batch, CellReport, SparkObserver
-from tidegate.state.epochs import SHARDS_OF_A_STEP
+from tidegate.state.epochs import SHARDS_OF_A_STEP, first_mapping
 
 BALANCER_HERE = MinimalMovement()
 """What moves shards between cells unless something else is asked for: those that stay keep their state in memory."""
@@ -37,7 +37,7 @@ PLANNER_HERE = MovePlanner((Adopt(),), ShardMove(0, shared_files=True, batch_sec
 class StepShards:
     """What is known of one step: the cell of each shard, as far as it was told, and a move that was asked for."""
 
-    cells: NDArray[np.int64] = field(default_factory=lambda: np.zeros(SHARDS_OF_A_STEP, np.int64))
+    cells: NDArray[np.int64]
     asked_at: float | None = None
 
     def seen(self, reports: Iterable[CellReport]) -> None:
@@ -100,7 +100,8 @@ class StepBalance:
         cells = 1 + max((report.cell for report in last.values() if report.shards), default=0)
         if cells < 2:
             return None
-        shards = self._steps.setdefault(step, StepShards())
+        # Until something else is told of them, shards are where a query that begins with so many cells has them.
+        shards = self._steps.setdefault(step, StepShards(np.array(first_mapping(cells))))
         shards.seen(reports)
         loads = np.zeros(SHARDS_OF_A_STEP)
         busy = np.zeros(cells)
