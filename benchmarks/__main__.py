@@ -58,7 +58,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
         "--driver-memory-gb", type=int, metavar="N", help="heap of native Spark (default: 4; paircount-m and -h 8)"
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="length of a soak (default: 600)")
-    parser.add_argument("--of", metavar="A,B", help="sweep: the workloads it runs (default: keyed)")
+    parser.add_argument(
+        "--of", metavar="A,B", help="sweep: the workloads it runs (default: keyed); overlap-inter: its queries"
+    )
     parser.add_argument(
         "--span-seconds", type=float, metavar="S",
         help="how long a rate is offered after a warm-up (default: sweep 60; scalejoin 10, then 60; latency-spark 45)",

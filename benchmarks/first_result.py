@@ -51,7 +51,7 @@ class Entry:
 
 def run(options: Options) -> int:
     """Start every engine in turns and print the medians."""
-    names = [spec.name for spec in installed_engines(options.engines) if spec.name not in JUDGES]
+    names = [spec.name for spec in installed_engines(options.engines) if spec.windowed and spec.name not in JUDGES]
     entries = [Entry(name, name) for name in names]
     if LOCAL in names:
         entries.append(Entry(LOCAL, f"{LOCAL}, nothing compiled", compiles=True))

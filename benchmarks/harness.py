@@ -25,7 +25,7 @@ def run_windowed(workload: Workload, options: Options) -> int:
     """Run `workload` on every chosen engine at every batch size; 1 if an engine failed or gave a wrong answer."""
     if options.data is not None and workload.input_kind != "tweets":
         raise ValueError(f"--data holds tweets, but {workload.name} reads generated keys and values; leave it out")
-    specs = installed_engines(options.engines)
+    specs = [spec for spec in installed_engines(options.engines) if spec.windowed]
     batchings = choose_batchings(workload, options)
     described = machine.describe()
     versions = ", ".join(f"{name} {number}" for name, number in described["versions"].items())

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.overlap.queries import QUERIES
 from benchmarks.workloads import WINDOWED
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -39,8 +40,9 @@ class Options:
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
         for name in self.of or ():
-            if name not in WINDOWED:
-                raise ValueError(f"--of names workloads, not {name!r}; valid are: {', '.join(WINDOWED)}")
+            if name not in (*WINDOWED, *QUERIES):
+                valid = ", ".join((*WINDOWED, *QUERIES))
+                raise ValueError(f"--of names workloads, or queries of overlap-inter, not {name!r}; valid are: {valid}")
         if self.span_seconds is not None and self.span_seconds < 1:
             raise ValueError(f"--span-seconds must be at least 1, not {self.span_seconds:g}")
         if not 0.1 <= self.tick_ms <= 1_000:

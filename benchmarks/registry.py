@@ -151,6 +151,17 @@ _SKEW_SHUFFLE = Benchmark(
     _skew_shuffle,
 )
 
+
+def _overlap_inter(options: Options) -> int:
+    from benchmarks.overlap import inter
+
+    return inter.run(options)
+
+
+_OVERLAP = Benchmark(
+    "overlap-inter", "twelve maps and joins of texts between engines, as in Semantic Overlap §6.2", _overlap_inter
+)
+
 _ELASTIC = (
     Benchmark(
         "elastic-local", "a load that steps ten times up and down, followed in process", partial(_elastic, "local")
@@ -175,6 +186,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _CELL_INSTANCES,
         _LATENCY_SPARK,
         _SKEW_SHUFFLE,
+        _OVERLAP,
         *_ELASTIC,
     )
 }

@@ -61,7 +61,8 @@ class EngineSpec:
     """An engine by name. `on_spark` engines run every batching; the others run the first input as one batch.
 
     A `peer` has an environment of its own. `most_tuples` says, for a workload, how much of the input a slow engine runs.
-    `jvm` is true if it has a heap to reckon with, of `heap_gb` where that is not for the command line to say.
+    `jvm` is true if it has a heap to reckon with, of `heap_gb` where that is not for the command line to say. One that is
+    not `windowed` has no adapter for the windowed workloads.
     """
 
     name: str
@@ -73,6 +74,7 @@ class EngineSpec:
     most_tuples: Mapping[str, int] = field(default_factory=dict)
     jvm: bool = False
     heap_gb: int | None = None
+    windowed: bool = True
 
     def reason_missing(self) -> str | None:
         """Why it cannot run here, such as the packages it needs that are not installed; None if it can."""
@@ -121,6 +123,7 @@ ENGINES: Mapping[str, EngineSpec] = {
         _peer("pathway", "PathwayEngine", PATHWAY_TUPLES),
         EngineSpec("tidegate-local", "tidegate_local", "two_instances", ("tidegate",), on_spark=False),
         EngineSpec("tidegate-local-1", "tidegate_local", "one_instance", ("tidegate",), on_spark=False),
+        EngineSpec("tidegate-micro", "overlap", "overlap_engine", ("tidegate",), on_spark=False, windowed=False),
         _tidegate_on_spark("tidegate-spark", "over_files"),
         _tidegate_on_spark("tidegate-spark-df", "over_rows"),
         _tidegate_on_spark("tidegate-spark-2", "in_two_cells"),
@@ -133,6 +136,7 @@ OTHER_ADAPTERS: Mapping[str, tuple[str, str]] = {
     "equijoin": ("spark_joins", "JoinEngine"),
     "scalejoin-spark": ("spark_joins", "JoinEngine"),
     "latency-spark": ("spark_latency", "LatencyEngine"),
+    "overlap-inter": ("overlap", "overlap_engine"),
 }
 
 SPARK_VARIANTS = ("spark-hdfs", "spark-rocksdb")  # the better of these is reported as `spark`

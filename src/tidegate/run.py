@@ -27,6 +27,7 @@ from tidegate.sources.in_memory import check_unread
 from tidegate.stream import Stream, cores
 
 if TYPE_CHECKING:
+    from tidegate.compile.lower_to_aggregates import Operators
     from tidegate.control.balancers.balance import Balancer
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
     BalanceOption = Balancer | str | bool | None
 
-RUNTIMES = ("spark", "local", "reference")
+RUNTIMES = ("spark", "local", "micro", "reference")
 _ELSEWHERE = {
     "checkpoint": "keeps none and begins anew",
     "spark": "needs no session",
@@ -67,16 +68,18 @@ def run(
     late_to: str | Path | None = None,
     cells: int | tuple[int, int] | None = None,
     show: int = 20,
+    operators: Operators = "dedicated",
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
 
     ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
     Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
-    `start`) or 'reference', the slow and obvious interpreter. On 'local' ``to`` may also be a function that is called
-    with each table. On Spark each stateful step has ``cells``, tasks that share its keys (default: one where Spark runs
-    in one process, else one for each core, up to 8; or the least and the most, such as (1, 8)), and ``instances`` is how
-    many threads each cell runs to begin with (default: the cores there are); `set_instances`, `set_cells` and `move_shards`
-    on the ``control`` folder in the checkpoint change both while the query runs.
+    `start`), 'micro', the engine of one operator (docs/micro.md), or 'reference', the slow and obvious interpreter. On
+    'local' ``to`` may also be a function that is called with each table. On Spark each stateful step has ``cells``, tasks
+    that share its keys (default: one where Spark runs in one process, else one for each core, up to 8; or the least and the
+    most, such as (1, 8)), and ``instances`` is how many threads each cell runs to begin with (default: the cores there are);
+    `set_instances`, `set_cells` and `move_shards` on the ``control`` folder in the checkpoint change both while the query
+    runs.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
@@ -95,6 +98,9 @@ def run(
 
     ``late_to`` is a folder for tuples that came too late, with all their columns and the watermark that each missed:
     parquet files ``<step>/<position of the feed>-*.parquet``.
+
+    ``operators`` says what maps, filters and joins are made of: 'dedicated' ones, or Aggregates alone, 'multi' with any
+    number of rows for a window or 'single' with at most one (docs/lowering.md). The results are the same.
     """
     _check_query(query, "run")
     if not isinstance(progress, bool) and not callable(progress):
@@ -121,20 +127,23 @@ def run(
     }.items():
         if on != "spark" and value is not None:
             raise QueryError(f"{name}={value!r} is for on='spark'; on='{on}' {_ELSEWHERE[name]}, so leave it out")
-    if on == "reference":
+    if on in ("reference", "micro"):
+        from tidegate.run_micro import run_on_micro
         from tidegate.run_reference import run_on_reference
 
+        runner = "the reference" if on == "reference" else "the engine of one operator"
         if instances is not None or elastic or balance:
             given = f"elastic={elastic!r}" if elastic else f"balance={balance!r}"
             given = given if instances is None else f"instances={instances}"
-            raise QueryError(f"{given} is for on='local' and on='spark'; the reference runs alone, so leave it out")
+            raise QueryError(f"{given} is for on='local' and on='spark'; {runner} runs a query alone, so leave it out")
         if late_to is not None:
             raise QueryError(
-                f"late_to={late_to!r} is for on='local' and on='spark'; the reference counts late tuples and "
-                "tidegate.testing.answer(query).late_tuples has them, so leave it out"
+                f"late_to={late_to!r} is for on='local' and on='spark'; tidegate.testing.answer(query).late_tuples has "
+                "those that the reference counts, so leave it out"
             )
-        return run_on_reference(query, folder, kind, show)
-    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to)
+        run_alone = run_on_micro if on == "micro" else run_on_reference
+        return run_alone(query, folder, kind, show, operators)
+    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to, operators)
     return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells)
 
 
@@ -153,6 +162,7 @@ def start(
     elastic: ElasticOption = None,
     balance: BalanceOption = None,
     late_to: str | Path | None = None,
+    operators: Operators = "dedicated",
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
@@ -167,7 +177,7 @@ def start(
     what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load, and shards
     move between them where their loads differ; with ``balance=True`` alone, shards move and the number of instances
     stays. ``balance`` may also name a balancer, or be False for none. ``job.scaling`` tells what was decided.
-    ``late_to``, as in `run`, is a folder for late tuples.
+    ``late_to``, as in `run`, is a folder for late tuples, and ``operators`` says what maps, filters and joins are made of.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -195,7 +205,7 @@ def start(
     _check_query(query, "start")
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
-    plan = compile_query(query.node, "local", all_columns=late_to is not None)
+    plan = compile_query(query.node, "local", all_columns=late_to is not None, operators=operators)
     check_unread((source.name, source.origin) for source in plan.sources)
     if format is not None and not isinstance(to, str | Path):
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
@@ -256,6 +266,7 @@ class _Asked:
     elastic: ElasticOption
     balance: BalanceOption
     late_to: str | Path | None
+    operators: Operators
 
     def on_spark(
         self,
@@ -298,6 +309,7 @@ class _Asked:
                 instances=number,
                 cells=None if cells is None else checked_cells(cells),
                 late_to=late,
+                operators=self.operators,
                 report=report,
                 say=say,
             )
@@ -332,6 +344,7 @@ class _Asked:
                 elastic=self.elastic,
                 balance=self.balance,
                 late_to=self.late_to,
+                operators=self.operators,
             ) as job,
         ):
             job.wait()

@@ -6,7 +6,7 @@ import json
 import time
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.compile.compiler import compile_query
+from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.errors import QueryError, SetAsideWarning, UnsupportedError, choices
 from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
 from tidegate.query.nodes import Source, sources, unique_names
@@ -49,7 +50,7 @@ def answer(
         for name, origin in given.items():
             if not isinstance(origin, BatchOrigin):
                 raise QueryError(f"stream '{name}' holds no table; pass answer(query, {{'{name}': table}})")
-        inputs = [_Input.read(source, given[source.name]) for source in named]
+        inputs = [WholeInput.read(source, given[source.name]) for source in named]
         events = _events(query, inputs, in_microseconds(clock or datetime.now(UTC)))
     found = interpret(query.node, events)
     if found.ahead:
@@ -59,9 +60,27 @@ def answer(
     return found
 
 
-def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show: int) -> RunResult:
-    """Run a query and put its results in a folder, or some of them on the screen."""
-    compile_query(query.node, "reference")
+def run_on_reference(
+    query: Stream, folder: Path | None, kind: str | None, show: int, operators: Operators = "dedicated"
+) -> RunResult:
+    """Run a query on the reference and put its results in a folder, or some of them on the screen."""
+    plan = compile_query(query.node, "reference", operators=operators)
+
+    def interpreted(inputs: Sequence[WholeInput], clock: int) -> Answer:
+        return interpret(plan.query, _events(query, inputs, clock))
+
+    return run_whole(query, folder, kind, show, "the reference", interpreted)
+
+
+def run_whole(
+    query: Stream,
+    folder: Path | None,
+    kind: str | None,
+    show: int,
+    runner: str,
+    compute: Callable[[Sequence[WholeInput], int], Answer],
+) -> RunResult:
+    """Read all input, at one time of the clock, compute the answer, and put it in a folder or on the screen."""
     if folder is not None:
         require_writable(require_empty(folder))
     began = time.monotonic()
@@ -69,12 +88,12 @@ def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show:
     for source in named:
         if not isinstance(source.origin, BatchOrigin):
             raise UnsupportedError(
-                f"stream '{source.name}' reads neither files nor an Arrow table, so the reference cannot run it; make it "
+                f"stream '{source.name}' reads neither files nor an Arrow table, so {runner} cannot run it; make it "
                 "with tg.stream('files/*.parquet', time=...)"
             )
-    inputs = [_Input.read(source, source.origin) for source in named]
+    inputs = [WholeInput.read(source, source.origin) for source in named]
     clock = in_microseconds(datetime.now(UTC))
-    found = interpret(query.node, _events(query, inputs, clock))
+    found = compute(inputs, clock)
     notes = tuple(_set_aside(inputs, found, clock))
     if folder is not None and kind is not None:
         write_results(found.rows, folder, kind)
@@ -100,7 +119,7 @@ def run_on_reference(query: Stream, folder: Path | None, kind: str | None, show:
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
+class WholeInput:
     """All tuples of one source, in batches that know where their rows come from."""
 
     source: Source
@@ -108,7 +127,7 @@ class _Input:
     batches: list[PlacedBatch]
 
     @classmethod
-    def read(cls, source: Source, origin: BatchOrigin) -> _Input:
+    def read(cls, source: Source, origin: BatchOrigin) -> WholeInput:
         rejects = Rejects(source.name, source.dead_letters)
         return cls(source, rejects, list(origin.batches(source.schema, 1 << 20, rejects, source.time)))
 
@@ -117,11 +136,11 @@ class _Input:
         return pa.Table.from_batches([each.batch for each in self.batches], schema=self.source.schema)
 
 
-def _events(query: Stream, inputs: Sequence[_Input], clock: int) -> Iterator[Event]:
+def _events(query: Stream, inputs: Sequence[WholeInput], clock: int) -> Iterator[Event]:
     return events_of(query.node, {each.source.name: each.table for each in inputs}, clock=clock)
 
 
-def _set_aside(inputs: Sequence[_Input], found: Answer, clock: int) -> Iterator[str]:
+def _set_aside(inputs: Sequence[WholeInput], found: Answer, clock: int) -> Iterator[str]:
     """Warn of tuples from the future that the reference set aside, and write them to the dead letters."""
     for each in inputs:
         source, letters = each.source, each.rejects

@@ -21,6 +21,7 @@ from tidegate.sources.files import Files, files_of
 from tidegate.sources.in_memory import TableOrigin, items_of
 
 if TYPE_CHECKING:
+    from tidegate.compile.lower_to_aggregates import Operators
     from tidegate.runtime.spark.types import DataFrame
 
 DEFAULT_NAME = "stream"
@@ -40,6 +41,7 @@ class Stream(Builder):
         instances: int | None = None,
         control: str | Path | None = None,
         late_to: str | Path | None = None,
+        operators: Operators = "dedicated",
     ) -> DataFrame:
         """The query as a streaming DataFrame, for any sink and trigger; to Spark it is stateless.
 
@@ -51,7 +53,7 @@ class Stream(Builder):
         ``cells`` and ``instances`` are as in `run`, and ``late_to`` is a folder for late tuples. ``control`` is the folder
         of the control stream by which a run can be ended (`tidegate.end_input`), its instances changed
         (`tidegate.set_instances`) and its shards moved (`tidegate.set_cells`, `tidegate.move_shards`): ``control`` beside
-        the state unless one is given.
+        the state unless one is given. ``operators`` is as in `run`.
         """
         from tidegate.compile.compiler import compile_query
         from tidegate.operators.cells import checked_cells, checked_number
@@ -60,7 +62,7 @@ class Stream(Builder):
 
         session = session_of_frames(self.node)
         number = checked_cells(cells if cells is not None else 1 if session is None else default_cells(session))
-        plan = compile_query(self.node, "spark", all_columns=late_to is not None, cells=number)
+        plan = compile_query(self.node, "spark", all_columns=late_to is not None, cells=number, operators=operators)
         place = StatePlace(
             None if checkpoint is None else str(checkpoint),
             None if state is None else str(state),
@@ -74,8 +76,8 @@ class Stream(Builder):
     def explain(self, runtime: str = "spark", **options: Any) -> str:
         """What the query is, how it is cut, where each part runs on a ``runtime`` and why, and what it costs.
 
-        ``options`` are ``cells``, a number or the least and the most, and the ``instances`` and ``rate`` of tuples per
-        second that costs are estimated for.
+        ``options`` are ``cells``, a number or the least and the most, the ``instances`` and ``rate`` of tuples per second
+        that costs are estimated for, and ``operators`` as in `run`.
         """
         from tidegate.compile.explain import explain
 
@@ -108,6 +110,7 @@ def stream(
     dead_letters: str | Path | None = None,
     ahead: Duration | None = AHEAD,
     ahead_of: Literal["clock", "stream"] = "clock",
+    watermark_step: Duration | None = None,
 ) -> Stream:
     """A stream of tuples.
 
@@ -125,6 +128,9 @@ def stream(
     A tuple more than ``ahead`` after the clock, as it is read, is set aside and counted, and goes to ``dead_letters`` too:
     it would make all that follow it late. None allows any time. With ``ahead_of="stream"`` a tuple more than ``ahead``
     after the newest one before it stops the run instead, whatever the clock says.
+
+    ``watermark_step`` is how far the watermark of the stream moves at most at once; only loops look at it
+    (docs/lowering.md).
 
     >>> import pyarrow as pa, tidegate as tg
     >>> tg.stream({"ts": pa.timestamp("us"), "x": pa.int64()}, time="ts").schema.names
@@ -147,6 +153,7 @@ def stream(
         dead_letters=None if letters is None else str(letters),
         ahead=ahead,
         ahead_of=ahead_of,
+        watermark_step=watermark_step,
     )
     return Stream(node)
 

@@ -27,7 +27,6 @@ COUNTS = WINDOWED.aggregate(n=tg.count())
 ITEMS = {"time": "ts", "schema": {"ts": TIME}}
 
 STEPS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: CALLS.window("1 minute"), r"\.key_by\('column'\)\.window\("),
     (lambda: CALLS.session("1 minute"), r"no session windows.*unbounded\(\)\.apply"),
     (lambda: KEYED.session("1 minute"), r"no session windows.*unbounded\(\)\.apply"),
     (lambda: CALLS.aggregate(n=tg.count()), r"\.key_by\(.*\)\.window\(.*\)\.aggregate\("),

@@ -74,7 +74,7 @@ def test_only_what_is_no_message_is_named_and_only_once(tmp_path: Path) -> None:
 def test_a_control_file_holds_one_message(tmp_path: Path) -> None:
     tg.end_input(tmp_path)
     (path,) = tmp_path.iterdir()
-    assert json.loads(path.read_text()) == {"message": "end"}
+    assert json.loads(json.loads(path.read_text())["message"]) == {"tidegate": 2, "kind": "end"}
 
 
 @pytest.mark.spark
@@ -92,8 +92,7 @@ def test_a_checkpoint_of_another_query_is_refused_before_a_query_is_started(spar
     other = keyed.window("2 minutes").aggregate(flows=tg.count())
     differs = "it holds «window 1 minute every 1 minute», the query wants «window 2 minutes every 2 minutes»"
     assert refusal(lambda: other.to_spark(checkpoint=str(place))) == refused(place / "tidegate", differs)
-    cells = "it holds «cells 1», the query wants «cells 2»"
-    assert refusal(lambda: query.to_spark(checkpoint=place, cells=2)) == refused(place / "tidegate", cells)
+    assert query.to_spark(checkpoint=place, cells=2).isStreaming, "any number of cells will do"
     two = query.key_by("flows").window("5 minutes").aggregate(apps=tg.count())
     steps = "it holds the state of 1 stateful steps, and the query has 2"
     assert refusal(lambda: two.to_spark(checkpoint=place)) == refused(place / "tidegate", steps)
@@ -132,9 +131,6 @@ def test_a_run_from_the_checkpoint_of_another_query_starts_none(
     differs = "it holds «window 1 minute every 1 minute», the query wants «window 2 minutes every 2 minutes»"
     told = refusal(lambda: tg.run(other, to=out, spark=spark, progress=False))
     assert told == refused(out / "_checkpoint", differs)
-    cells = "it holds «cells 1», the query wants «cells 2»"
-    told = refusal(lambda: tg.run(counts(files), to=out, spark=spark, cells=2, progress=False))
-    assert told == refused(out / "_checkpoint", cells)
 
 
 @pytest.mark.long

@@ -15,13 +15,15 @@ import pytest
 
 import tidegate as tg
 from tidegate.compile.choose_exchange import choose_exchange
-from tidegate.compile.compiler import PASSES, REWRITES
+from tidegate.compile.compiler import DROP_COLUMNS, PASSES, REWRITES, compile_query
 from tidegate.compile.explain import show_plan
+from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.compile.plan import Plan
 from tidegate.compile.show_query import show_query
 from tidegate.query.nodes import unique_names
 
 FOLDER = Path(__file__).parent / "compile"
+RULE = "\n\n" + "-" * 100 + "\n"
 MOMENT = pa.timestamp("us", tz="UTC")
 col = nw.col
 
@@ -63,11 +65,58 @@ def alerts_beside_counts() -> tg.Stream:
     return counts.select("ts", "src", name="busy").union(calls("alerts").select("ts", "src", name="raw"), name="all")
 
 
+def minutes_so_far() -> tg.Stream:
+    long = (
+        calls()
+        .with_columns(seconds=col("end_s") - col("start_s"), name="length")
+        .filter(col("seconds") > 60, name="long")
+    )
+    return long.key_by("src").running(
+        lambda call: {"seconds": call["seconds"]},
+        lambda state, call: {"seconds": state["seconds"] + call["seconds"]},
+        lambda carried, period: {"seconds": carried["seconds"] + period["seconds"]},
+        lambda state: {"minutes": state["seconds"] // 60},
+        every="1 hour",
+        state={"seconds": pa.int64()},
+        returns={"minutes": pa.int64()},
+        name="so_far",
+    )
+
+
+QUERIES = [heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts, minutes_so_far]
+
+
 @pytest.mark.parametrize("runtime", ["spark", "local"])
-@pytest.mark.parametrize("build", [heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts])
+@pytest.mark.parametrize("build", QUERIES)
 def test_passes(build: Callable[[], tg.Stream], runtime: str) -> None:
     path = FOLDER / f"{build.__name__} on {runtime}.txt"
     shown = history(build(), runtime)
+    if os.environ.get("TIDEGATE_GOLDEN") == "write":
+        path.write_text(shown, encoding="utf-8")
+    assert shown == path.read_text(encoding="utf-8")
+
+
+def cheap_before_dear() -> tg.Stream:
+    trades = tg.stream({"ts": MOMENT, "stock": pa.string(), "price": pa.int64()}, time="ts", name="trades")
+    cheap = trades.filter(col("price") < 10, name="cheap")
+    return cheap.join(
+        trades.with_columns(dear=col("price") * 2, name="doubled"),
+        on="stock",
+        window="1 minute",
+        where=lambda left, right: left.price < right.dear,
+        name="rises",
+    )
+
+
+@pytest.mark.parametrize("operators", ["multi", "single"])
+def test_lowering(operators: Operators) -> None:
+    path = FOLDER / f"cheap_before_dear from {operators} Aggregates.txt"
+    query = unique_names(cheap_before_dear().node)
+    parts = [f"the query\n\n{show_query(query)}"]
+    lowered = lower_to_aggregates(query, operators)
+    parts.append(f"after lower_to_aggregates\n\n{show_query(lowered)}")
+    parts.append(f"the plan\n\n{show_plan(compile_query(query, 'local', operators=operators))}")
+    shown = RULE.join(parts) + "\n"
     if os.environ.get("TIDEGATE_GOLDEN") == "write":
         path.write_text(shown, encoding="utf-8")
     assert shown == path.read_text(encoding="utf-8")
@@ -82,10 +131,10 @@ def history(query: tg.Stream, runtime: str) -> str:
         if show_query(node) != show_query(before):
             parts.append(f"after {rewrite.__name__}\n\n{show_query(node)}")
     plan = Plan(node, runtime)
-    for build in (*PASSES, choose_exchange):
+    for build in (*DROP_COLUMNS, *PASSES, choose_exchange):
         plan, before_it = build(plan), plan
         if show_query(plan.query) != show_query(before_it.query):
             parts.append(f"after {build.__name__}\n\n{show_query(plan.query)}")
         if show_plan(plan) != show_plan(before_it):
             parts.append(f"after {build.__name__}\n\n{show_plan(plan)}")
-    return ("\n\n" + "-" * 100 + "\n").join(parts) + "\n"
+    return RULE.join(parts) + "\n"

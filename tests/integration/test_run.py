@@ -44,6 +44,20 @@ def near_in_size(files: Any) -> tg.Stream:
     return flows.join(flows, within="20 seconds", where=lambda l, r: abs(l.flowAmount - r.flowAmount) <= 40)
 
 
+def amounts_so_far(files: Any) -> tg.Stream:
+    """A running state, which a restart must find as it was; the key retires now and then."""
+    flows = tg.stream(files, time="time").filter(nw.col("appVersion") > 1)
+    return flows.key_by("appId").running(
+        create=lambda flow: {"amount": flow["flowAmount"], "flows": 1},
+        add=lambda state, flow: {"amount": state["amount"] + flow["flowAmount"], "flows": state["flows"] + 1},
+        merge=lambda carried, period: {name: carried[name] + period[name] for name in carried},
+        output=lambda state: tg.updated(rows=dict(state), retire=state["flows"] % 7 == 0),
+        every="10 seconds",
+        state={"amount": pa.float64(), "flows": pa.int64()},
+        returns={"amount": pa.float64(), "flows": pa.int64()},
+    )
+
+
 def counts(source: Any) -> tg.Stream:
     return tg.stream(source, time="ts").key_by("k").window("1 minute").aggregate(n=tg.count())
 
@@ -87,7 +101,7 @@ def test_a_bounded_run_hands_out_every_window(spark: Any, flows: str, tmp_path: 
         tg.run(query, to=tmp_path / "out", spark=spark, progress=False)
 
 
-@pytest.mark.parametrize("build", [by_app, near_in_size])
+@pytest.mark.parametrize("build", [by_app, near_in_size, amounts_so_far])
 def test_a_stopped_run_goes_on_where_it_was(
     spark: Any, flows: str, tmp_path: Path, build: Callable[[str], tg.Stream]
 ) -> None:

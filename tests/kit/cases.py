@@ -46,6 +46,7 @@ def _parity(batch: pa.RecordBatch) -> pa.ListArray:
 
 
 KEYS: dict[str, Any] = {
+    "none": None,
     "one column": "k",
     "float column": "x",
     "composite": ("k", "n"),
@@ -182,9 +183,10 @@ def cases(draw: st.DrawFn, features: Features) -> Case:
     merged = streams[0].union(streams[1]) if sources == 2 else streams[0]
     names = KEYS[features.key] if isinstance(KEYS[features.key], tuple) else (KEYS[features.key],)
     size, every = (f"{length}us" for length in WINDOWS[features.window])
-    windowed = PREFIXES[prefix](merged).key_by(*names).window(size, every=every, lateness=LATENESS[features.lateness])
+    keyed = PREFIXES[prefix](merged) if names == (None,) else PREFIXES[prefix](merged).key_by(*names)
+    windowed = keyed.window(size, every=every, lateness=LATENESS[features.lateness])
     query = windowed.aggregate(**{f"a{i}": AGGREGATES[name] for i, name in enumerate(features.aggregates)})
-    keys = query.node.key_schema.names
+    keys = [name for name in query.node.key_schema.names if name in query.schema.names]
 
     batches = []
     for _ in range(draw(st.integers(*BOUNDARIES[features.boundary]))):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.runtimes import OnDriver, OnLocal, OnReference, OnSpark, Runtime
+from tests.kit.runtimes import Lowered, OnDriver, OnLocal, OnMicro, OnReference, OnSpark, Runtime
 
 RUNTIMES = [
     pytest.param("reference"),
@@ -15,34 +15,56 @@ RUNTIMES = [
     pytest.param("local, 1 instance"),
     pytest.param("local, 2 instances"),
     pytest.param("local, 7 instances"),
+    pytest.param("reference, multi"),
+    pytest.param("reference, single"),
+    pytest.param("driver, 1 cell, multi"),
+    pytest.param("driver, 3 cells with 3 instances, multi"),
+    pytest.param("local, 1 instance, multi"),
+    pytest.param("local, 7 instances, multi"),
+    pytest.param("micro, multi"),
+    pytest.param("local, 1 instance, single"),
+    pytest.param("local, 7 instances, single"),
     pytest.param("spark, 1 cell with 2 instances", marks=pytest.mark.spark),
     pytest.param("spark, 2 cells with 2 instances", marks=pytest.mark.spark),
+    pytest.param("spark, 2 cells with 2 instances, multi", marks=pytest.mark.spark),
 ]
 
 
+LOOPING = [param for param in RUNTIMES if param.values[0].startswith(("reference", "local"))]
 WITHOUT_SPARK = [param for param in RUNTIMES if not param.marks]
 
 
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
     """One runtime after the other."""
-    return _made(request, tmp_path)
+    return _made(request, request.param, tmp_path)
 
 
 @pytest.fixture(params=WITHOUT_SPARK)
 def quick_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
     """One after the other, but for real Spark, which takes seconds and runs the code that the driver runs."""
-    return _made(request, tmp_path)
+    return _made(request, request.param, tmp_path)
 
 
-def _made(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
-    match request.param:
+@pytest.fixture(params=LOOPING)
+def loop_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
+    """Those that have loops, one after the other."""
+    return _made(request, request.param, tmp_path)
+
+
+def _made(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Runtime:
+    where, _, how = kind.rpartition(", ")
+    if how == "multi" or how == "single":
+        return Lowered(_made(request, where, tmp_path), how)
+    match kind:
         case "reference":
             return OnReference()
         case "driver, 1 cell":
             return OnDriver(1)
         case "driver, 3 cells with 3 instances":
             return OnDriver(3, instances=3)
+        case "micro":
+            return OnMicro()
         case "local, 1 instance":
             return OnLocal(1)
         case "local, 2 instances":

@@ -24,6 +24,7 @@ SCHEMA = pa.schema([("ts", TIME), ("k", pa.string()), ("n", pa.int64()), ("x", p
 FORMATS = ("parquet", "jsonl", "csv")
 RUNTIMES = [
     pytest.param({"on": "reference"}, id="reference"),
+    pytest.param({"on": "micro"}, id="micro"),
     pytest.param({"on": "local", "instances": 1}, id="local, 1 instance"),
     pytest.param({"on": "local", "instances": 7}, id="local, 7 instances"),
     pytest.param({"on": "spark"}, id="spark", marks=pytest.mark.spark),

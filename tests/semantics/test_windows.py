@@ -292,3 +292,47 @@ def test_allowed_lateness_refines(runtime: Runtime) -> None:
     told = difference(last, rows(pa.schema([f for f in query.schema if f.name != "revision"]), *wanted))
     assert told is None, told
     assert result.late == 0
+
+
+def test_windows_without_a_key_hold_all_tuples(runtime: Runtime) -> None:
+    """One result per window that holds a tuple, without a column for the key.
+
+    ::
+
+        09:00 ──1──────2── 10:00
+               09:30 ──2──────3── 10:30
+                      10:00 ──3──────── 11:00
+    """
+    query = tg.stream(TWEETS, time="ts", name="tweets").window("60 minutes", every="30 minutes")
+    counted = query.aggregate(n=tg.count(), users=tg.collect("user"))
+    assert counted.schema.names == ["ts", "window_start", "window_end", "n", "users"]
+    batches = [
+        {"tweets": rows(TWEETS, ("09:10", "B", "one"), ("09:50", "A", "two"))},
+        {"tweets": rows(TWEETS, ("10:10", "C", "three"))},
+    ]
+    expect(
+        counted,
+        runtime.run(counted, batches).rows,
+        ("09:29:59.999999", "08:30", "09:30", 1, ["B"]),
+        ("09:59:59.999999", "09:00", "10:00", 2, ["B", "A"]),
+        ("10:29:59.999999", "09:30", "10:30", 2, ["A", "C"]),
+        ("10:59:59.999999", "10:00", "11:00", 1, ["C"]),
+    )
+
+
+def test_functions_on_windows_without_a_key(quick_runtime: Runtime) -> None:
+    query = (
+        tg.stream(TWEETS, time="ts", name="tweets")
+        .window("60 minutes")
+        .apply(
+            output=lambda window: {"key": repr(window.key), "users": [one["user"] for one in window.state["tuples"]]},
+            returns={"key": pa.string(), "users": pa.list_(pa.string())},
+        )
+    )
+    arriving = rows(TWEETS, ("09:10", "B", "one"), ("09:50", "A", "two"), ("10:10", "C", "three"))
+    expect(
+        query,
+        quick_runtime.run(query, [{"tweets": arriving}]).rows,
+        ("09:59:59.999999", "None", ["B", "A"]),
+        ("10:59:59.999999", "None", ["C"]),
+    )

@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "gate": {"errors", "watermark"},
     "operators": {"errors", "watermark", "query", "state"},
     "reference": {"errors", "watermark", "query"},
+    "micro": {"errors", "watermark", "query"},
     "sources": {"errors", "query"},
     "java": {"errors"},
     "progress": set(),
@@ -58,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         "watermark",
     },
 }
-WIRING = {"", "autoscale", "cli", "demo", "run", "run_reference", "steer", "stream", "testing"}
+WIRING = {"", "autoscale", "cli", "demo", "run", "run_micro", "run_reference", "steer", "stream", "testing"}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

@@ -29,7 +29,11 @@ UNKNOWN = "–"
 MOST_FILES, ROWS_PER_FILE, SHOWN = 12, 500, 10
 
 Target = Annotated[str, typer.Argument(metavar="FILE[:name]", help="a Python file with a query made by tg.stream(...)")]
-Runtime = Annotated[Literal["spark", "local", "reference"], typer.Option("--on", help="the runtime")]
+Operators = Annotated[
+    Literal["dedicated", "multi", "single"],
+    typer.Option(help="what maps, filters and joins are made of: operators of their own, or Aggregates"),
+]
+Runtime = Annotated[Literal["spark", "local", "micro", "reference"], typer.Option("--on", help="the runtime")]
 
 
 def run(
@@ -47,6 +51,7 @@ def run(
     ] = None,
     elastic: Annotated[str | None, option("RULES", "follow the load: a controller's name, or a file of rules")] = None,
     late_to: Annotated[str | None, option("DIR", "folder for tuples that came too late")] = None,
+    operators: Operators = "dedicated",
     ledger: Annotated[str | None, option("FILE", "with --elastic, record what is decided and why")] = None,
     metrics_port: Annotated[int | None, option("N", "with --elastic, metrics for Prometheus on loopback")] = None,
     master: Annotated[str | None, option("URL", "Spark master, such as local[4] (default: local, all cores)")] = None,
@@ -79,6 +84,7 @@ def run(
         cells=None if cells is None else parsed_cells(cells),
         elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port),
         late_to=late_to,
+        operators=operators,
         progress=not quiet,
     )
     if not quiet:
@@ -104,6 +110,7 @@ def explain(
     alpha: Annotated[float | None, option("A", "cost of a channel")] = None,
     beta: Annotated[float | None, option("B", "cost of shipping")] = None,
     cells: Annotated[str, option("N", "tasks that share a step's keys on Spark: 4, or 1:8 for one at first")] = "1",
+    operators: Operators = "dedicated",
 ) -> None:
     """Show how the query in a Python file is compiled, and why so.
 
@@ -116,10 +123,9 @@ def explain(
     tidegate explain query.py --on local --instances 8 --rate 200000
     """
     costs = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
-    print(
-        load_query(target).explain(runtime=on, instances=instances, rate=rate, cells=parsed_cells(cells), **costs),
-        end="",
-    )
+    query = load_query(target)
+    given = {"instances": instances, "rate": rate, "cells": parsed_cells(cells), "operators": operators, **costs}
+    print(query.explain(runtime=on, **given), end="")
 
 
 def plan(

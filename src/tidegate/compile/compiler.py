@@ -2,19 +2,21 @@
 
 Each pass is a pure function in a file of its own, and its docstring shows what it does to a query. The order matters
 where it is written down: every node has a name of its own before any is copied, unions move out of the way before
-neighbours are folded, what a runtime cannot do is refused before anything is planned for it, and all later passes work on
-the subqueries.
+neighbours are folded, columns that nothing reads are dropped before steps become Aggregates, which read all, what a runtime
+cannot do is refused before anything is planned for it, and all later passes work on the subqueries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tidegate.compile.choose_combine import choose_combine
 from tidegate.compile.choose_exchange import choose_exchange
 from tidegate.compile.choose_slices import choose_slices
 from tidegate.compile.fold_stateless import fold_stateless
 from tidegate.compile.key_by_words import key_by_words
+from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.compile.mark_regions import mark_regions
 from tidegate.compile.place_steps import place_steps
 from tidegate.compile.plan import Plan
@@ -31,8 +33,6 @@ REWRITES: tuple[Callable[[Node], Node], ...] = (
 
 PASSES: tuple[Callable[[Plan], Plan], ...] = (
     refuse_unsupported,
-    key_by_words,
-    read_used_columns,
     split_at_stateful,
     mark_regions,
     choose_slices,
@@ -45,18 +45,25 @@ DROP_COLUMNS = (key_by_words, read_used_columns)
 
 
 def compile_query(
-    query: Node, runtime: str = "spark", all_columns: bool = False, cells: int | tuple[int, int] = 1
+    query: Node,
+    runtime: str = "spark",
+    all_columns: bool = False,
+    cells: int | tuple[int, int] = 1,
+    operators: Operators = "dedicated",
 ) -> Plan:
     """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do.
 
     With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written. ``cells`` is how
-    many cells each stateful step has on Spark, or the least and the most.
+    many cells each stateful step has on Spark, or the least and the most. ``operators`` says whether maps, filters and joins
+    are operators of their own or made of Aggregates (`lower_to_aggregates`).
     """
     query = unique_names(query)
     for rewrite in REWRITES:
         query = rewrite(query)
     plan = Plan(query, runtime)
+    for drop in () if all_columns else DROP_COLUMNS:
+        plan = drop(plan)
+    plan = replace(plan, query=lower_to_aggregates(plan.query, operators))
     for build in PASSES:
-        if not (all_columns and build in DROP_COLUMNS):
-            plan = build(plan)
+        plan = build(plan)
     return choose_exchange(plan, cells)

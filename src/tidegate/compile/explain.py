@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.cost import ALPHA, BETA, cost_of, shape_of
+from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import Feed, PlacedStep, Plan, Subquery
 from tidegate.compile.show_query import show_query, show_table
 from tidegate.errors import UnsupportedError
@@ -27,18 +28,22 @@ def explain(
     alpha: float = ALPHA,
     beta: float = BETA,
     cells: int | tuple[int, int] = 1,
+    operators: Operators = "dedicated",
 ) -> str:
     """Show a query as written, its subqueries with every choice and its reason, and what it costs to spread.
 
-    A query that the runtime refuses is shown as written, with the refusal in place of the rest.
+    Where it is made of Aggregates those are shown too. A query that is refused is shown as written, with the refusal in
+    place of the rest.
     """
     query = unique_names(query)
     shown = [f"query\n{show_query(query, _INDENT)}\n{_result(query)}"]
     try:
-        plan = compile_query(query, runtime, cells=cells)
+        plan = compile_query(query, runtime, cells=cells, operators=operators)
     except UnsupportedError as refusal:
         return "\n\n".join([*shown, f"on {runtime}: refused\n" + show_table([(str(refusal),)], indent=_INDENT)]) + "\n"
-    shown += [show_plan(plan), _cost(query, instances, rate, alpha, beta)]
+    if operators != "dedicated":
+        shown.append(f"made of Aggregates, {operators}\n{show_query(plan.query, _INDENT)}")
+    shown += [show_plan(plan), _cost(query if operators == "dedicated" else plan.query, instances, rate, alpha, beta)]
     return "\n\n".join(shown) + "\n"
 
 

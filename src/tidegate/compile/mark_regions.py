@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.plan import Partitioning, Plan, Region, Subquery
-from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, WindowAggregate
 
 
 def mark_regions(plan: Plan) -> Plan:
@@ -52,7 +52,7 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
         case Join() as join:
             keys = dict.fromkeys(name if name == other else f"{name} = {other}" for name, other in join.on)
             return "keys", f"tuples that share keys ({', '.join(keys)}) meet in one cell"
-        case KeyedApply(keys=keys):
+        case KeyedApply(keys=keys) | BagAggregate(keys=keys) | Running(keys=keys):
             shown = " and ".join(dict.fromkeys(map(str, keys)))
             return "keys", f"tuples that share a key ({shown}) meet in one instance"
         case aggregate:

@@ -12,9 +12,12 @@ from tidegate.query.expressions import columns_made
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Words
 from tidegate.query.nodes import (
+    BagAggregate,
+    Filter,
     Join,
     KeyedApply,
     MapBatches,
+    Running,
     Source,
     Stateful,
     Stateless,
@@ -27,6 +30,7 @@ from tidegate.query.predicates.bounds import band_of
 _BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
 _IN_THE_CELL = "whole columns of results, in the cell that emits them"
 _WHERE_READ = "whole columns of what the worker has read; no row of Spark's is built"
+_DROPS = "running state is emitted up to the last tuple of its sources, so the worker must see the time of every one"
 _LIST = "builds the list that the keys are taken from: it costs more to ship than the columns it is built from"
 
 
@@ -38,10 +42,10 @@ def place_steps(plan: Plan) -> Plan:
         before   tweets ─ filter lang ─ with words = split(text) ─▶ aggregate by each(words)
         after    filter: native Spark      with words, aggregate: Arrow kernel
 
-    Before the exchange a batch goes to a Python worker once, to be combined or partitioned there by Arrow kernels. Two kinds
-    of steps wait for that visit, and all steps after them with them: the last of the user's own functions over batches,
-    which would cost a second visit, and the construction of the list that ``each`` reads, because a list costs more to ship
-    than the column it comes from.
+    Before the exchange a batch goes to a Python worker once, to be combined or partitioned there by Arrow kernels. Three
+    kinds of steps wait for that visit, and all steps after them with them: the last of the user's own functions over
+    batches, which would cost a second visit; the construction of the list that ``each`` reads, because a list costs more to
+    ship than the column it comes from; and before running state what may drop tuples.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.compile.split_at_stateful import split_at_stateful
@@ -58,19 +62,29 @@ def place_steps(plan: Plan) -> Plan:
     Arrow kernel: builds the list that the keys are taken from: it costs more to ship than the columns it is built from
     Arrow kernel: combined per key and slice where tuples come in, merged and emitted in cells, on whole columns; ...
     """
-    subqueries = tuple(_placed(subquery, plan.runtime) for subquery in plan.subqueries)
+    timed = _before_running(plan)
+    subqueries = tuple(_placed(subquery, plan.runtime, subquery.number in timed) for subquery in plan.subqueries)
     return replace(
         plan, subqueries=subqueries, outputs=tuple(_placed_feed(feed, None, plan.runtime) for feed in plan.outputs)
     )
 
 
-def _placed(subquery: Subquery, runtime: str) -> Subquery:
+def _before_running(plan: Plan) -> set[int]:
+    """The subqueries that keep running state, and those before them."""
+    found: set[int] = set()
+    for subquery in reversed(plan.subqueries):
+        if subquery.number in found or isinstance(subquery.operator, Running):
+            found |= {subquery.number, *(feed.origin for feed in subquery.feeds if isinstance(feed.origin, int))}
+    return found
+
+
+def _placed(subquery: Subquery, runtime: str, timed: bool) -> Subquery:
     place, why = _place_operator(subquery.operator, runtime)
-    feeds = tuple(_placed_feed(feed, subquery.operator, runtime) for feed in subquery.feeds)
+    feeds = tuple(_placed_feed(feed, subquery.operator, runtime, timed) for feed in subquery.feeds)
     return replace(subquery, place=place, why=why, feeds=feeds)
 
 
-def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str) -> Feed:
+def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str, timed: bool = False) -> Feed:
     nodes = [step.node for step in feed.steps]
     match runtime:
         case "spark" if not isinstance(feed.origin, Source):
@@ -78,7 +92,7 @@ def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str) -> Feed:
         case "spark" if isinstance(feed.origin, Source) and feed.origin.is_read_in_batches:
             steps = [PlacedStep(node, Place.KERNEL, _in_worker(node, _WHERE_READ)) for node in nodes]
         case "spark":
-            fused = _fused(nodes, _list_of_keys(operator, feed.side)) if operator is not None else {}
+            fused = _fused(nodes, _list_of_keys(operator, feed.side), timed) if operator is not None else {}
             steps = [fused.get(position) or _native(node) for position, node in enumerate(nodes)]
         case "local":
             steps = [_in_process(node) for node in nodes]
@@ -105,10 +119,13 @@ def _native(node: Stateless) -> PlacedStep:
     return PlacedStep(node, Place.NATIVE, "its expressions are Spark columns")
 
 
-def _fused(nodes: list[Stateless], keys: str | None) -> dict[int, PlacedStep]:
-    """The steps that join the kernel of the operator they feed, by their position."""
-    waiting = [_why_it_waits(node, keys) for node in nodes]
+def _fused(nodes: list[Stateless], keys: str | None, timed: bool) -> dict[int, PlacedStep]:
+    """The steps that join the kernel of the operator they feed, by their position; if it is timed, all that drop tuples."""
+    waiting = [_why_it_waits(node, keys, timed) for node in nodes]
     first = min(_last(waiting, _BATCHES), _last(waiting, _LIST))
+    if timed:
+        drops = (at for at, node in enumerate(nodes) if isinstance(node, Filter | MapBatches))
+        first = min(first, next(drops, first))
     return {
         position: PlacedStep(
             nodes[position], Place.KERNEL, waiting[position] or f"follows '{nodes[first].name}', which runs there"
@@ -117,10 +134,12 @@ def _fused(nodes: list[Stateless], keys: str | None) -> dict[int, PlacedStep]:
     }
 
 
-def _why_it_waits(node: Stateless, keys: str | None) -> str:
+def _why_it_waits(node: Stateless, keys: str | None, timed: bool) -> str:
     match node:
         case MapBatches():
             return _BATCHES
+        case Filter() if timed:
+            return _DROPS
         case WithColumns() if keys in columns_made(node.exprs, node.input.schema, node.name):
             return _LIST
         case _:
@@ -137,7 +156,7 @@ def _list_of_keys(operator: Stateful, side: int) -> str | None:
     match operator:
         case WindowAggregate(keys=Each(column=column)):
             return column
-        case KeyedApply() if isinstance(keys := operator.keys[side], Each):
+        case KeyedApply() | Running() if isinstance(keys := operator.keys[side], Each):
             return keys.column
         case _:
             return None
@@ -161,8 +180,15 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             return Place.PYTHON, f"the user's functions, {by}; {where}"
+        case Running():
+            where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
+            how = "one settled tuple at a time; keys without tuples are emitted on whole columns"
+            return Place.PYTHON, f"the user's functions, {how}; {where}"
         case Join():
             return _place_join(operator)
+        case BagAggregate():
+            where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
+            return Place.KERNEL, f"tuples are kept until their windows end; then bags are made of them, {where}"
         case _:
             raise InternalError(f"no place is known for {type(operator).__name__}")
 

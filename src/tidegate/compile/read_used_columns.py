@@ -12,11 +12,13 @@ from tidegate.errors import InternalError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Ranked
 from tidegate.query.nodes import (
+    BagAggregate,
     Filter,
     Join,
     KeyedApply,
     MapBatches,
     Node,
+    Running,
     Select,
     Union,
     WindowAggregate,
@@ -63,7 +65,8 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
-        if isinstance(node, MapBatches | WindowAggregate | KeyedApply) or schema.equals(node.schema):
+        given = isinstance(node, MapBatches | WindowAggregate | KeyedApply | BagAggregate | Running)
+        if given or schema.equals(node.schema):
             return node
         return _cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
 
@@ -83,7 +86,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches() | KeyedApply():
+        case MapBatches() | KeyedApply() | BagAggregate() | Running():
             return set(before.names)
         case WindowAggregate():
             return read_by(node)

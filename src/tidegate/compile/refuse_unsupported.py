@@ -7,7 +7,14 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Node, sources
+from tidegate.query.bag_functions import Iterate
+from tidegate.query.nodes import BagAggregate, Node, sources, walk
+
+
+def _looping(query: Node) -> tuple[Node, ...]:
+    """Aggregates that read their own rows, and loops of the user's."""
+    found = (node for node in walk(query) if isinstance(node, BagAggregate))
+    return tuple(node for node in found if node.loop_us is not None or isinstance(node.function, Iterate))
 
 
 def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
@@ -21,6 +28,11 @@ LIMITS: Mapping[str, tuple[tuple[Callable[[Node], tuple[Node, ...]], str, str], 
                 _ahead_of_itself,
                 "Spark cannot compare a tuple with the newest one before it, as ahead_of='stream' asks",
                 "run it on=\"local\", or compare with the clock: ahead_of='clock'",
+            ),
+            (
+                _looping,
+                "a plan of Spark's has no loops, by which rows would come back to a step in the same batch",
+                "run it on=\"local\", or, if it was lowered, with operators='multi', which needs none",
             ),
         ),
         "local": (),

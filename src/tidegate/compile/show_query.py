@@ -8,16 +8,20 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from tidegate.errors import InternalError
+from tidegate.query.bag_functions import AtIndex, Embed, ForEach, Iterate, PairUp, Unfold
+from tidegate.query.bags import BagFunction
 from tidegate.query.builder import AHEAD
 from tidegate.query.event_time import format_duration, parse_duration
 from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
+    BagAggregate,
     Filter,
     Join,
     KeyedApply,
     MapBatches,
     Node,
+    Running,
     Select,
     Source,
     Union,
@@ -88,8 +92,12 @@ def _show(node: Node) -> tuple[str, str]:
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
         case KeyedApply():
             return "apply", _keyed_apply(node)
+        case Running():
+            return "running", _running(node)
         case Join():
             return "join", _join(node)
+        case BagAggregate():
+            return "aggregate", _bag_aggregate(node)
         case _:
             raise InternalError(f"no text is known for {type(node).__name__}")
 
@@ -108,6 +116,34 @@ def _join(node: Join) -> str:
     return "; ".join(filter(None, (on and f"on {on}", near, where)))
 
 
+def _bag_aggregate(node: BagAggregate) -> str:
+    """The keys, windows and function of an Aggregate that stands for another step."""
+    keys = " and ".join(dict.fromkeys(map(str, node.keys)))
+    most = "at most one row" if node.single else "any number of rows"
+    loop = f"; reads its own rows again, up to {format_duration(node.loop_us)} late" if node.loop_us is not None else ""
+    return f"by {keys}, window {node.window}: {_bag_function(node.function)}, {most}{loop}"
+
+
+def _bag_function(function: BagFunction | Iterate) -> str:
+    match function:
+        case ForEach(step):
+            kind, text = _show(step)
+            return f"of every tuple, {kind} {text}"
+        case PairUp(join):
+            return f"pairs{f' where {join.where}' if join.where is not None else ''}"
+        case Embed(inner):
+            return f"in one tuple: {_bag_function(inner)}"
+        case Unfold():
+            return "which of the tuples in one comes next"
+        case AtIndex():
+            return "the tuple that is next"
+        case Iterate():
+            body = _listed(node.name for node in walk(function.out) if node.inputs)
+            return f"up to {function.rounds} rounds through {body}"
+        case _:
+            return getattr(function, "__name__", type(function).__name__)
+
+
 def _keyed_apply(node: KeyedApply) -> str:
     """The keys, windows, functions and state of ``apply``; a function that is not given is STRETCH's default (table 1)."""
     form = node.form
@@ -121,6 +157,15 @@ def _keyed_apply(node: KeyedApply) -> str:
     how = "" if isinstance(form, TupleForm) else " on columns"
     kept = " and ".join(state or "nothing" for state in states)
     return f"by {keys}, {window}: {', '.join(shown)}{how}; keeps {kept} -> {_state(form.returns) or 'nothing'}"
+
+
+def _running(node: Running) -> str:
+    form = node.form
+    keys = " and ".join(dict.fromkeys(map(str, node.keys)))
+    functions = [("create", form.create), ("add", form.add), ("merge", form.merge), ("output", form.output)]
+    shown = [f"{role} = {getattr(function, '__name__', 'function')}" for role, function in functions]
+    kept, made = _state(form.state) or "nothing", _state(form.returns) or "nothing"
+    return f"by {keys}, every {format_duration(node.period.every)}: {', '.join(shown)}; keeps {kept} -> {made}"
 
 
 def _state(schema: pa.Schema) -> str:

@@ -6,7 +6,7 @@ Python's share grows with the windows that a stretch touches, not with its tuple
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,11 +19,12 @@ from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, expand_ranges, in_time_order, is_first
 from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, TupleSlots
 from tidegate.operators.keys import group, key_codes
+from tidegate.operators.running_slots import RunningSlots
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import ColumnForm, Contributions, Slots, TupleForm
-from tidegate.query.nodes import KeyedApply
+from tidegate.query.nodes import KeyedApply, Running
 from tidegate.query.schema import canonical, contiguous
-from tidegate.watermark import Watermark, has_ended
+from tidegate.watermark import START, Watermark, has_ended
 
 Stretch: TypeAlias = tuple[int, Array]
 """Contributions in canonical order, before windows are known: an input, and which of its settled entries."""
@@ -33,6 +34,7 @@ Stretch: TypeAlias = tuple[int, Array]
 class ColumnSlots(KeyedSlots):
     """The windows of an `apply` in column form."""
 
+    node: KeyedApply
     form: ColumnForm
 
     def prepare(self, settled: Settled) -> list[Stretch]:
@@ -207,9 +209,17 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def slots_of(node: KeyedApply) -> KeyedSlots:
-    """The state of an `apply` before the first tuple."""
-    waiting, shards = Settling(node, SHARDS), tuple(ShardSlots() for _ in range(SHARDS))
+def slots_of(
+    node: KeyedApply | Running, reached: Watermark = START, last_time: Callable[[], int] = lambda: START
+) -> KeyedSlots:
+    """The state of an `apply` or `running` without any window.
+
+    ``reached`` is the watermark up to which all was settled before, ``last_time`` says at the end of input how far the
+    step's sources have come.
+    """
+    waiting, shards = Settling(node, SHARDS, reached), tuple(ShardSlots() for _ in range(SHARDS))
+    if isinstance(node, Running):
+        return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards))
     if isinstance(node.form, TupleForm):
         return TupleSlots(node, waiting, shards, node.form)
     return ColumnSlots(node, waiting, shards, node.form)

@@ -24,13 +24,13 @@ from tidegate.operators.keys import key_hashes, key_sets, step_shards
 from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Columns, Keys
-from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
 from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE, Epoch
-from tidegate.watermark import Watermark
+from tidegate.watermark import START, Watermark
 
 ROWS_AT_ONCE = 65_536
 THREADS = 2
@@ -168,11 +168,11 @@ def split_late(tuples: pa.Table, times: Array, least: int) -> tuple[pa.Table, pa
 def first_in_time(operator: Stateful, watermark: Watermark) -> int:
     """The earliest event time at which a tuple from a source is not late for an operator."""
     match operator:
-        case WindowAggregate(window=window):
+        case WindowAggregate(window=window) | BagAggregate(window=window):
             return window.least_arriving(watermark)
         case Join():
             return near_of(operator).least_arriving(watermark)
-        case KeyedApply():
+        case KeyedApply() | Running():
             return watermark
         case _:
             raise InternalError(f"no lateness is known for {type(operator).__name__}")
@@ -180,21 +180,23 @@ def first_in_time(operator: Stateful, watermark: Watermark) -> int:
 
 @dataclass(slots=True)
 class Arrived:
-    """How many tuples came on a feed, how many of them were late, and sums over their times that tell inputs apart.
+    """How many tuples came on a feed, how many were late, sums over their times that tell inputs apart, and the latest.
 
-    The sums do not depend on the order of tuples, so attempts of one batch have the same.
+    They do not depend on the order of tuples, so attempts of one batch have the same.
     """
 
     tuples: int = 0
     late: int = 0
     times: int = 0
     squares: int = 0
+    latest: Watermark = START
 
     @classmethod
     def of(cls, times: Array, late: int) -> Arrived:
         """What some tuples add."""
+        latest = int(times.max()) if len(times) else START
         with np.errstate(over="ignore"):
-            return cls(len(times), late, int(times.sum()) % _WRAP, int(np.dot(times, times)) % _WRAP)
+            return cls(len(times), late, int(times.sum()) % _WRAP, int(np.dot(times, times)) % _WRAP, latest)
 
     def __add__(self, other: Arrived) -> Arrived:
         return Arrived(
@@ -202,6 +204,7 @@ class Arrived:
             self.late + other.late,
             (self.times + other.times) % _WRAP,
             (self.squares + other.squares) % _WRAP,
+            max(self.latest, other.latest),
         )
 
 

@@ -1,4 +1,4 @@
-"""A cell of an `apply`: tuples wait in chunks until they are settled; the windows of its shards are a log of chunks.
+"""A cell of an `apply` or `running`: tuples wait in chunks until they are settled; the windows of its shards are a log.
 
 What a batch brings waits with what batches before have left; the watermark after it settles some of both. Settled tuples
 are handled in canonical order, so neither the cut of the stream into batches nor the number of instances can show.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +26,8 @@ from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of, step_shards
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import KeyedApply
+from tidegate.query.forms import ColumnForm
+from tidegate.query.nodes import KeyedApply, Running
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece
@@ -45,7 +46,7 @@ _NONE = np.empty(0, np.uint64)
 class KeyedApplyCell:
     """The working side of a directory."""
 
-    node: KeyedApply
+    node: KeyedApply | Running
     cell: int
     store: ChunkStore
     instances: Instances
@@ -62,17 +63,20 @@ class KeyedApplyCell:
             for delta in deltas:
                 self._wait(delta.rows, delta.side)
             return iter(())
-        windows = slots_of(self.node)
+        windows = slots_of(self.node, directory.watermark, lambda: directory.last_time)
         settled = self._settle(windows.waiting, deltas, watermark)
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
-        loaded, hashes = self.log.load(np.unique(np.concatenate(touched)) if touched else _NONE, watermark)
-        results: list[pa.Table] = []
+        hashes_touched = np.unique(np.concatenate(touched)) if touched else _NONE
+        loaded, hashes = self.log.load(hashes_touched, watermark, windows.emits_all(settled))
+        results: Iterable[pa.Table] = ()
         if touched or loaded:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
                 windows.restore(shard, stored)
             prepared = windows.prepare(settled)
-            shares = self.instances.shares()
-            results += self.instances.run([windows.process(settled, prepared, owned) for owned in shares])
+            tasks = [windows.process(settled, prepared, owned) for owned in self.instances.shares()]
+            # Windows are as they will be when each task has its first result.
+            first = self.instances.spread(lambda task: next(task, None), tasks)
+            results = chain((table for table in first if table is not None), *tasks)
         self._keep(windows, loaded, watermark)
         directory.watermark = watermark
         return iter(results)
@@ -139,7 +143,7 @@ class WindowLog:
     last counts. One that is not ``alive`` says that the window is no more.
     """
 
-    node: KeyedApply
+    node: KeyedApply | Running
     store: ChunkStore
     instances: Instances
 
@@ -148,12 +152,16 @@ class WindowLog:
         """The chunks of windows."""
         return [chunk for chunk in self.store.directory.chunks if chunk.group == WINDOWS]
 
-    def load(self, touched: Array, watermark: Watermark) -> tuple[list[StoredWindow], Array]:
-        """The windows of keys with some hashes, and those that end by a watermark; and the hash of each one's key."""
+    def load(self, touched: Array, watermark: Watermark, everything: bool) -> tuple[list[StoredWindow], Array]:
+        """The windows of keys with some hashes, and those that end by a watermark, or all; and the hash of each key."""
         found = []
         window = self.node.window
-        wanted = [chunk for chunk in self.listed if len(touched) or (window is not None and chunk.low <= watermark)]
+        expiring = watermark if window is not None else START
+        wanted = [chunk for chunk in self.listed if everything or len(touched) or chunk.low <= expiring]
         for chunk, table in zip(wanted, self._read(wanted), strict=True):
+            if everything:
+                found.append(table)
+                continue
             chosen: Array = np.isin(self._hashes(table), touched)
             if window is not None:
                 places, expired = as_numpy(table.column(NUMBER)), window.first_open(watermark)
@@ -219,7 +227,7 @@ class WindowLog:
     def _schema(self) -> pa.Schema:
         """Which window it is, its key, and its states: in the tuple form a struct per input, else a column each."""
         form = self.node.form
-        states = [pa.struct(list(state)) for state in form.states] if isinstance(form, TupleForm) else form.state.types
+        states = form.state.types if isinstance(form, ColumnForm) else [pa.struct(list(each)) for each in form.states]
         return pa.schema(
             [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_())]
             + [(f"k{position}", kind) for position, kind in enumerate(self.node.key_schema.types)]
@@ -238,7 +246,7 @@ class WindowLog:
         """The windows of rows, one per row."""
         keys, form = len(self.node.key_schema), self.node.form
         columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
-        if isinstance(form, TupleForm):
+        if not isinstance(form, ColumnForm):
             # States were checked before they were kept; the check turns them into read-only values.
             for position, shape in enumerate(form.shapes, start=2 + keys):
                 columns[position] = [shape.take(value)[0] for value in columns[position]]

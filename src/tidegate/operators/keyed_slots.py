@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidegate.operators.columns import Array
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
-from tidegate.query.nodes import KeyedApply
+from tidegate.query.nodes import KeyedApply, Node, Running
 from tidegate.query.schema import canonical
 from tidegate.query.user_functions import Record
 from tidegate.query.windows import Window
@@ -43,13 +43,17 @@ class StoredWindow:
 
 @dataclass(slots=True)
 class Slot:
-    """The window of one key: its states, about how many bytes they take, and the time of its last tuple."""
+    """The window of one key: its states, about how many bytes they take, and the time of its last tuple.
+
+    ``output`` is what a function made of the states, where that is kept.
+    """
 
     identity: Any
     key: tuple[Any, ...]
     states: tuple[Any, ...]
     bytes: int = 0
     last: int = 0
+    output: Any = None
 
 
 @dataclass(slots=True)
@@ -113,13 +117,13 @@ class ShardSlots:
 
 @dataclass(frozen=True)
 class KeyedSlots(ABC):
-    """The state of one `apply`: tuples that wait to be settled, and the windows of the others.
+    """The state of one `apply` or `running`: tuples that wait to be settled, and the windows of the others.
 
     `process` is called by the owner of the shards it is about, in the order of settling. `prepare` does what is the same for
     all shards, once for what is settled, and touches no slot.
     """
 
-    node: KeyedApply
+    node: KeyedApply | Running
     waiting: Settling
     shards: tuple[ShardSlots, ...]
 
@@ -139,7 +143,14 @@ class KeyedSlots(ABC):
 
     @abstractmethod
     def process(self, settled: Settled, prepared: Any, owned: Array | None) -> Iterator[pa.Table]:
-        """Handle the settled tuples of the owned shards and let their windows expire; results in the order of time."""
+        """Handle the settled tuples of the owned shards and let their windows expire; results in the order of time.
+
+        No slot is touched any more when the first result is there; those after it may be computed as they are consumed.
+        """
+
+    def emits_all(self, settled: Settled) -> bool:
+        """Whether every key emits something, though it has no settled tuple and no window of it expires."""
+        return False
 
     def stored(self) -> Iterator[StoredWindow]:
         """All windows as data."""
@@ -148,10 +159,11 @@ class KeyedSlots(ABC):
                 for slot in slots.values():
                     yield StoredWindow(number, slot.last, slot.key, slot.states)
 
-    def restore(self, shard: int, stored: StoredWindow) -> None:
+    def restore(self, shard: int, stored: StoredWindow) -> Slot:
         """Take a window in again."""
         slot = Slot(self.identity(stored.key), stored.key, stored.states, last=stored.last)
         self.shards[shard].put(stored.number, slot)
+        return slot
 
     @cached_property
     def identity(self) -> Callable[[tuple[Any, ...]], Any]:
@@ -163,30 +175,35 @@ class KeyedSlots(ABC):
         return self.shards if owned is None else [self.shards[shard] for shard in np.flatnonzero(owned).tolist()]
 
 
+def contributions(settled: Settled, inputs: Sequence[Node]) -> dict[int, list[Contribution]]:
+    """The settled tuples and keys of each shard as Python values, in canonical order."""
+    found: list[tuple[int, int, Contribution]] = []
+    for side, source in enumerate(inputs):
+        table, times, entries = settled.tuples[side], settled.times[side].tolist(), settled.entries[side]
+        if not times:
+            continue
+        tuples = arrived(table.to_pylist(), source.schema, table.nbytes // len(times), times, side)
+        keys = zip(*(column.to_pylist() for column in entries.columns), strict=True)
+        places = settled.places[side].tolist()
+        for row, shard, key in zip(entries.rows.tolist(), entries.shards.tolist(), keys, strict=True):
+            found.append((places[row], shard, (tuples[row], key)))
+    if sum(1 for times in settled.times if len(times)) > 1:
+        found.sort(key=lambda one: one[0])
+    prepared: dict[int, list[Contribution]] = {}
+    for _, shard, contribution in found:
+        prepared.setdefault(shard, []).append(contribution)
+    return prepared
+
+
 @dataclass(frozen=True)
 class TupleSlots(KeyedSlots):
     """The windows of an `apply` in tuple form: the user's functions, one settled tuple at a time (STRETCH, algorithm 2)."""
 
+    node: KeyedApply
     form: TupleForm
 
     def prepare(self, settled: Settled) -> dict[int, list[Contribution]]:
-        """The settled tuples and keys of each shard as Python values, in canonical order."""
-        found: list[tuple[int, int, Contribution]] = []
-        for side, source in enumerate(self.node.inputs):
-            table, times, entries = settled.tuples[side], settled.times[side].tolist(), settled.entries[side]
-            if not times:
-                continue
-            tuples = arrived(table.to_pylist(), source.schema, table.nbytes // len(times), times, side)
-            keys = zip(*(column.to_pylist() for column in entries.columns), strict=True)
-            places = settled.places[side].tolist()
-            for row, shard, key in zip(entries.rows.tolist(), entries.shards.tolist(), keys, strict=True):
-                found.append((places[row], shard, (tuples[row], key)))
-        if sum(1 for times in settled.times if len(times)) > 1:
-            found.sort(key=lambda one: one[0])
-        prepared: dict[int, list[Contribution]] = {}
-        for _, shard, contribution in found:
-            prepared.setdefault(shard, []).append(contribution)
-        return prepared
+        return contributions(settled, self.node.inputs)
 
     def process(
         self, settled: Settled, prepared: dict[int, list[Contribution]], owned: Array | None

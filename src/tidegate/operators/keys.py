@@ -19,7 +19,7 @@ from tidegate.operators.columns import (
     list_offsets,
     valid_mask,
 )
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys, Words
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll, Words
 from tidegate.query.schema import contiguous
 from tidegate.state.epochs import SHARDS_OF_A_STEP
 
@@ -162,6 +162,8 @@ def key_sets(keys: Keys, rows: pa.Table) -> KeySets:
     match keys:
         case Columns(names):
             return KeySets(tuple(contiguous(rows.column(name)) for name in names), None, None, True)
+        case OneForAll():
+            return KeySets((pa.nulls(rows.num_rows, pa.bool_()),), None, None, True)
         case Each(column, _, distinct):
             return _from_lists(contiguous(rows.column(column)), (), not distinct)
         case Words(column, separator, _, distinct):

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
 from tidegate.operators.keys import key_hashes, key_sets, shards_of, step_shards
-from tidegate.query.nodes import KeyedApply
+from tidegate.query.nodes import KeyedApply, Running
 from tidegate.query.schema import contiguous
 from tidegate.state.epochs import ALL, ShardSet, members
-from tidegate.watermark import Watermark
+from tidegate.watermark import START, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,16 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one advance of the watermark settles.
+    """What one advance of the watermark settles, from ``since`` on.
 
     ``tuples[i]`` and ``times[i]`` are those of input i in canonical order, ``places[i]`` the position of each among all.
-    ``turn`` counts advances from 0.
+    ``turn`` counts advances from 0, ``newest`` is the latest time of a tuple that was settled so far.
     """
 
     turn: int
+    since: Watermark
     watermark: Watermark
+    newest: Watermark
     tuples: tuple[pa.Table, ...]
     times: tuple[Array, ...]
     places: tuple[Array, ...]
@@ -69,10 +71,16 @@ class Settled:
 
 @dataclass(slots=True, eq=False)
 class Settling:
-    """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order."""
+    """The tuples of one operator that wait. `hold` may be called from any thread; `settle` once per segment, in order.
 
-    node: KeyedApply
+    ``reached`` is the watermark of the last `settle`, ``newest`` the latest time of a tuple that it, or one before it, has
+    settled.
+    """
+
+    node: KeyedApply | Running
     shards: int
+    reached: Watermark = START
+    newest: Watermark = START
     _parts: list[WaitingTuples] = field(default_factory=list)
     _turn: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,7 +124,9 @@ class Settling:
             self._entries(side, table, parts, part_of)
             for side, ((table, _, part_of), parts) in enumerate(zip(ordered, taken, strict=True))
         )
-        return Settled(turn, watermark, tuples, times, _places(times), entries)
+        since, self.reached = self.reached, watermark
+        self.newest = max([self.newest, *(int(when[-1]) for when in times if len(when))])
+        return Settled(turn, since, watermark, self.newest, tuples, times, _places(times), entries)
 
     def _entries(self, side: int, tuples: pa.Table, parts: Sequence[WaitingTuples], part_of: Array) -> Entries:
         kinds = self.node.key_schema.types

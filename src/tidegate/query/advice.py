@@ -21,7 +21,7 @@ _SELECT = "columns are left out or renamed with .select(...)"
 _RUN = "a query is a value; run it with tg.run(query, ...) or tg.start(query)"
 _ENDLESS = "a stream is without end, and what looks at all of it has no meaning: it has no order and no first rows"
 _SESSION = "there are no session windows yet; your own functions can build them: .key_by(...).unbounded().apply(...)"
-_AGGREGATE = "aggregates need keys and windows: .key_by('column').window('1 minute').aggregate(n=tg.count())"
+_AGGREGATE = "aggregates need windows: .key_by('column').window('1 minute').aggregate(n=tg.count()), or without key_by"
 _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
 _FOLDS = ("count", "sum", "mean", "avg", "min", "max", "first", "last", "distinct", "reduce", "fold")
@@ -29,7 +29,6 @@ _APPLY = "gathered streams have different columns; your own functions see them a
 _STATELESS_STEPS = ("filter", "where", "select", "with_columns", "map", "map_batches", "union", "join")
 
 _OF_STREAMS = {
-    "window": "windows need keys: .key_by('column').window('1 minute', every='10 seconds')",
     **dict.fromkeys(("session", "session_window"), _SESSION),
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", "unbounded", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy", "partition_by"), _KEY_BY),

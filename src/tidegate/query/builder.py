@@ -13,10 +13,12 @@ from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
-from tidegate.query.apply import Applies, GatheredWindows, Unbounded
+from tidegate.query.apply import Applies, Declared, GatheredWindows, Unbounded
 from tidegate.query.event_time import Duration, parse_duration
+from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
+from tidegate.query.loops import loop_entry, loop_node
 from tidegate.query.nodes import (
     Filter,
     MapBatches,
@@ -31,6 +33,7 @@ from tidegate.query.nodes import (
     refuse_refined,
     step_name,
 )
+from tidegate.query.running import running_node
 from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
 from tidegate.query.windows import Window
 
@@ -162,6 +165,30 @@ class Builder(Advises):
         extent = join_extent(step, within, window, every)
         return self._then(join_nodes(step, self.node, right.node, on, extent, where, suffixes, bands))
 
+    @advised
+    def loop(self, body: Callable[[Self], tuple[Self, Self]], *, rounds: int, name: str | None = None) -> Self:
+        """Run rows through a body again and again: a feedback edge.
+
+        ``body`` is called once, with a stream of the rows of a round, and returns two streams: the rows that run again, with
+        the same columns, and those that leave. When the watermark has passed rows, all of them run through the body; what
+        it feeds back keeps its event time and is the next round. The watermark leaves when nothing below it is under way.
+        A row that would run after ``rounds`` rounds stops the query and is named.
+
+        Rows of one event time and one round run together: aggregates and joins in a body are over windows of
+        ``"1 microsecond"``.
+
+        >>> import narwhals as nw, pyarrow as pa, tidegate as tg
+        >>> numbers = tg.stream({"ts": pa.timestamp("us"), "n": pa.int64()}, time="ts", name="numbers")
+        >>> halved = lambda rows: rows.with_columns(n=nw.col("n") // 2)
+        >>> odd = numbers.loop(lambda rows: (halved(rows.filter(nw.col("n") % 2 == 0)), rows.filter(nw.col("n") % 2 == 1)),
+        ...                    rounds=64)
+        >>> odd.schema.names
+        ['ts', 'n']
+        """
+        step = self._step("loop", name)
+        entry = loop_entry(step, self.node)
+        return self._then(loop_node(step, self.node, entry, body(type(self)(entry)), rounds))
+
     def key_by(self, *keys: str | Each | KeyFunction) -> Keyed[Self]:
         """Group tuples by one or more columns, by `each` element of a list, or by `keys` of a function."""
         step = self._step("key_by", None)
@@ -174,6 +201,16 @@ class Builder(Advises):
                 f"step '{step}': key_by takes column names, or one each(...), or one keys(...); got {keys!r}"
             )
         return Keyed(self, chosen, chosen.returns(self.schema, step))
+
+    @advised
+    def window(
+        self, size: Duration, *, every: Duration | None = None, lateness: Duration = 0, name: str | None = None
+    ) -> Windowed[Self]:
+        """Cut event time into windows of all tuples, as `Keyed.window` does: there is one key, and no column for it."""
+        keys = OneForAll()
+        return Keyed(self, keys, keys.returns(self.schema, "window")).window(
+            size, every=every, lateness=lateness, name=name
+        )
 
     def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
         computed = tuple(expressions.as_expr(expr) for expr in exprs)
@@ -219,6 +256,41 @@ class Keyed(Advises, Generic[B]):
         """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
         return Unbounded((self,))
 
+    @advised
+    def running(
+        self,
+        create: Callable[[Tuple], Any],
+        add: Callable[[Any, Tuple], Any],
+        merge: Callable[[Any, Any], Any],
+        output: Callable[[Any], Any],
+        *,
+        every: Duration,
+        state: Declared,
+        returns: Declared,
+        name: str | None = None,
+    ) -> B:
+        """Keep a running state per key and emit it at the end of every period, whether or not the period had tuples.
+
+        In a period ``create(tuple)`` makes a state of a key's first tuple and ``add(state, tuple)`` adds the others, in
+        canonical order. At its end ``merge(carried, period)`` puts it onto the state carried over from earlier periods,
+        once, and ``output(state)`` gives the rows of the key: one, a list, or None. They are emitted at the end of this
+        period, and of every one that follows, until the state changes; ``tg.updated(rows=..., retire=True)`` emits them
+        once and forgets the key. ``state`` declares the state, ``returns`` the columns of rows, to which the event time
+        (the period's end − 1 µs) and the key are added.
+
+        >>> import pyarrow as pa, tidegate as tg
+        >>> trades = tg.stream({"ts": pa.timestamp("us"), "share": pa.string(), "n": pa.int64()}, time="ts")
+        >>> held = trades.key_by("share").running(
+        ...     create=lambda trade: {"n": trade["n"]},
+        ...     add=lambda state, trade: {"n": state["n"] + trade["n"]},
+        ...     merge=lambda carried, period: {"n": carried["n"] + period["n"]},
+        ...     output=lambda state: tg.updated(rows={"held": state["n"]}, retire=state["n"] == 0),
+        ...     every="1 minute", state={"n": pa.int64()}, returns={"held": pa.int64()})
+        >>> held.schema.names
+        ['ts', 'share', 'held']
+        """
+        return self.stream._then(running_node((self,), create, add, merge, output, every, state, returns, name))
+
 
 class Windowed(Applies[B]):
     """A stream with keys and windows: what is left to choose is what to compute."""
@@ -247,7 +319,8 @@ class Windowed(Applies[B]):
                 raise QueryError(f"step '{step}': {column}={aggregate!r} is no aggregate; there are {AGGREGATES}")
             kinds.append((column, aggregate.returns(stream.schema, f"{step}.{column}")))
         moment = stream.schema.field(stream.time).type
-        fields = [(stream.time, moment), *((field.name, field.type) for field in keyed.key_schema)]
+        key_columns = () if isinstance(keyed.keys, OneForAll) else keyed.key_schema
+        fields = [(stream.time, moment), *((field.name, field.type) for field in key_columns)]
         fields += [("window_start", moment), ("window_end", moment), *kinds]
         if window.lateness:
             fields.append(("revision", pa.int64()))
@@ -272,6 +345,23 @@ class Gathered(Advises, Generic[B]):
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends."""
         return Unbounded(self.parts)
+
+    @advised
+    def running(
+        self,
+        create: Callable[[Tuple], Any],
+        add: Callable[[Any, Tuple], Any],
+        merge: Callable[[Any, Any], Any],
+        output: Callable[[Any], Any],
+        *,
+        every: Duration,
+        state: Declared,
+        returns: Declared,
+        name: str | None = None,
+    ) -> B:
+        """Keep a running state per key, as `Keyed.running` does; ``tuple.input`` says which stream a tuple came by."""
+        stream = self.parts[0].stream
+        return stream._then(running_node(self.parts, create, add, merge, output, every, state, returns, name))
 
 
 def gather(*keyed: Keyed[B]) -> Gathered[B]:
@@ -306,6 +396,7 @@ def source(
     dead_letters: str | None = None,
     ahead: Duration | None = AHEAD,
     ahead_of: Literal["clock", "stream"] = "clock",
+    watermark_step: Duration | None = None,
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema, f"stream '{name}': schema"), name)
@@ -321,7 +412,10 @@ def source(
         raise QueryError(f"stream '{name}': ahead_of is 'clock' or 'stream'; got {ahead_of!r}")
     if ahead_of == "stream" and ahead is None:
         raise QueryError(f"stream '{name}': ahead_of='stream' goes with ahead=..., how far after its newest tuple")
-    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of)
+    step_us = None if watermark_step is None else parse_duration(watermark_step, f"stream '{name}': watermark_step")
+    if step_us == 0:
+        raise QueryError(f"stream '{name}': watermark_step is how far its watermark moves at most at once, not zero")
+    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of, step_us)
 
 
 def _describe(stream: Builder) -> str:

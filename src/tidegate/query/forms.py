@@ -194,7 +194,7 @@ class TupleForm:
 
     def _rows(self, call: Call, rows: Any) -> list[Record]:
         try:
-            return [self.row_shape.check(row)[0] for row in _listed(rows)]
+            return [self.row_shape.check(row)[0] for row in listed_rows(rows)]
         except Misfit as misfit:
             _refuse(call, f"rows that were not declared: {misfit}", misfit)
         except Exception as error:
@@ -222,7 +222,7 @@ def stored_tuples(schema: pa.Schema) -> pa.Schema:
     return pa.schema([(STORED, pa.list_(pa.struct(list(schema))))])
 
 
-def _listed(rows: Any) -> Iterable[Any]:
+def listed_rows(rows: Any) -> Iterable[Any]:
     """Rows as a function may give them: none, one mapping, or several."""
     if rows is None:
         return ()

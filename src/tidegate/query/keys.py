@@ -34,6 +34,20 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
+class OneForAll:
+    """One key for all tuples, which is null and no column of results."""
+
+    def reads(self) -> tuple[str, ...]:
+        return ()
+
+    def returns(self, schema: pa.Schema, step: str) -> pa.Schema:
+        return pa.schema([("__tg_all", pa.bool_())])
+
+    def __str__(self) -> str:
+        return "nothing"
+
+
+@dataclass(frozen=True, slots=True)
 class Each:
     """A set of keys per tuple: the elements of a list column; null and empty lists have none."""
 
@@ -123,7 +137,7 @@ class KeyFunction:
         return f"{getattr(self.function, '__name__', 'function')}(batch)"
 
 
-Keys = Columns | Each | Words | KeyFunction
+Keys = Columns | OneForAll | Each | Words | KeyFunction
 
 
 @advised

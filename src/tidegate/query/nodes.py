@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import narwhals as nw
 import pyarrow as pa
@@ -18,21 +18,26 @@ import pyarrow as pa
 from tidegate.errors import InternalError, QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
+from tidegate.query.bags import BagFunction
 from tidegate.query.forms import ColumnForm, TupleForm
 from tidegate.query.keys import Keys
 from tidegate.query.predicates.predicate import Predicate
 from tidegate.query.predicates.tree import Side
+from tidegate.query.running_form import RunningForm
 from tidegate.query.schema import conform
 from tidegate.query.windows import Window
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+    from tidegate.query.bag_functions import Iterate
+
 _KINDS = {
     "WithColumns": "with_columns",
     "WindowAggregate": "aggregate",
     "KeyedApply": "apply",
     "MapBatches": "map_batches",
+    "BagAggregate": "aggregate of bags",
 }
 
 
@@ -60,6 +65,7 @@ class Source(Step):
     ``dead_letters`` is the file that takes records which cannot be read; without one they stop the run.
     ``ahead_us`` is how far after the clock a tuple may lie; one that lies further is set aside. With ``ahead_of="stream"``
     it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
+    ``watermark_step_us`` is how far its watermark moves at most at once, as far as is declared.
     """
 
     disorder_us: int
@@ -67,6 +73,7 @@ class Source(Step):
     dead_letters: str | None = None
     ahead_us: int | None = None
     ahead_of: Literal["clock", "stream"] = "clock"
+    watermark_step_us: int | None = None
 
     @property
     def is_read_in_batches(self) -> bool:
@@ -133,6 +140,25 @@ class KeyedApply(Step):
     form: TupleForm | ColumnForm
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Running(Step):
+    """State per key that outlives windows (A∞): emitted for every live key at the end of every period.
+
+    Every input has its own schema and keys; the keys of all have the columns ``key_schema``. ``period`` are windows that
+    lie back to back.
+    """
+
+    keys: tuple[Keys, ...]
+    key_schema: pa.Schema
+    period: Window
+    form: RunningForm
+
+    @property
+    def window(self) -> None:
+        """A key's state lies in no window: nothing says beforehand when it ends."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class JoinColumn:
     """A column of a join's result: its name, and the side and column it comes from."""
@@ -158,9 +184,27 @@ class Join(Step):
     bands: bool = True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BagAggregate(Step):
+    """The multi-output Aggregate: a function of the bag of one key and window gives rows, at the window's end − 1 µs.
+
+    Every input has its own columns and keys; the keys of all have the columns ``key_schema``. ``single`` says that a bag
+    gives one row at most. With ``loop_us`` what it gives is also its own input, which may come so many microseconds behind
+    the watermark. Lowering puts it in the place of other steps (`tidegate.compile.lower_to_aggregates`).
+    """
+
+    keys: tuple[Keys, ...]
+    key_schema: pa.Schema
+    window: Window
+    function: BagFunction | Iterate
+    single: bool = False
+    loop_us: int | None = None
+
+
 Stateless = WithColumns | Select | Filter | MapBatches
-Stateful = WindowAggregate | KeyedApply | Join
+Stateful = WindowAggregate | KeyedApply | Running | Join | BagAggregate
 Node = Source | Stateless | Union | Stateful
+AnyStep = TypeVar("AnyStep", bound=Stateful | Stateless)
 
 
 def apply_stateless(node: Stateless, table: pa.Table) -> pa.Table:
@@ -245,6 +289,12 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
     return replace(node, inputs=inputs)
+
+
+def detached(node: AnyStep) -> AnyStep:
+    """A node that knows of its inputs what they are called and which columns they have: so it can be shipped."""
+    bare = tuple(Source(below.name, (), below.schema, below.time, 0) for below in node.inputs)
+    return replace(node, inputs=bare)
 
 
 class DefaultName(str):

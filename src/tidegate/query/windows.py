@@ -141,3 +141,7 @@ class Window:
     def __str__(self) -> str:
         text = f"{format_duration(self.size)} every {format_duration(self.every)}"
         return text + (f", {format_duration(self.lateness)} late" if self.lateness else "")
+
+
+INSTANT = Window(1, 1)
+"""Windows of one microsecond, the smallest step of time: what they give has the time of their tuples."""

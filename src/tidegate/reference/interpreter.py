@@ -13,11 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError, choices
+from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
+    BagAggregate,
     Join,
     KeyedApply,
     Node,
+    Running,
     Source,
     Stateful,
     Union,
@@ -29,9 +32,13 @@ from tidegate.query.nodes import (
     walk,
 )
 from tidegate.query.schema import fitting
+from tidegate.reference.bags import BagLaw
+from tidegate.reference.feedback import FeedbackLaw
 from tidegate.reference.joins import JoinLaw
 from tidegate.reference.keyed_apply import KeyedApplyLaw
+from tidegate.reference.loops import LoopLaw
 from tidegate.reference.rows import LateTuple, RowValues
+from tidegate.reference.running import RunningLaw
 from tidegate.reference.windows import WindowLaw
 from tidegate.watermark import END, START, Watermark
 
@@ -78,11 +85,26 @@ class Answer:
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Law = WindowLaw | KeyedApplyLaw | JoinLaw
+Law = WindowLaw | KeyedApplyLaw | RunningLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
+
+
+def _bag_law(node: BagAggregate) -> BagLaw | LoopLaw | FeedbackLaw:
+    if isinstance(node.function, Iterate):
+        return FeedbackLaw(node, _run_body)
+    return BagLaw(node) if node.loop_us is None else LoopLaw(node)
+
+
+def _run_body(query: Node, rows: pa.Table) -> pa.Table:
+    """The results of a query of one stream over all of its input."""
+    return interpret(query, [Rows(sources(query)[0].name, rows), Advance(END)]).rows
+
+
 _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     WindowAggregate: WindowLaw,
     KeyedApply: KeyedApplyLaw,
+    Running: RunningLaw,
     Join: JoinLaw,
+    BagAggregate: _bag_law,
 }
 
 
@@ -103,6 +125,14 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     operators[id(query)].sink = results
     readers = {source.name: operators[id(source)] for source in sources(query)}
     ahead = {source.name: AheadLaw(source) for source in sources(query)}
+    running = {
+        source.name: [
+            operator.law
+            for operator in operators.values()
+            if isinstance(operator.law, RunningLaw) and source in sources(operator.node)
+        ]
+        for source in sources(query)
+    }
     watermarks: dict[str, Watermark] = {}
     for event in events:
         match event:
@@ -110,7 +140,10 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
                 if name not in readers:
                     raise QueryError(f"there is no stream {name!r}; there is {choices(readers)}")
                 arrived = fitting(table, readers[name].node.schema, f"stream '{name}'")
-                readers[name].receive(ahead[name].timely(arrived, clock), 0)
+                timely = ahead[name].timely(arrived, clock)
+                for law in running[name]:
+                    law.reach(ahead[name].newest)
+                readers[name].receive(timely, 0)
             case Advance(reached, step):
                 for node in walk(query):
                     if step in (None, node.name):

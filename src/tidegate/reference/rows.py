@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import DataError, InternalError
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys
+from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
 from tidegate.query.nodes import Node
 from tidegate.query.schema import canonical
 from tidegate.watermark import Watermark
@@ -51,6 +51,8 @@ def keys_of(keys: Keys, row: pa.Table, tuple_: RowValues) -> list[tuple[Any, ...
     match keys:
         case Columns(names):
             return [tuple(tuple_[name] for name in names)]
+        case OneForAll():
+            return [(None,)]
         case Each(column, _, distinct):
             keys_found = [(element,) for element in tuple_[column] or ()]
         case KeyFunction(_, _, reads, distinct):

@@ -147,9 +147,10 @@ class Asked:
 class Directory:
     """What a cell remembers after a batch: its chunks, and how far it has come.
 
-    ``watermark`` is the one it has advanced to, ``newest`` the latest event time of each source, ``rounds`` the revisions
-    of windows. ``clocks`` are the timestamps of the newest batches that brought one, and ``digest`` says what the batch
-    brought: attempts of one batch agree on both. ``run`` wrote it, and began at ``began_ns`` by the worker's clock.
+    ``watermark`` is the one it has advanced to, ``newest`` the latest event time of each source, ``last_time`` the latest of
+    any tuple of those sources or of the step, ``rounds`` the revisions of windows. ``clocks`` are the timestamps of the
+    newest batches that brought one, and ``digest`` says what the batch brought: attempts of one batch agree on both. ``run``
+    wrote it, and began at ``began_ns`` by the worker's clock.
 
     ``epoch`` was in force in the batch and ``following``, if any, is from the next one on: all cells of a step have the
     same. ``cells`` are the least and the most cells that the run was started with.
@@ -158,6 +159,7 @@ class Directory:
     fingerprint: str
     watermark: Watermark = START
     newest: dict[str, Watermark] = field(default_factory=dict)
+    last_time: Watermark = START
     chunks: list[Chunk] = field(default_factory=list)
     rounds: dict[int, int] = field(default_factory=dict)
     asked: Asked | None = None

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.compile.choose_exchange import choose_exchange
-from tidegate.compile.compiler import PASSES, REWRITES, compile_query
+from tidegate.compile.compiler import DROP_COLUMNS, PASSES, REWRITES, compile_query
 from tidegate.compile.explain import show_plan
 from tidegate.compile.plan import Place
 from tidegate.query.aggregates import count
@@ -48,7 +48,7 @@ def test_whole_tuples_reach_a_stateful_step_where_they_are_asked_for(runtime) ->
     assert arriving == [["ts", "text"], ["ts", "text", "by", "words"]]
 
 
-@pytest.mark.parametrize("run", (*REWRITES, *PASSES, choose_exchange), ids=lambda run: run.__name__)
+@pytest.mark.parametrize("run", (*REWRITES, *DROP_COLUMNS, *PASSES, choose_exchange), ids=lambda run: run.__name__)
 def test_a_pass_is_a_file_named_for_it_that_shows_before_and_after(run) -> None:
     assert run.__module__ == f"tidegate.compile.{run.__name__}"
     assert "before " in run.__doc__

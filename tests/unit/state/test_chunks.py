@@ -73,7 +73,7 @@ def test_a_chunk_is_known_by_its_batch_and_its_bytes() -> None:
 def test_a_directory_survives_its_bytes() -> None:
     listed = [Chunk("0000000004-ab", -4, 3, 5, 6), Chunk("0000000007-cd", 0, 9, 5, 60, side=1, group=3)]
     directory = Directory(
-        "what it is", -7, {"calls": 12}, listed, {9: 2}, Asked("run", 3), [1, 2], "digest", "build-run", 5
+        "what it is", -7, {"calls": 12}, 15, listed, {9: 2}, Asked("run", 3), [1, 2], "digest", "build-run", 5
     )
     assert Directory.decode(directory.encode(), "here") == directory
     assert (directory.state_rows(), directory.state_bytes()) == (10, 66)

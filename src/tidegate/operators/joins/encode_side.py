@@ -166,6 +166,13 @@ class SideEncoder:
         # Copied, since loops are compiled anew for arrays that cannot be written, as those of Arrow.
         rows, times = in_time_order(rows, as_numpy(rows.column(self.node.inputs[self.side].time)).copy())
         keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
+        batches = rows.select(self.schema.names).combine_chunks().to_batches()
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+        tuples, sizes = self.arrays(rows, times)
+        return EncodedSide(batch, self._sorted(replace(tuples, keys=keys)), sizes)
+
+    def arrays(self, rows: pa.Table, times: Array) -> tuple[TupleArrays, dict[Column, int]]:
+        """What the predicate reads of tuples, in their order and without keys; and the largest number of each column."""
         values, valid, sizes = [], [], {}
         nulls = False
         for column in self.columns:
@@ -175,10 +182,7 @@ class SideEncoder:
             nulls = nulls or array.null_count > 0
             if column.kind == "int" and len(array):
                 sizes[column] = max(abs(int(values[-1].min())), abs(int(values[-1].max())))
-        batches = rows.select(self.schema.names).combine_chunks().to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
-        tuples = TupleArrays(times, np.arange(len(times)), keys, tuple(values), tuple(valid), nulls)
-        return EncodedSide(batch, self._sorted(tuples), sizes)
+        return TupleArrays(times, np.arange(len(times)), (), tuple(values), tuple(valid), nulls), sizes
 
     def codes_in(self, tuples: TupleArrays) -> Iterator[Array]:
         """All numbers of some tuples that may be codes of texts."""

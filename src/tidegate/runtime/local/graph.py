@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from tidegate.compile.plan import OUTPUT, Feed, Plan
+from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery
 from tidegate.errors import QueryError, choices
 from tidegate.gate.gate import Gate
 from tidegate.gate.source import SourceSpec
-from tidegate.query.nodes import Join, MapBatches, Node, Source
+from tidegate.query.nodes import BagAggregate, Join, MapBatches, Node, Running, Source
 from tidegate.runtime.local.figures import SubqueryFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.operator import RunningSubquery, outlet
@@ -40,7 +41,7 @@ class Graph:
     @staticmethod
     def of(plan: Plan, settings: Settings, pool: ThreadPool, fail: Callable[[BaseException], None]) -> Graph:
         """The graph of a plan. Its threads come from ``pool``; ``fail`` is called with what ends the run."""
-        needs_interpreter = not any(isinstance(node, Join | MapBatches) for node in _nodes(plan))
+        needs_interpreter = not any(isinstance(node, Join | MapBatches | BagAggregate) for node in _nodes(plan))
         # What a join does, and what a user's function may do, needs no interpreter, however small a segment is.
         core = CorePinning.of_caller() if needs_interpreter else CorePinning()
         epoch = RunningSubquery.first_epoch(settings.instances)
@@ -56,12 +57,12 @@ class Graph:
         gates[OUTPUT] = settings.gate(specs, ["output"], len(plan.outputs))
         late = None if settings.late_to is None else LateBuffer.of(plan, settings.late_to)
         running = []
+        inlets: list[SourceInlet] = []
         for subquery in plan.subqueries:
             outlets = tuple((feed, gates[feed.target]) for feed in plan.feeds_from(subquery.number))
-            work = work_of(subquery, settings, late)
+            work = work_of(subquery, settings, late, partial(_last_time, plan, subquery, inlets))
             gate = gates[subquery.number]
             running.append(RunningSubquery(subquery, work, gate, outlets, pool, fail, settings.most, epoch, core))
-        inlets = []
         for source in plan.sources:
             fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
             inlets.append(SourceInlet(source, fed, Rejects(source.name, source.dead_letters), core))
@@ -140,6 +141,19 @@ class Graph:
                 if target != OUTPUT
             },
         )
+
+
+def _last_time(plan: Plan, subquery: Subquery, inlets: Sequence[SourceInlet]) -> int:
+    """How far the sources before a running state have come when all of them have ended: the last period is one of theirs.
+
+    A heartbeat ends the periods before it and says nothing of its own.
+    """
+    node = subquery.operator
+    if not isinstance(node, Running):
+        return START
+    before = plan.sources_before(subquery.number)
+    mine = [inlet for inlet in inlets if any(inlet.source is source for source in before)]
+    return max([START, *(max(inlet.newest, inlet.heartbeat - node.period.size) for inlet in mine)])
 
 
 def _specs(plan: Plan, feeds: Sequence[Feed], instances: Sequence[int]) -> list[SourceSpec]:

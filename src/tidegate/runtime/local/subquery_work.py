@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,29 +18,36 @@ from tidegate.errors import InternalError
 from tidegate.gate.gate import GateAborted
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waiting_for_others
+from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import SHARDS
-from tidegate.operators.column_slots import slots_of
+from tidegate.operators.column_slots import ColumnSlots, slots_of
 from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
-from tidegate.operators.keyed_slots import KeyedSlots, TupleSlots
+from tidegate.operators.keyed_slots import KeyedSlots
 from tidegate.operators.settling import Settled
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import Join, KeyedApply, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, WindowAggregate
 from tidegate.query.user_functions import user_context
+from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.figures import JoinFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.split_choice import SplitChoice
 from tidegate.runtime.local.work import FedTuples, Work
-from tidegate.watermark import has_ended
+from tidegate.watermark import START, has_ended
 
 if TYPE_CHECKING:
     from tidegate.runtime.local.settings import Settings
 
 
-def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = None) -> Work:
-    """The work of a subquery, with fresh state; ``late`` takes the tuples that are late for it."""
+def work_of(
+    subquery: Subquery, settings: Settings, late: LateBuffer | None = None, last_time: Callable[[], int] = lambda: START
+) -> Work:
+    """The work of a subquery, with fresh state; ``late`` takes the tuples that are late for it.
+
+    ``last_time`` says, once the input has ended, how far the sources before it have come.
+    """
     match subquery.operator:
         case None:
             return StatelessWork(subquery)
@@ -48,12 +56,14 @@ def work_of(subquery: Subquery, settings: Settings, late: LateBuffer | None = No
             merge_settled = subquery.slices is not None and subquery.slices.merged_early
             shared = SharedWindows(windows, settings.split_panes, merge_settled)
             return WindowWork(subquery, shared, late_tuples=late)
-        case KeyedApply():
-            choice = SplitChoice(settings.split_keys)
-            return KeyedApplyWork(subquery, slots_of(subquery.operator), choice, late_tuples=late)
+        case KeyedApply() | Running():
+            slots, choice = slots_of(subquery.operator, last_time=last_time), SplitChoice(settings.split_keys)
+            return KeyedApplyWork(subquery, slots, choice, late_tuples=late)
         case Join():
             join = SharedJoin(subquery.operator, split_pairs=settings.split_pairs)
             return JoinWork(subquery, join, late_tuples=late)
+        case BagAggregate():
+            return BagWork(subquery, HeldBags(subquery.operator), settings.split_keys, late_tuples=late)
         case _:
             raise InternalError(f"no work is known for {type(subquery.operator).__name__}")
 
@@ -209,7 +219,7 @@ class SettledStep:
     settled: Settled
     prepared: Any
     done_by: int | None = None
-    results: tuple[pa.Table, ...] = ()
+    results: Iterator[pa.Table] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -247,7 +257,7 @@ class KeyedApplyWork(Work):
         if step.done_by is None:
             self._wait(step, owned)
             yield from self._process(step, owned)
-        elif step.done_by == instance:
+        elif step.done_by == instance and step.results is not None:
             yield from step.results
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
@@ -266,7 +276,7 @@ class KeyedApplyWork(Work):
             return step
         self._wait(step, None)
         began, on_core = time.perf_counter(), time.thread_time()
-        results = tuple(self._process(step, None))
+        results = self._process(step, None)
         self.choice.seen(settled.size, time.perf_counter() - began, time.thread_time() - on_core)
         return replace(step, done_by=instance, results=results)
 
@@ -278,8 +288,14 @@ class KeyedApplyWork(Work):
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
 
     def _process(self, step: SettledStep, owned: Array | None) -> Iterator[pa.Table]:
-        """Change the owned shards (None: all), which have seen every turn before, and emit the results."""
+        """Change the owned shards (None: all), which have seen every turn before; the results.
+
+        Shards are left to the next turn before any result is emitted: emitting may have to wait for instances that wait for
+        that turn.
+        """
         # Functions on tuples are called too often to put something around each call.
-        with user_context() if isinstance(self.state, TupleSlots) else nullcontext():
-            yield from self.state.process(step.settled, step.prepared, owned)
+        results = self.state.process(step.settled, step.prepared, owned)
+        with nullcontext() if isinstance(self.state, ColumnSlots) else user_context():
+            first = next(results, None)
         self.sequencer.done(step.settled.turn, owned)
+        return iter(()) if first is None else chain((first,), results)

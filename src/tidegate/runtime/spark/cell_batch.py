@@ -17,12 +17,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tidegate.errors import CheckpointError, EnvironmentFault, InternalError, QueryError
+from tidegate.operators.bags.bag_cell import BagCell
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
 from tidegate.operators.window_cell import WindowCell
-from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.control import END, for_step, step_label
@@ -134,8 +135,10 @@ def logic_of(node: Stateful) -> CellLogic:
             return CellLogic(WindowCell, node)
         case Join():
             return CellLogic(JoinCell, node)
-        case KeyedApply():
+        case KeyedApply() | Running():
             return CellLogic(KeyedApplyCell, node)
+        case BagAggregate():
+            return CellLogic(BagCell, node)
         case _:
             raise InternalError(f"no cells are known for {type(node).__name__}")
 
@@ -186,8 +189,8 @@ class CellBatch:
         self._check(header)
         for source, newest in header.newest.items():
             directory.newest[source] = max(directory.newest.get(source, newest), newest)
-        if END in header.messages:
-            directory.newest |= {source: ENDED for source, _ in self.step.sources}
+        came = [directory.newest.get(source, START) for source, _ in self.step.sources]
+        directory.last_time = max([directory.last_time, *came, *(each.latest for each in header.arrived.values())])
         instances, mappings = for_step(header.messages, self.step.number, self.step.name)
         for wanted in (each.of(self.cell) for each in instances):
             if wanted is not None:
@@ -198,7 +201,8 @@ class CellBatch:
         self.rows, self.loads = sum(delta.rows.num_rows for delta in deltas), header.loads
         # All cells are told what arrived; one reports it.
         self.late = sum(each.late for each in header.arrived.values()) if self.cell == 0 else 0
-        watermark = max(directory.watermark, self.step.watermark(directory.newest))
+        watermark = ENDED if END in header.messages else self.step.watermark(directory.newest)
+        watermark = max(directory.watermark, watermark)
         return self.step.logic.open(self.cell, self.store, self.instances).receive(deltas, watermark)
 
     def commit(self) -> None:

@@ -28,8 +28,9 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
+from tidegate.query.event_time import format_duration
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import Join, KeyedApply, Stateful, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Stateful, WindowAggregate
 from tidegate.query.schema import show_columns
 
 VERSION = 3
@@ -204,6 +205,16 @@ def fingerprint(node: Stateful) -> str:
                 read = tuples if isinstance(aggregate, Ranked) else pa.schema(map(tuples.field, aggregate.columns()))
                 state = f" in ({show_columns(aggregate.state)})" if isinstance(aggregate, Monoid) else ""
                 parts.append(f"{name}={aggregate} of ({show_columns(read)}){state}")
+        case Running(form=form):
+            parts = [
+                f"running every {format_duration(node.period.every)}",
+                *(
+                    f"keys {keys} of ({show_columns(below.schema)})"
+                    for keys, below in zip(node.keys, node.inputs, strict=True)
+                ),
+                f"key ({show_columns(node.key_schema)})",
+                f"a state ({show_columns(form.state)})",
+            ]
         case KeyedApply(form=form):
             states = form.states if isinstance(form, TupleForm) else (form.state,)
             kept = "per input" if isinstance(form, TupleForm) else "for all inputs"
@@ -215,6 +226,13 @@ def fingerprint(node: Stateful) -> str:
                 ),
                 f"key ({show_columns(node.key_schema)})",
                 f"a state {kept}: {'; '.join(f'({show_columns(state)})' for state in states)}",
+            ]
+        case BagAggregate():
+            # State is tuples here too.
+            parts = [f"bags, {window}"]
+            parts += [
+                f"keys {keyed} of ({show_columns(below.schema)})"
+                for keyed, below in zip(node.keys, node.inputs, strict=True)
             ]
         case Join():
             # State is tuples, and where they are depends on keys alone.

@@ -29,6 +29,7 @@ from tidegate.query.nodes import (
     Stateless,
     WithColumns,
     apply_stateless,
+    detached,
 )
 from tidegate.query.schema import TIME, conform
 from tidegate.runtime.spark import codec
@@ -46,7 +47,6 @@ from tidegate.runtime.spark.stages import (
     OneStage,
     PulseBranch,
     RunOptions,
-    detached,
     fingerprints,
     stages_of,
     steered_steps,

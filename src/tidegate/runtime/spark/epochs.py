@@ -109,7 +109,9 @@ class CellPlan:
                 return epoch.next(even_mapping(epoch.mapping, wanted, self.grid))
         if epoch is directory.following:
             newest = max(filter(is_finite, directory.newest.values()), default=None)
-            if epoch.protocol == RECREATE and self.recreation is not None and newest is not None:
+            # Cells that are no more can keep nothing: what they had is adopted.
+            stay = max(directory.epoch.cells) < self.most
+            if epoch.protocol == RECREATE and self.recreation is not None and newest is not None and stay:
                 return replace(epoch, handover=self.recreation.handover(directory.epoch, newest))
         elif epoch.handover is not None and directory.watermark >= epoch.handover.over:
             return replace(epoch, handover=None)
@@ -175,6 +177,8 @@ def switch(
     """
     previous = directory.epoch
     directory.epoch, directory.following, directory.cells = epoch, None, plan.range
+    if epoch == previous:
+        return None
     over = previous.handover is not None and directory.watermark >= previous.handover.over
     adopted, listed = Adopted(), []
     for layer in _layers(previous, over):

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.compile.choose_exchange import choose_exchange
 from tidegate.compile.compiler import compile_query
+from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import Plan
 from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.java import require_java
@@ -68,6 +69,7 @@ class SparkJob:
     instances: int
     cells: tuple[int, int] | None
     late_to: Path | None
+    operators: Operators
     report: Callable[[Progress], None]
     say: Callable[[str], None]
     beside: Callable[[StreamingQuery, Path], AbstractContextManager[object]] = lambda *_: nullcontext()
@@ -83,7 +85,9 @@ class SparkJob:
         began = time.monotonic()
         chosen = choose_session(self.query, self.spark)
         cells = self.cells or checked_cells(default_cells(chosen))
-        plan = compile_query(self.query, "spark", all_columns=self.late_to is not None, cells=cells)
+        plan = compile_query(
+            self.query, "spark", all_columns=self.late_to is not None, cells=cells, operators=self.operators
+        )
         if not isinstance(chosen, SparkSession):
             self.admit(chosen, cells[1])
             require_java()

@@ -36,7 +36,7 @@ from tidegate.operators.exchange import (
     first_in_time,
 )
 from tidegate.query.keys import Columns
-from tidegate.query.nodes import Join, KeyedApply, Source, Stateless, apply_stateless
+from tidegate.query.nodes import BagAggregate, Join, KeyedApply, Running, Source, Stateless, apply_stateless
 from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import codec
@@ -84,7 +84,7 @@ def intake_of(
         return PaneIntake(*given)
     cells = epoch or Epoch(0, first_mapping(1))
     match node, subquery.safety().partitioning:
-        case KeyedApply(), "keys":
+        case KeyedApply() | BagAggregate() | Running(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
             router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells, feed.time)

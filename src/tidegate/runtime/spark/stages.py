@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from tidegate.compile.plan import Feed, Place, Plan, Subquery
-from tidegate.query.nodes import Source, Stateful, Stateless, with_inputs
+from tidegate.query.nodes import Source, Stateless, detached
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS
@@ -29,8 +29,6 @@ from tidegate.runtime.spark.operator import CellStage, FeedStage, PulseStage, Wh
 from tidegate.runtime.spark.output import Output, PartOutput, RowOutput
 from tidegate.runtime.spark.sources import FileNames
 from tidegate.state.epochs import ADOPT, PROTOCOLS
-
-Step = TypeVar("Step", bound=Stateful | Stateless)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +124,6 @@ def steered_steps(plan: Plan) -> list[SteeredStep]:
             label = step_label(subquery.number, subquery.name)
             found.append(SteeredStep(label, subquery.name, plan.cells[1], protocols))
     return found
-
-
-def detached(step: Step) -> Step:
-    """A step as workers get it: without what lies before it."""
-    bare = tuple(Source(below.name, (), below.schema, below.time, 0) for below in step.inputs)
-    return cast(Step, with_inputs(step, bare))
 
 
 def shipped(plan: Plan) -> Plan:

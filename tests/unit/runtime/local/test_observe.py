@@ -138,7 +138,7 @@ def test_a_misspelt_subquery_and_a_bad_ledger_are_refused_before_anything_runs(t
         tg.start(counts, elastic=Rules(Rule(), (("sped", Rule()),)))
     with pytest.raises(UserError, match="there is no folder"):
         tg.start(counts, elastic=tg.Elastic(ledger=tmp_path / "missing" / "l"))
-    with pytest.raises(UserError, match="the reference runs alone"):
+    with pytest.raises(UserError, match="the reference runs a query alone"):
         tg.run(counts, on="reference", elastic=True)
 
 

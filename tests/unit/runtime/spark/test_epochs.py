@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +13,9 @@ from tests.kit.memory_storage import MemoryStorage
 from tests.kit.spark_driver import Batch, Driver
 from tidegate.runtime.spark import cell_batch
 from tidegate.runtime.spark.control import SetMapping
-from tidegate.runtime.spark.epochs import Recreation
-from tidegate.state.epochs import RECREATE
+from tidegate.runtime.spark.epochs import CellPlan, Recreation, switch
+from tidegate.state.chunks import Chunk, Directory
+from tidegate.state.epochs import RECREATE, Epoch, first_mapping
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema({"ts": TIME, "k": pa.int64(), "n": pa.int64()})
@@ -130,7 +132,63 @@ def test_the_switch_is_the_first_begin_after_the_newest_time() -> None:
           … 4 ─────── 10 │
               6 ─────── 12 │          the new cell's
     """
-    epoch = Driver(QUERIES["windows"]().node, 1).stages[0].function.steps[0].plan.first()  # type: ignore[union-attr]
+    epoch = Epoch(0, first_mapping(2))
     found = Recreation(2_000_000, 4_000_000, 1_000_000).handover(epoch, 5_300_000)
     assert (found.switch, found.last, found.over) == (6_000_000, 10_000_000, 11_000_000)
     assert found.previous == epoch.mapping
+
+
+def handing_over(most: int = 3) -> tuple[CellPlan, Directory]:
+    """A step with three cells, whose shards are asked to come to the first one while windows are recreated."""
+    plan = CellPlan(1, most, recreation=Recreation(1_000, 0))
+    directory = Directory("f", 500, {"calls": 1_500}, epoch=Epoch(0, first_mapping(3)), cells=plan.range)
+    directory.following = directory.epoch.next(first_mapping(1), RECREATE)
+    return plan, directory
+
+
+def test_cells_that_are_gone_with_a_restart_keep_nothing() -> None:
+    plan, directory = handing_over()
+    found = plan.after(directory)
+    assert found.handover is not None and (found.handover.switch, found.handover.over) == (2_000, 2_000)
+    assert CellPlan(1, 1, recreation=plan.recreation).after(directory).handover is None, "what they had is adopted"
+
+
+def test_other_cells_that_change_no_mapping_do_not_end_a_handover() -> None:
+    plan, directory = handing_over()
+    directory.epoch, directory.following = plan.after(directory), None
+    directory.chunks = [Chunk("0000000001-ab", 0, 2, 5, 50, shards=directory.epoch.owned_before(2))]
+    more = CellPlan(1, 4, recreation=plan.recreation)
+    before = list(directory.chunks)
+    assert more.after(directory) == directory.epoch
+    assert switch(directory, directory.epoch, more, 2, lambda cell: pytest.fail("nothing is adopted")) is None
+    assert (directory.chunks, directory.cells) == (before, (1, 4))
+
+
+def test_a_handover_that_is_cut_short_is_adopted_up_to_its_switch() -> None:
+    plan, directory = handing_over()
+    directory.epoch, directory.following = plan.after(directory), None
+    leaving = directory.epoch.owned_before(2)
+    old = Chunk("0000000001-ab", 0, 2, 5, 50, shards=leaving, written=leaving)
+    new = Chunk("0000000002-cd", 2, 3, 5, 50, shards=leaving, written=leaving)
+    others = {
+        2: replace(directory, chunks=[old]),
+        1: replace(directory, chunks=[]),
+        0: replace(directory, chunks=[new]),
+    }
+    one = CellPlan(1, 1)
+    mine = replace(directory, chunks=[new])
+    adopted = switch(mine, one.after(directory), one, 0, others.__getitem__)
+    # What the third cell had from before the switch, and what the first has had since.
+    assert mine.chunks == [replace(old, until=2_000), new]
+    assert adopted is not None and (adopted.shards, adopted.chunks) == (682, 1)
+
+
+def test_a_handover_ends_when_the_watermark_has_passed_its_windows() -> None:
+    plan, directory = handing_over()
+    directory.epoch, directory.following = plan.after(directory), None
+    for watermark, over in ((1_999, False), (2_000, True)):
+        directory.watermark = watermark
+        assert (plan.after(directory).handover is None) == over
+    directory.chunks = [Chunk("0000000001-ab", 0, 2, 5, 50, shards=directory.epoch.owned_before(2))]
+    assert switch(directory, plan.after(directory), plan, 2, lambda cell: pytest.fail("nothing is adopted")) is None
+    assert directory.chunks == []

@@ -42,6 +42,7 @@ class SourceInlet:
     schedule: Schedule = field(default_factory=Schedule)
     rows: int = 0
     newest: int = START
+    heartbeat: int = START
     ended: bool = False
     _due: float | None = None
     _unwanted: threading.Event = field(default_factory=threading.Event)
@@ -156,6 +157,7 @@ class SourceInlet:
     def _advance(self, time: int) -> bool:
         with self._lock:
             if not self.ended:
+                self.heartbeat = max(self.heartbeat, time)
                 for gate in self.gates:
                     gate.advance(time)
             return not self.ended

@@ -1,0 +1,28 @@
+"""The guide to queries shows code that does what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
+
+
+def blocks(section: str) -> list[tuple[str, str]]:
+    """The language and the lines of each block of a section."""
+    text = GUIDE.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def test_running_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"tg": tg, "pa": pa}
+    *code, (kind, shown) = blocks("Running state: running")
+    assert kind == "text"
+    for _, block in code:
+        exec(block, names)
+    assert capsys.readouterr().out == shown
