@@ -18,7 +18,8 @@ from benchmarks.options import Options
 from benchmarks.report import write_json
 from benchmarks.sweep import SPAN_SECONDS, sweep_pool
 from benchmarks.workloads import WINDOWED
-from tidegate.query.forms import Contributions, Updated
+from tidegate.query.column_form import Contributions
+from tidegate.query.forms import Updated
 
 INSTANCES = (1, 2, 4, 8)
 

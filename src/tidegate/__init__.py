@@ -29,8 +29,10 @@ from tidegate.query.aggregates import (
     top_k,
 )
 from tidegate.query.builder import gather
+from tidegate.query.classes.operator import operator
 from tidegate.query.forms import updated
 from tidegate.query.keys import each, keys
+from tidegate.query.stores import store
 from tidegate.results import RunResult
 from tidegate.run import run, start
 from tidegate.sources.in_memory import heartbeat, marked, paced
@@ -67,11 +69,13 @@ __all__ = [
     "min",
     "monoid",
     "move_shards",
+    "operator",
     "paced",
     "run",
     "set_cells",
     "set_instances",
     "start",
+    "store",
     "stream",
     "sum",
     "top_k",

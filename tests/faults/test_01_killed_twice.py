@@ -63,7 +63,9 @@ def check_undisturbed(name: str, files: str, out: Path) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("name", "kills"), [("counted", [0, 1, 2, 1, 0]), ("joined", [1, 2]), ("applied", [1, 2])])
+@pytest.mark.parametrize(
+    ("name", "kills"), [("counted", [0, 1, 2, 1, 0]), ("joined", [1, 2]), ("applied", [1, 2]), ("stored", [1, 2])]
+)
 def test_kills_between_the_commits_lose_nothing(tmp_path: Path, name: str, kills: list[int]) -> None:
     """`test_chaos` begins with two of them."""
     check(name, tmp_path, kills)

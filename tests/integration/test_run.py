@@ -44,6 +44,33 @@ def near_in_size(files: Any) -> tg.Stream:
     return flows.join(flows, within="20 seconds", where=lambda l, r: abs(l.flowAmount - r.flowAmount) <= 40)
 
 
+class Sizes:
+    """The flows of each application by version, and the last amount."""
+
+    def __init__(self) -> None:
+        self.versions: dict[int, dict[int, int]] = {}
+        self.last: dict[int, float] = {}
+
+    def process(self, t: Any) -> dict[str, Any]:
+        app = t["app"]
+        versions = self.versions.setdefault(app, {})
+        versions[t["version"]] = versions.get(t["version"], 0) + 1
+        change, self.last[app] = t["amount"] - self.last.get(app, 0.0), t["amount"]
+        return {"app": app, "change": change, "versions": str(list(versions.items()))}
+
+
+def by_class(files: Any) -> tg.Stream:
+    """A plain class, with a store and a state."""
+    flows = tg.stream(files, time="time").select(
+        "time",
+        app=nw.col("appId").cast(nw.Int64),
+        version=nw.col("appVersion").cast(nw.Int64),
+        amount=nw.col("flowAmount").cast(nw.Float64),
+    )
+    returns = {"app": pa.int64(), "change": pa.float64(), "versions": pa.string()}
+    return flows.apply(tg.operator(Sizes, returns=returns))
+
+
 def amounts_so_far(files: Any) -> tg.Stream:
     """A running state, which a restart must find as it was; the key retires now and then."""
     flows = tg.stream(files, time="time").filter(nw.col("appVersion") > 1)
@@ -101,7 +128,7 @@ def test_a_bounded_run_hands_out_every_window(spark: Any, flows: str, tmp_path: 
         tg.run(query, to=tmp_path / "out", spark=spark, progress=False)
 
 
-@pytest.mark.parametrize("build", [by_app, near_in_size, amounts_so_far])
+@pytest.mark.parametrize("build", [by_app, near_in_size, amounts_so_far, by_class])
 def test_a_stopped_run_goes_on_where_it_was(
     spark: Any, flows: str, tmp_path: Path, build: Callable[[str], tg.Stream]
 ) -> None:

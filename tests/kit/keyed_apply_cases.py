@@ -108,6 +108,63 @@ def retiring(window: Any, arriving: Any) -> Any:
     return tg.updated(*done.states, rows=_row("seen", window, seen), retire=seen >= 3)
 
 
+TICKS = tg.store(key={"x": pa.float64(), "k": pa.string()}, value={"hash": pa.int64(), "tags": pa.list_(pa.string())})
+STORES = {"ticks": TICKS, "few": tg.store(key=pa.int64(), value=pa.float64()), "seen": tg.store(key=pa.string())}
+
+
+def _columns_of(arriving: Any) -> tuple[Any, ...]:
+    """The float, text, number and list of a tuple, under the names of either schema."""
+    return tuple(arriving[name] if name in arriving else arriving[f"{name}2"] for name in ("x", "k", "n", "tags"))
+
+
+def storing(window: Any, arriving: Any) -> Any:
+    """Puts, gets, removes and reads entries as the tuple says; keys collide, tie, are null, NaN and −0.0."""
+    x, k, n, tags = _columns_of(arriving)
+    ticks, few, seen = (window.store(name) for name in STORES)
+    drawn = digest([x, k, n, tags, arriving.input], 0)
+    found = ticks.get((x, k))
+    match drawn % 7:
+        case 0:
+            ticks.remove((x, k))
+        case 1 | 2:
+            before = 0 if found is None else found["hash"]
+            ticks.put((x, k), {"hash": digest([drawn], before), "tags": tags and list(tags)})
+        case 3:
+            few.put(drawn % 4, x)
+        case 4:
+            few.remove(drawn % 4)
+        case 5:
+            seen.put(k)
+        case 6 if drawn % 5 == 0:
+            few.clear()
+        case 6:
+            seen.remove(k)
+    told = [found, few.get(drawn % 3), few.has(1), seen.has(k), k in seen, len(ticks), len(few)]
+    if drawn % 4 == 0:
+        told += [ticks.items(), few.items(), list(seen)]
+    return tg.updated(rows=_row("stored", window, digest(told, 0)))
+
+
+def stored_entries(window: Any) -> Any:
+    """All entries of all stores, in their order."""
+    return _row("entries", window, digest([window.start, *(window.store(name).items() for name in STORES)], 0))
+
+
+def thinning(window: Any) -> Any:
+    """Every other entry goes when the window slides; now and then all."""
+    for name in STORES:
+        store = window.store(name)
+        for at, (key, _) in enumerate(store.items()):
+            if at % 2 or digest([window.start], 0) % 3 == 0:
+                store.remove(key)
+
+
+def storing_retired(window: Any, arriving: Any) -> Any:
+    """The same, and forgets a key at tuples that say so."""
+    done = storing(window, arriving)
+    return tg.updated(rows=done.rows, retire=digest(list(_columns_of(arriving)), 1) % 4 == 0)
+
+
 def column_hashing(batch: Any) -> Any:
     """The same in columnar form, one contribution after the other, with a row for each that came third."""
     states = [list(row.values()) for row in batch.windows.states.to_pylist()]
@@ -176,6 +233,7 @@ def _columns(rows: list[Any], kinds: dict[str, pa.DataType]) -> dict[str, pa.Arr
     return {name: pa.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(kinds.items())}
 
 
+STORED = {"stores": STORES, "returns": RESULT}
 HASH = {"state": HASHED, "initial": {"hash": 0, "seen": 0}, "returns": RESULT}
 # What is applied, by the kind of window: functions with their declarations, and whether they are columnar.
 APPLIED: dict[str, dict[str, tuple[dict[str, Any], bool]]] = {
@@ -184,6 +242,7 @@ APPLIED: dict[str, dict[str, tuple[dict[str, Any], bool]]] = {
         "stored": ({"output": stored_output, "returns": RESULT}, False),
         "match": ({"update": matching, "returns": RESULT}, False),
         "forward": ({"update": forwarding, "state": {}, "returns": RESULT}, False),
+        "stores": ({"update": storing, "output": stored_entries, **STORED}, False),
         "columns, hash": ({"update": column_hashing, "output": column_output, **HASH}, True),
         "columns, count": ({"update": column_counting, "output": column_output, **HASH}, True),
         "columns, many": ({"update": column_counting, "output": column_many_outputs, **HASH}, True),
@@ -193,6 +252,7 @@ APPLIED: dict[str, dict[str, tuple[dict[str, Any], bool]]] = {
         "stored": ({"output": stored_output, "returns": RESULT}, False),
         "match": ({"update": matching, "returns": RESULT}, False),
         "forward": ({"update": forwarding, "state": {}, "returns": RESULT}, False),
+        "stores": ({"update": storing, "output": stored_entries, "slide": thinning, **STORED}, False),
         "columns, hash": (
             {"update": column_hashing, "output": column_output, "slide": column_forgetting, **HASH},
             True,
@@ -203,6 +263,8 @@ APPLIED: dict[str, dict[str, tuple[dict[str, Any], bool]]] = {
         "hash": ({"update": hashing, **HASH}, False),
         "retire": ({"update": retiring, **HASH}, False),
         "match": ({"update": matching, "returns": RESULT}, False),
+        "stores": ({"update": storing, **STORED}, False),
+        "stores, retire": ({"update": storing_retired, **STORED}, False),
         "columns, hash": ({"update": column_hashing, **HASH}, True),
         "columns, retire": ({"update": column_retiring, **HASH}, True),
     },

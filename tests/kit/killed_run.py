@@ -54,7 +54,32 @@ def applied(files: str) -> tg.Stream:
     )
 
 
-QUERIES: dict[str, Callable[[str], tg.Stream]] = {"counted": counted, "joined": joined, "applied": applied}
+def stored(files: str) -> tg.Stream:
+    """Stores of keys that never end, of which entries are put and removed, and which retire now and then."""
+
+    def keep(window: Any, flow: Any) -> Any:
+        amounts = window.store("amounts")
+        if flow["appId"] % 3:
+            amounts.put(flow["appId"], amounts.get(flow["appId"], 0.0) + flow["flowAmount"])
+        else:
+            amounts.remove(flow["appId"] + 1)
+        row = {"key": window.key, "text": str(amounts.items())}
+        return tg.updated(rows=row, retire=len(amounts) > 40)
+
+    flows = tg.stream(files, time="time").select("time", "appVersion", "appId", "flowAmount").key_by("appVersion")
+    return flows.unbounded().apply(
+        update=keep,
+        stores={"amounts": tg.store(key=pa.int32(), value=pa.float64())},
+        returns={"key": pa.int32(), "text": pa.string()},
+    )
+
+
+QUERIES: dict[str, Callable[[str], tg.Stream]] = {
+    "counted": counted,
+    "joined": joined,
+    "applied": applied,
+    "stored": stored,
+}
 
 
 def committed(checkpoint: Path) -> int:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.kit.lowering import lowered
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.spark_driver import MOST_CELLS, Batch, Driver, forget
 from tidegate.query.nodes import sources
@@ -97,6 +98,23 @@ def sliding(two: bool = False) -> tg.Stream:
     return counts.key_by("n").window("9ms").aggregate(keys=tg.count())
 
 
+def running() -> tg.Stream:
+    """A total per key, which is forgotten when it can be divided by three."""
+    return (
+        stream()
+        .key_by("k")
+        .running(
+            create=lambda arriving: {"n": arriving["n"]},
+            add=lambda state, arriving: {"n": state["n"] + arriving["n"]},
+            merge=lambda carried, period: {"n": carried["n"] + period["n"]},
+            output=lambda state: tg.updated(rows={"n": state["n"]}, retire=state["n"] % 3 == 0),
+            every="3ms",
+            state={"n": pa.int64()},
+            returns={"n": pa.int64()},
+        )
+    )
+
+
 def odd(l: Any, r: Any) -> Any:
     return (l.n + r.n) % 2 == 1
 
@@ -110,6 +128,8 @@ QUERIES: dict[str, Callable[[], tg.Stream]] = {
     "join by key": lambda: stream().join(stream("two"), on="k", within="4ms"),
     "join by key in windows": lambda: stream().join(stream("two"), on="k", window="5ms", every="3ms"),
     "any pair": lambda: stream().join(stream("two"), within="3ms", where=odd),
+    "running": running,
+    "bags": lambda: lowered(stream().join(stream("two"), on="k", window="5ms", every="3ms"), "multi"),
     "any pair in windows": lambda: stream().join(stream("two"), window="4ms", where=odd),
 }
 
@@ -139,7 +159,7 @@ class Life:
         forget()
         driver = Driver(query.node, self._cells(), "memory", instances=chance.choice([1, 1, 3]), retain=2)
         read = [source.name for source in sources(query.node)]
-        for number in range(chance.randint(2, 6)):
+        for number in range(chance.randint(2, 4)):
             self._live(driver, storage, self._batch(number, read))
         self._live(driver, storage, Batch({}, ends=True))
         law = interpret(query.node, driver.outcome.events)

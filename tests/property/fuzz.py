@@ -31,6 +31,7 @@ from tests.kit.coverage import Coverage
 from tests.kit.join_cases import join_cases, spark_join_cases
 from tests.kit.keyed_apply_cases import keyed_apply_cases
 from tests.kit.running_cases import running_cases
+from tests.kit.store_cases import store_cases
 
 REPORT_EVERY = 500
 KEYED_APPLY_EVERY = 10
@@ -78,7 +79,7 @@ def fuzz_windows(wanted: int, first: int, phases: Sequence[Phase], cells: bool =
             if local and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
                 check_flow(data)
             if data.draw(st.integers(1, KEYED_APPLY_EVERY)) == KEYED_APPLY_EVERY:
-                applied = data.draw(st.one_of(keyed_apply_cases(), running_cases()))
+                applied = data.draw(st.one_of(keyed_apply_cases(), running_cases(), store_cases()))
                 if local:
                     check_keyed_apply(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
                 if cells:

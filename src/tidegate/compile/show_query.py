@@ -156,6 +156,9 @@ def _keyed_apply(node: KeyedApply) -> str:
     states = dict.fromkeys(map(_state, form.states if isinstance(form, TupleForm) else (form.state,)))
     how = "" if isinstance(form, TupleForm) else " on columns"
     kept = " and ".join(state or "nothing" for state in states)
+    if isinstance(form, TupleForm) and form.stores:
+        stores = ", ".join(f"{name} {of}" for name, of in form.stores.items())
+        kept = f"stores {stores}" if kept == "nothing" else f"{kept} and stores {stores}"
     return f"by {keys}, {window}: {', '.join(shown)}{how}; keeps {kept} -> {_state(form.returns) or 'nothing'}"
 
 

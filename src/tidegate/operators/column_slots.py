@@ -21,7 +21,8 @@ from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot
 from tidegate.operators.keys import group, key_codes
 from tidegate.operators.running_slots import RunningSlots
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.forms import ColumnForm, Contributions, Slots, TupleForm
+from tidegate.query.column_form import ColumnForm, Contributions, Slots
+from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply, Running
 from tidegate.query.schema import canonical, contiguous
 from tidegate.watermark import START, Watermark, has_ended

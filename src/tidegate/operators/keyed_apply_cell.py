@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -25,8 +24,10 @@ from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of, step_shards
+from tidegate.operators.log_rows import ALIVE, NUMBER, LogRows, table_of_rows, window_rows
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.forms import ColumnForm
+from tidegate.operators.store_log import StoreLogs
+from tidegate.query.column_form import ColumnForm
 from tidegate.query.nodes import KeyedApply, Running
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
@@ -34,11 +35,7 @@ from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece
 from tidegate.state.epochs import ShardSet, members
 from tidegate.watermark import END, START, Watermark
 
-WINDOWS = 0
-"""The group of chunks that hold windows; those of tuples are of none."""
 MOST_CHUNKS = 8
-NUMBER, LAST, ALIVE = "number", "last", "alive"
-_BEFORE_KEYS = 3
 _NONE = np.empty(0, np.uint64)
 
 
@@ -54,7 +51,15 @@ class KeyedApplyCell:
     @property
     def log(self) -> WindowLog:
         """The windows of this cell."""
-        return WindowLog(self.node, self.store, self.instances)
+        return self._log(window_rows(self.node))
+
+    @property
+    def stores(self) -> StoreLogs:
+        """The stores of these windows."""
+        return StoreLogs(self.node, self._log)
+
+    def _log(self, rows: LogRows) -> WindowLog:
+        return WindowLog(self.node, self.store, self.instances, rows)
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Handle what is settled and emit the windows that expire; see `OpenCell`. Functions make state and results."""
@@ -68,6 +73,7 @@ class KeyedApplyCell:
         touched = [key_hashes(entries.columns) for entries in settled.entries if len(entries.rows)]
         hashes_touched = np.unique(np.concatenate(touched)) if touched else _NONE
         loaded, hashes = self.log.load(hashes_touched, watermark, windows.emits_all(settled))
+        loaded = self.stores.load(loaded, hashes, windows.identity)
         results: Iterable[pa.Table] = ()
         if touched or loaded:
             for shard, stored in zip(shards_of(hashes, SHARDS).tolist(), loaded, strict=True):
@@ -113,7 +119,7 @@ class KeyedApplyCell:
             self.store.remember(chunk, ordered.nbytes, ordered)
 
     def _keep(self, windows: KeyedSlots, loaded: Sequence[StoredWindow], watermark: Watermark) -> None:
-        """Write the windows that are not as they were."""
+        """Write the windows that are not as they were, and what has changed in their stores."""
         before = {(stored.number, windows.identity(stored.key)): stored for stored in loaded}
         changed = []
         for stored in windows.stored():
@@ -122,6 +128,7 @@ class KeyedApplyCell:
             if was is None or was.states is not stored.states or was.last != stored.last:
                 changed.append(stored)
         self.log.keep(changed, before.values(), watermark)
+        self.stores.keep(windows, loaded, watermark)
 
 
 def _decoded(data: Data, chunk: Chunk) -> tuple[pa.Table, int]:
@@ -137,7 +144,7 @@ def _split(tuples: pa.Table, time: str, before: Watermark, watermark: Watermark)
 
 @dataclass(frozen=True)
 class WindowLog:
-    """Reads and writes the windows of a cell as rows of tables, in the types that the query declares.
+    """Reads and writes the windows of a cell, or entries of their stores, as rows of tables, in the types of the query.
 
     Chunks are listed from old to new. A row is a window as it was when it was written; of several rows of one window the
     last counts. One that is not ``alive`` says that the window is no more.
@@ -146,11 +153,12 @@ class WindowLog:
     node: KeyedApply | Running
     store: ChunkStore
     instances: Instances
+    rows: LogRows
 
     @property
     def listed(self) -> list[Chunk]:
-        """The chunks of windows."""
-        return [chunk for chunk in self.store.directory.chunks if chunk.group == WINDOWS]
+        """The chunks of these rows."""
+        return [chunk for chunk in self.store.directory.chunks if chunk.group == self.rows.group]
 
     def load(self, touched: Array, watermark: Watermark, everything: bool) -> tuple[list[StoredWindow], Array]:
         """The windows of keys with some hashes, and those that end by a watermark, or all; and the hash of each key."""
@@ -176,11 +184,21 @@ class WindowLog:
         alive = latest.filter(latest.column(ALIVE))
         return self._decode(alive), self._hashes(alive)
 
+    def alive(self, touched: Array) -> pa.Table:
+        """The rows of keys with some hashes."""
+        tables = self._read(self.listed)
+        latest = self._latest([table.filter(pa.array(np.isin(self._hashes(table), touched))) for table in tables])
+        return latest.filter(latest.column(ALIVE))
+
     def keep(self, changed: Sequence[StoredWindow], gone: Iterable[StoredWindow], watermark: Watermark) -> None:
         """Append windows that have changed, and those that are gone though they have not ended by the watermark."""
-        noted = [one for one in gone if self._end(one.number) > watermark]
-        if changed or noted:
-            self._append(self._encode(changed, noted))
+        noted = [one for one in gone if self.end(one.number) > watermark]
+        self.append_and_expire(self._encode(changed, noted), watermark)
+
+    def append_and_expire(self, table: pa.Table, watermark: Watermark) -> None:
+        """Append rows, if there are any, and forget chunks whose rows have all ended by a watermark."""
+        if table.num_rows:
+            self._append(table)
         for chunk in self.listed:
             if chunk.high <= watermark:
                 self.store.drop(chunk)
@@ -193,7 +211,7 @@ class WindowLog:
             return
         chosen = worth_merging(listed[::-1], 0, MOST_CHUNKS)[::-1]
         merged = self._latest(self._read(chosen))
-        window = self.node.window
+        window = self.rows.window
         if window is not None:
             merged = merged.filter(pc.greater_equal(merged.column(NUMBER), window.first_open(watermark)))
         if len(chosen) == len(listed):
@@ -205,8 +223,8 @@ class WindowLog:
 
     def _append(self, table: pa.Table) -> None:
         ends = pc.min_max(table.column(NUMBER)).as_py()
-        piece = Piece(self._end(ends["min"]), self._end(ends["max"]), table.num_rows, chunks.encode(table))
-        self.store.remember(self.store.append(piece, group=WINDOWS), table.nbytes, table)
+        piece = Piece(self.end(ends["min"]), self.end(ends["max"]), table.num_rows, chunks.encode(table))
+        self.store.remember(self.store.append(piece, group=self.rows.group), table.nbytes, table)
 
     def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
         return self.store.read(listed, self._listed, self.instances.spread)
@@ -218,29 +236,16 @@ class WindowLog:
             table = table.filter(pa.array(members(chunk.shards)[step_shards(self._hashes(table))]))
         return table, table.nbytes
 
-    def _end(self, number: int) -> Watermark:
-        """When a window ends; one that never does ends with the input."""
-        window = self.node.window
+    def end(self, number: int) -> Watermark:
+        """When a row ends; one that never does ends with the input."""
+        window = self.rows.window
         return END if window is None else window.end(number)
-
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        """Which window it is, its key, and its states: in the tuple form a struct per input, else a column each."""
-        form = self.node.form
-        states = form.state.types if isinstance(form, ColumnForm) else [pa.struct(list(each)) for each in form.states]
-        return pa.schema(
-            [(NUMBER, pa.int64()), (LAST, pa.int64()), (ALIVE, pa.bool_())]
-            + [(f"k{position}", kind) for position, kind in enumerate(self.node.key_schema.types)]
-            + [(f"s{position}", kind) for position, kind in enumerate(states)]
-        )
 
     def _encode(self, changed: Sequence[StoredWindow], gone: Sequence[StoredWindow]) -> pa.Table:
         """Rows of windows that have changed, and of some that are no more."""
         rows = [(one.number, one.last, True, *one.key, *one.states) for one in changed]
-        nothing = (None,) * (len(self._schema) - _BEFORE_KEYS - len(self.node.key_schema))
-        rows += [(one.number, one.last, False, *one.key, *nothing) for one in gone]
-        columns = zip(zip(*rows, strict=True), self._schema.types, strict=True)
-        return pa.table([pa.array(column, kind) for column, kind in columns], schema=self._schema)
+        rows += [(one.number, one.last, False, *one.key, *(None for _ in one.states)) for one in gone]
+        return table_of_rows(rows, self.rows.schema)
 
     def _decode(self, table: pa.Table) -> list[StoredWindow]:
         """The windows of rows, one per row."""
@@ -256,11 +261,11 @@ class WindowLog:
         ]
 
     def _latest(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Of each window its last row in tables from old to new."""
-        table = pa.concat_tables([self._schema.empty_table(), *tables]).combine_chunks()
+        """Of each window, or entry, its last row in tables from old to new."""
+        table = pa.concat_tables([self.rows.schema.empty_table(), *tables]).combine_chunks()
         if table.num_rows == 0:
             return table
-        codes, _ = key_codes(self._keys(table))
+        codes, _ = key_codes(self._columns(table, self.rows.keys + self.rows.apart))
         places = as_numpy(table.column(NUMBER))
         order = np.lexsort((places, codes))  # stable: rows of one window stay in the order of their age
         codes, places = codes[order], places[order]
@@ -269,8 +274,7 @@ class WindowLog:
 
     def _hashes(self, table: pa.Table) -> Array:
         """The hash of the key of each row."""
-        return key_hashes(self._keys(table))
+        return key_hashes(self._columns(table, self.rows.keys))
 
-    def _keys(self, table: pa.Table) -> tuple[pa.Array, ...]:
-        keys = range(_BEFORE_KEYS, _BEFORE_KEYS + len(self.node.key_schema))
-        return tuple(contiguous(table.column(position)) for position in keys)
+    def _columns(self, table: pa.Table, names: Sequence[str]) -> tuple[pa.Array, ...]:
+        return tuple(contiguous(table.column(name)) for name in names)

@@ -7,7 +7,7 @@ a cell restores the slots that a batch touches and writes those that have change
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply, Node, Running
 from tidegate.query.schema import canonical
+from tidegate.query.stores import Store
 from tidegate.query.user_functions import Record
 from tidegate.query.windows import Window
 from tidegate.watermark import Watermark, has_ended
@@ -29,21 +30,24 @@ FOREVER = 0
 NO_WINDOW = 2**63
 """More than the number of any window."""
 Contribution = tuple[Tuple, tuple[Any, ...]]
+Stores = Mapping[str, Store]
+NO_STORES: Stores = {}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredWindow:
-    """One window of one key as data: its number, the time of its last tuple, and its states, one per input or column."""
+    """One window of one key: its number, the time of its last tuple, its states, one per input or column, and its stores."""
 
     number: int
     last: int
     key: tuple[Any, ...]
     states: tuple[Any, ...]
+    stores: Stores = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Slot:
-    """The window of one key: its states, about how many bytes they take, and the time of its last tuple.
+    """The window of one key: its states and stores, about how many bytes they take, and the time of its last tuple.
 
     ``output`` is what a function made of the states, where that is kept.
     """
@@ -53,6 +57,7 @@ class Slot:
     states: tuple[Any, ...]
     bytes: int = 0
     last: int = 0
+    stores: Stores = field(default_factory=lambda: NO_STORES)
     output: Any = None
 
 
@@ -157,11 +162,11 @@ class KeyedSlots(ABC):
         for shard in self.shards:
             for number, slots in shard.slots.items():
                 for slot in slots.values():
-                    yield StoredWindow(number, slot.last, slot.key, slot.states)
+                    yield StoredWindow(number, slot.last, slot.key, slot.states, slot.stores)
 
     def restore(self, shard: int, stored: StoredWindow) -> Slot:
         """Take a window in again."""
-        slot = Slot(self.identity(stored.key), stored.key, stored.states, last=stored.last)
+        slot = Slot(self.identity(stored.key), stored.key, stored.states, last=stored.last, stores=stored.stores)
         self.shards[shard].put(stored.number, slot)
         return slot
 
@@ -230,8 +235,10 @@ class TupleSlots(KeyedSlots):
         identity = self.identity(key)
         for number in self._covering(arriving.time):
             slot = shard.slot(number, identity, key, self.form.initial)
+            if self.form.stores and not slot.stores:
+                slot.stores = self.form.new_stores(key)
             step = self.form.updates(self.node.name, self._keyed_window(slot, number), arriving)
-            shard.keep(slot, step.states, self._size(step.states), arriving.time)
+            shard.keep(slot, step.states, self._size(step.states, slot.stores), arriving.time)
             results.extend((arriving.time, row) for row in step.rows)
             if step.retired:
                 shard.drop(number, slot)
@@ -254,7 +261,7 @@ class TupleSlots(KeyedSlots):
                 results.extend((time, row) for row in self.form.outputs(self.node.name, expired))
                 following = self._slide(window, slot, number, limit) if self.node.single else None
                 if following is not None:
-                    slot.bytes = self._size(slot.states)
+                    slot.bytes = self._size(slot.states, slot.stores)
                     shard.put(following, slot)
 
     def _slide(self, window: Window, slot: Slot, number: int, limit: Watermark) -> int | None:
@@ -266,14 +273,14 @@ class TupleSlots(KeyedSlots):
         if slot.last < window.start(following):
             return None
         slot.states = self.form.slides(self.node.name, self._keyed_window(slot, following))
-        return None if self.form.is_empty(slot.states) else following
+        return None if self.form.is_empty(slot.states, slot.stores) else following
 
     def _keyed_window(self, slot: Slot, number: int) -> KeyedWindow:
         key = slot.key if len(slot.key) > 1 else slot.key[0]
         window = self.node.window
         if window is None:
-            return KeyedWindow(key, None, None, slot.states)
-        return KeyedWindow(key, window.start(number), window.end(number), slot.states)
+            return KeyedWindow(key, None, None, slot.states, slot.stores)
+        return KeyedWindow(key, window.start(number), window.end(number), slot.states, slot.stores)
 
-    def _size(self, states: tuple[Record, ...]) -> int:
-        return sum(state.size for state in states)
+    def _size(self, states: tuple[Record, ...], stores: Stores) -> int:
+        return sum(state.size for state in states) + sum(store.bytes for store in stores.values())

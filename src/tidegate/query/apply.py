@@ -10,19 +10,11 @@ import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError
 from tidegate.query.advice import Advises, advised
-from tidegate.query.forms import (
-    ColumnForm,
-    Contributions,
-    KeyedWindow,
-    Slots,
-    Tuple,
-    TupleForm,
-    Updated,
-    empty_state,
-    stored_tuples,
-)
+from tidegate.query.column_form import ColumnForm, Contributions, Slots
+from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
 from tidegate.query.nodes import KeyedApply, refuse_refined, step_name
 from tidegate.query.schema import as_schema, normal_schema
+from tidegate.query.stores import StoreType
 from tidegate.query.user_functions import Misfit, Record
 from tidegate.query.windows import Window
 
@@ -50,6 +42,7 @@ class Applies(Advises, Generic[B]):
         slide: Callable[[KeyedWindow], Updated | None] | None = None,
         state: Declared | Sequence[Declared] | None = None,
         initial: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        stores: Mapping[str, StoreType] | None = None,
         returns: Declared,
         windows: WindowType = "multi",
         name: str | None = None,
@@ -64,6 +57,7 @@ class Applies(Advises, Generic[B]):
 
         Tuples come in canonical order: by event time, then input, then columns. ``state`` declares what a window keeps
         for each input, the same for all or one each; it begins as ``initial``, else as nulls and empty lists.
+        ``stores`` declares maps (see `store`) that functions change in place, as ``window.store(name)``.
         ``returns`` declares the columns of rows, to which the event time is added.
 
         >>> import pyarrow as pa, tidegate as tg
@@ -80,6 +74,11 @@ class Applies(Advises, Generic[B]):
         self._check(step, output, slide, windows)
         if update is None and output is None:
             raise QueryError(f"step '{step}': neither update nor output is given, so nothing would ever be emitted")
+        kept = _stores(step, stores or {})
+        if kept and update is None:
+            raise QueryError(f"step '{step}': the default update stores whole tuples and fills no store; give update")
+        if kept and state is None:
+            state = {}
         if state is None:
             states = tuple(stored_tuples(part.stream.schema) for part in self.parts)
         else:
@@ -90,10 +89,10 @@ class Applies(Advises, Generic[B]):
             states = tuple(
                 normal_schema(as_schema(one, f"step '{step}': state"), step) for one in self._each(step, "state", state)
             )
-            if windows == "single" and slide is None and any(one.names for one in states):
+            if windows == "single" and slide is None and (kept or any(one.names for one in states)):
                 raise QueryError(
-                    f"step '{step}': the default slide purges stored tuples and does not know your state; give slide, or "
-                    "leave out state"
+                    f"step '{step}': the default slide purges stored tuples and does not know your state and stores; give "
+                    "slide, or leave out state and stores"
                 )
         given = self._each(step, "initial", initial or {})
         form = TupleForm(
@@ -104,6 +103,7 @@ class Applies(Advises, Generic[B]):
             tuple(_initial(step, schema, one) for schema, one in zip(states, given, strict=True)),
             self._returns(step, returns),
             tuple(part.stream.time for part in self.parts),
+            kept,
         )
         return self._node(step, form, windows)
 
@@ -237,6 +237,16 @@ class GatheredWindows(Applies[B]):
     """Several streams with keys and the same windows."""
 
     __slots__ = ()
+
+
+def _stores(step: str, given: Mapping[str, StoreType]) -> dict[str, StoreType]:
+    named = isinstance(given, Mapping)
+    if not named or not all(isinstance(name, str) and isinstance(of, StoreType) for name, of in given.items()):
+        raise QueryError(
+            f"step '{step}': stores are declared by name, as in stores={{'seen': tg.store(key=pa.string(), "
+            f"value=pa.int64())}}; got {given!r}"
+        )
+    return {name: of.normal(step, name) for name, of in given.items()}
 
 
 def _initial(step: str, schema: pa.Schema, given: Mapping[str, Any]) -> Record:

@@ -14,6 +14,7 @@ from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import AGGREGATES, Aggregate
 from tidegate.query.apply import Applies, Declared, GatheredWindows, Unbounded
+from tidegate.query.classes.operator import ClassOperator, ClassUpdate
 from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
@@ -201,6 +202,26 @@ class Builder(Advises):
                 f"step '{step}': key_by takes column names, or one each(...), or one keys(...); got {keys!r}"
             )
         return Keyed(self, chosen, chosen.returns(self.schema, step))
+
+    def apply(self, operator: ClassOperator | None = None, *, name: str | None = None, **functions: Any) -> Self:
+        """Apply a plain class, as in ``trades.apply(tg.operator(Vwap, returns={...}))``; see `operator`."""
+        step = self._step("apply", name)
+        if not isinstance(operator, ClassOperator) or functions:
+            raise QueryError(
+                f"step '{step}': a stream without keys takes a class, as in .apply(tg.operator(MyClass, returns={{...}})); "
+                "functions need keys: .key_by('column').window('1 minute').apply(update=..., ...)"
+            )
+        operator.check_keys(step, self.schema)
+        state = operator.state
+        unbounded = self.key_by(*operator.keys).unbounded()
+        return unbounded.apply(
+            update=ClassUpdate(operator),
+            state=state,
+            initial=dict.fromkeys(state),
+            stores=operator.stores,
+            returns=operator.returns,
+            name=name,
+        )
 
     @advised
     def window(

@@ -19,7 +19,8 @@ from tidegate.errors import InternalError, QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.bags import BagFunction
-from tidegate.query.forms import ColumnForm, TupleForm
+from tidegate.query.column_form import ColumnForm
+from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Keys
 from tidegate.query.predicates.predicate import Predicate
 from tidegate.query.predicates.tree import Side

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any, NoReturn
 
@@ -150,7 +150,11 @@ def _of(kind: pa.DataType, classes: tuple[type[Any], ...], convert: Callable[[An
     def check(value: Any) -> tuple[Any, int]:
         if not isinstance(value, classes):
             raise Misfit("", value, kind)
-        return (value, len(value)) if convert is None else (convert(value), 1)
+        if convert is not None:
+            return convert(value), 1
+        # A slice of text of a class of its own is plain text.
+        plain = value if type(value) in classes else classes[0].__getitem__(value, slice(None))
+        return plain, len(plain)
 
     return check
 
@@ -185,7 +189,8 @@ def _moment(value: Any, kind: pa.DataType) -> datetime:
         return moment if kind.tz else moment.replace(tzinfo=None)
     if not isinstance(value, datetime) or (value.tzinfo is None) == bool(kind.tz):
         raise Misfit("", value, kind)
-    return value
+    # What is read again is in UTC, so it is from the beginning.
+    return value.astimezone(UTC) if kind.tz and value.tzinfo is not UTC else value
 
 
 def _struct(kind: pa.DataType) -> ValueShape:

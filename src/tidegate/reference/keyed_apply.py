@@ -7,15 +7,17 @@ same: its functions are called for one contribution, or one window, at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Slots, Tuple, TupleForm, arrived
+from tidegate.query.column_form import ColumnForm, Contributions, Slots
+from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import canonical, canonical_tuple
+from tidegate.query.stores import Store
 from tidegate.reference.rows import LateTuple, keys_of, python_row, table_of
 from tidegate.watermark import START, Watermark, has_ended
 
@@ -34,10 +36,11 @@ class _Arrived:
 
 @dataclass
 class _HeldWindow:
-    """The window of one key: its state (records, or a table of one row) and its last tuple's time."""
+    """The window of one key: its state (records, or a table of one row), its stores and its last tuple's time."""
 
     key: tuple[Any, ...]
     state: Any
+    stores: Mapping[str, Store]
     last: int = START
 
 
@@ -81,7 +84,7 @@ class KeyedApplyLaw:
         for number in self._covering(one.values.time):
             for key in keys:
                 instances = self.windows.setdefault(number, {})
-                held = instances.setdefault(canonical(key), _HeldWindow(key, self.node.form.initial))
+                held = instances.setdefault(canonical(key), self._created(key))
                 held.last = one.values.time
                 held.state, rows, retired = self._update(held, number, one)
                 yield from self._emit(rows, one.values.time)
@@ -98,7 +101,7 @@ class KeyedApplyLaw:
     def _expire(self, limit: Watermark) -> Iterator[pa.Table]:
         """Emit the windows that end by a limit, earliest first, and slide or remove them (alg. 2, forwardAndShift).
 
-        A window that slides goes on as long as it holds a tuple of its key and its state is not empty.
+        A window that slides goes on as long as it holds a tuple of its key and its state and stores are not empty.
         """
         window = self.node.window
         while window is not None and self.windows and window.end(number := min(self.windows)) <= limit:
@@ -106,7 +109,7 @@ class KeyedApplyLaw:
                 yield from self._emit(self._output(held, number), window.end(number) - 1)
                 if self.node.single and held.last >= window.start(number + 1):
                     held.state = self._slide(held, number + 1)
-                    if not self._is_empty(held.state):
+                    if not self._is_empty(held):
                         self.windows.setdefault(number + 1, {})[identity] = held
 
     def _emit(self, rows: Sequence[Any], time: int) -> Iterator[pa.Table]:
@@ -116,11 +119,15 @@ class KeyedApplyLaw:
 
     # What follows calls the functions of either form.
 
-    def _is_empty(self, state: Any) -> bool:
+    def _created(self, key: tuple[Any, ...]) -> _HeldWindow:
+        form = self.node.form
+        return _HeldWindow(key, form.initial, form.new_stores(key) if isinstance(form, TupleForm) else {})
+
+    def _is_empty(self, held: _HeldWindow) -> bool:
         form = self.node.form
         if isinstance(form, TupleForm):
-            return form.is_empty(state)
-        return not form.state.names or canonical(state.to_pylist()) == canonical(form.initial.to_pylist())
+            return form.is_empty(held.state, held.stores)
+        return not form.state.names or canonical(held.state.to_pylist()) == canonical(form.initial.to_pylist())
 
     def _update(self, held: _HeldWindow, number: int, one: _Arrived) -> tuple[Any, Sequence[Any], bool]:
         node, form = self.node, self.node.form
@@ -148,8 +155,8 @@ class KeyedApplyLaw:
         key = held.key if len(held.key) > 1 else held.key[0]
         window = self.node.window
         if window is None:
-            return KeyedWindow(key, None, None, held.state)
-        return KeyedWindow(key, window.start(number), window.end(number), held.state)
+            return KeyedWindow(key, None, None, held.state, held.stores)
+        return KeyedWindow(key, window.start(number), window.end(number), held.state, held.stores)
 
     def _slots(self, held: _HeldWindow, number: int) -> Slots:
         window, moment = self.node.window, self.node.schema.field(self.node.time).type

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.query.forms import ColumnForm, Contributions, KeyedWindow, Tuple, TupleForm
+from tidegate.query.column_form import ColumnForm, Contributions
+from tidegate.query.forms import KeyedWindow, Tuple, TupleForm
 from tidegate.query.nodes import KeyedApply
 from tidegate.query.user_functions import Misfit, Record, record_of, shape_of
 from tidegate.testing import answer
@@ -61,8 +62,8 @@ def test_by_default_slide_purges_tuples_before_the_windows_start() -> None:
         states = form.updates("s", KeyedWindow("a", 0, 60, states), arriving(time, time, side)).states
     slid = form.slides("s", KeyedWindow("a", 10, 70, states))
     assert [[one["x"] for one in state["tuples"]] for state in slid] == [[10], []]
-    assert not form.is_empty(slid)
-    assert form.is_empty(form.slides("s", KeyedWindow("a", 11, 71, slid)))
+    assert not form.is_empty(slid, {})
+    assert form.is_empty(form.slides("s", KeyedWindow("a", 11, 71, slid)), {})
 
 
 def test_by_default_output_gives_nothing() -> None:

@@ -43,7 +43,8 @@ class Spans:
         found[0, rows], found[2, rows] = keys[of], windows[of]  # bags are in the order of windows: the last one stays
         found[1, rows[::-1]] = windows[of[::-1]]
         there = np.flatnonzero(found[0] >= 0)
-        there = there[np.lexsort((found[1, there], found[0, there]))]
+        # By the last window too: of tuples that begin in one window, those that came first need not end in the earlier one.
+        there = there[np.lexsort((found[2, there], found[1, there], found[0, there]))]
         return Spans(there, *found[:, there])
 
 

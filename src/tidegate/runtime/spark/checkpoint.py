@@ -227,6 +227,8 @@ def fingerprint(node: Stateful) -> str:
                 f"key ({show_columns(node.key_schema)})",
                 f"a state {kept}: {'; '.join(f'({show_columns(state)})' for state in states)}",
             ]
+            if isinstance(form, TupleForm) and form.stores:
+                parts.append(f"stores: {'; '.join(f'{name} {of}' for name, of in form.stores.items())}")
         case BagAggregate():
             # State is tuples here too.
             parts = [f"bags, {window}"]

@@ -229,8 +229,8 @@ class Steering:
         for each in chosen:
             if protocol not in each.protocols:
                 raise QueryError(
-                    f"step '{each.label}' cannot hand shards over by {protocol}: what it keeps begins at no fixed time, or "
-                    f"lies on a grid, or is that of an apply; use one of {', '.join(map(repr, each.protocols))}"
+                    f"step '{each.label}' cannot hand shards over by {protocol}: that is for windowed aggregates and joins "
+                    f"by key; use one of {', '.join(map(repr, each.protocols))}"
                 )
 
     def send(self, message: Message) -> None:

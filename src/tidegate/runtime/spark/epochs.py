@@ -128,8 +128,8 @@ class CellPlan:
                 )
             elif message.protocol == RECREATE and self.recreation is None:
                 left_out.append(
-                    "a mapping by window recreation was left out: what the step keeps begins at no fixed time, or lies on a "
-                    f"grid, or is that of an apply; use the protocol {ADOPT!r}"
+                    "a mapping by window recreation was left out: that is for windowed aggregates and joins by key; use the "
+                    f"protocol {ADOPT!r}"
                 )
             if left_out[known:]:
                 LOG.warning(left_out[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
@@ -184,6 +186,19 @@ def test_the_examples_agree_with_the_aggregates_that_say_the_same() -> None:
     expected = results_of(counted.aggregate(count=tg.count()).select("ts", "one", "other", "count"))
     assert difference(results_of(pairs), expected) is None
     assert results_of(load_query(str(EXAMPLES / "forward.py"))).num_rows == 3 * 2 * 5_000
+
+
+def test_a_class_gives_in_a_run_what_it_gives_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = runpy.run_path(str(EXAMPLES / "break_ins.py"))
+    query = example["query"]
+    logins = pa.concat_tables([pq.read_table(file) for file in query.node.inputs[0].origin.paths])
+    plain, expected = example["BreakIns"](), []
+    for login in logins.sort_by([(name, "ascending") for name in logins.column_names]).to_pylist():
+        for row in list(plain.process(login)):
+            expected.append({"ts": login["ts"], **row, "tried": sorted(row["tried"])})
+    assert len(expected) > 20
+    assert difference(results_of(query), pa.Table.from_pylist(expected, query.schema)) is None
 
 
 def test_an_apply_explains_itself() -> None:

@@ -184,6 +184,18 @@ def test_the_fingerprint_is_that_of_any_number_of_cells() -> None:
     assert one == two and len(one) == 1
 
 
+def test_the_fingerprint_says_the_stores() -> None:
+    def kept(**stores: Any) -> str:
+        keyed = calls().key_by("k").unbounded()
+        query = keyed.apply(update=lambda window, one: None, stores=stores, returns={"n": pa.int64()})
+        return fingerprints(plan_of(query, 1))[0]
+
+    one = kept(seen=tg.store(key=pa.string(), value=pa.int64()))
+    assert one.endswith("| stores: seen (key: string -> int64)")
+    assert one != kept(seen=tg.store(key=pa.string(), value=pa.float64()))
+    assert "stores" not in kept()
+
+
 def rows(minutes: int) -> pa.Table:
     moments = [60_000_000 * minute for minute in range(minutes)]
     return pa.table([pa.array(moments, MOMENT), pa.array([minute % 3 for minute in range(minutes)])], schema=COLUMNS)
