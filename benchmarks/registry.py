@@ -88,6 +88,13 @@ def _latency_spark(options: Options) -> int:
     return latency_spark.run(options)
 
 
+def _skew_shuffle(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import skew_shuffle
+
+    return skew_shuffle.run(options)
+
+
 def _joins(name: str, options: Options) -> int:
     # Imported when it runs: it compiles loops.
     from benchmarks import joins
@@ -149,6 +156,12 @@ _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and 
 
 _LATENCY_SPARK = Benchmark("latency-spark", "latency of results on Spark under an open-loop load", _latency_spark)
 
+_SKEW_SHUFFLE = Benchmark(
+    "skew-shuffle",
+    "Zipf keys shuffled every ten seconds, in process: static and balanced beside uniform",
+    _skew_shuffle,
+)
+
 
 def _overlap_inter(options: Options) -> int:
     from benchmarks.overlap import inter
@@ -184,6 +197,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _SCHEDULING,
         _CELL_INSTANCES,
         _LATENCY_SPARK,
+        _SKEW_SHUFFLE,
         _OVERLAP,
         *_ELASTIC,
     )

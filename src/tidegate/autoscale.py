@@ -6,13 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.control.controller import Limits
+from tidegate.control.controllers.fixed import Fixed
+from tidegate.control.rules import Rule, Rules
 from tidegate.elastic.options import Elastic, most_of
 from tidegate.errors import EnvironmentFault, UnsupportedError
+from tidegate.operators.cells import MOST_CELLS
 
 if TYPE_CHECKING:
-    from tidegate.control.controller import Controller
-    from tidegate.control.rules import Rule, Rules
+    from tidegate.control.balancers.balance import Balancer
+    from tidegate.control.controller import Actuator, Controller
+    from tidegate.control.events import Poll
     from tidegate.elastic.scaling import Scaling
+    from tidegate.runtime.spark.observe import SparkObserver
     from tidegate.runtime.spark.scaling import Cluster
 
 
@@ -29,6 +35,7 @@ def autoscale(
     metrics_port: int | None = None,
     backlog: Callable[[], float | None] | None = None,
     control: str | Path | None = None,
+    balance: Balancer | str | bool | None = None,
 ) -> Scaling:
     """Let the executors of a running Structured Streaming query follow its load, until it ends or ``stop`` is called.
 
@@ -38,14 +45,15 @@ def autoscale(
     ``dry_run`` decides and changes nothing, ``shadows`` are asked what they would do, ``ledger`` is a file that
     keeps all of it. ``backlog`` says how many rows wait, for sources that do not report that and have a limit per
     batch. ``metrics_port`` serves Prometheus on the loopback address. ``control`` is for a query made by
-    ``to_spark(control=...)``, the same folder: where executors have more cores than cells, instances in cells come first.
+    ``to_spark(control=...)``, the same folder: where executors have more cores than cells, instances in cells come first,
+    and with ``balance``, True or a balancer, shards move between the cells of each step.
 
     The query need not know of it, and goes on as it is if this ends, for whatever reason::
 
         with tg.autoscale(query, most=4, ledger="run.ledger"):
             query.awaitTermination()
     """
-    elastic = Elastic(controller, least, most, period_seconds, ledger, dry_run, shadows, metrics_port)
+    elastic = Elastic(controller, least, most, period_seconds, ledger, dry_run, shadows, metrics_port, balance)
     return prepare_autoscale(query, elastic, backlog, control).start()
 
 
@@ -66,6 +74,8 @@ def prepare_autoscale(
             f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
         ) from error
 
+    if elastic.balance and control is None:
+        raise UnsupportedError(f"balance={elastic.balance!r}: give control=, the folder of to_spark(control=...), too")
     cluster = Cluster.of(query)
     rules = elastic.resolved(cluster.most_useful, RECOMMENDED_HERE)
     _refuse_useless(rules, cluster)
@@ -74,9 +84,47 @@ def prepare_autoscale(
     observer = SparkObserver(cluster.query, cluster.executors, cluster.name, period_seconds, backlog)
     rule = rules.of(cluster.name)
     cells = None if control is None else cluster.cells(rule, observer, control)
+    sized = Rules(rule) if cells is None else cells.rules(rule)
+    if elastic.balance and control is not None:
+        poll = observer.poll if cells is None else cells.poll
+        return _balanced(observer, elastic, Path(control), sized, cells or cluster.executors, poll)
     if cells is None:
         return Scaling(observer, cluster.executors, rules, POLL_SECONDS, elastic, cluster.name)
-    return Scaling(cells, cells, cells.rules(rule), POLL_SECONDS, elastic, cluster.name)
+    return Scaling(cells, cells, sized, POLL_SECONDS, elastic, cluster.name)
+
+
+def prepare_balance(query: object, elastic: Elastic, control: str | Path) -> Scaling:
+    """What moves shards between the cells of a running query, yet to be started; the query keeps its size."""
+    from tidegate.runtime.spark.executors import Executors, context_of
+    from tidegate.runtime.spark.observe import PERIOD_SECONDS, SparkObserver
+
+    context = context_of(query)
+    name = getattr(query, "name", None) or "query"
+    observer = SparkObserver(query, Executors(context), name, elastic.period_seconds or PERIOD_SECONDS)  # type: ignore[arg-type]
+    return _balanced(observer, elastic, Path(control), Rules(Rule(Fixed())), None, None)
+
+
+def _balanced(
+    observer: SparkObserver,
+    elastic: Elastic,
+    control: Path,
+    sized: Rules,
+    beside: Actuator | None,
+    poll: Callable[[], Poll] | None,
+) -> Scaling:
+    """A loop for each step beside the one of the query's size."""
+    from tidegate.elastic.scaling import Scaling
+    from tidegate.runtime.spark.control import Steering
+    from tidegate.runtime.spark.observe import POLL_SECONDS
+    from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance
+
+    steering = Steering(control)
+    rule = Rule(Fixed(), Limits(1, MOST_CELLS), balancer=elastic.balancer(BALANCER_HERE), dry_run=elastic.dry_run)
+    names = [step.label for step in steering.steps()]
+    rules = Rules(sized.default, tuple((name, rule) for name in names))
+    balance = StepBalance(observer, steering, beside, poll)
+    planner = elastic.planned_by(PLANNER_HERE)
+    return Scaling(balance, balance, rules, POLL_SECONDS, elastic, observer.name, planner=planner)
 
 
 def check_autoscale(session: object, elastic: Elastic, *, cells: int, stateful: bool) -> None:

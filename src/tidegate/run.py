@@ -28,6 +28,7 @@ from tidegate.stream import Stream, cores
 
 if TYPE_CHECKING:
     from tidegate.compile.lower_to_aggregates import Operators
+    from tidegate.control.balancers.balance import Balancer
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.options import Elastic
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tidegate.runtime.spark.types import SparkSession
 
     ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
+    BalanceOption = Balancer | str | bool | None
 
 RUNTIMES = ("spark", "local", "micro", "reference")
 _ELSEWHERE = {
@@ -62,6 +64,7 @@ def run(
     bounded: bool | None = None,
     instances: int | tuple[int, int] | None = None,
     elastic: ElasticOption = None,
+    balance: BalanceOption = None,
     late_to: str | Path | None = None,
     cells: int | tuple[int, int] | None = None,
     show: int = 20,
@@ -90,7 +93,8 @@ def run(
     True prints to standard error.
 
     With ``elastic`` the query follows its load, in process by its instances, on Spark by its executors: True, a controller
-    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md).
+    or its name, rules or the path of a rules file, or an `Elastic` with a ledger and more (docs/elasticity.md). With
+    ``balance``, as in `start`, shards move between instances, on Spark between the cells of each step.
 
     ``late_to`` is a folder for tuples that came too late, with all their columns and the watermark that each missed:
     parquet files ``<step>/<position of the feed>-*.parquet``.
@@ -128,8 +132,9 @@ def run(
         from tidegate.run_reference import run_on_reference
 
         runner = "the reference" if on == "reference" else "the engine of one operator"
-        if instances is not None or elastic:
-            given = f"elastic={elastic!r}" if instances is None else f"instances={instances}"
+        if instances is not None or elastic or balance:
+            given = f"elastic={elastic!r}" if elastic else f"balance={balance!r}"
+            given = given if instances is None else f"instances={instances}"
             raise QueryError(f"{given} is for on='local' and on='spark'; {runner} runs a query alone, so leave it out")
         if late_to is not None:
             raise QueryError(
@@ -138,7 +143,7 @@ def run(
             )
         run_alone = run_on_micro if on == "micro" else run_on_reference
         return run_alone(query, folder, kind, show, operators)
-    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, late_to, operators)
+    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to, operators)
     return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells)
 
 
@@ -155,6 +160,7 @@ def start(
     waiting_rows: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     elastic: ElasticOption = None,
+    balance: BalanceOption = None,
     late_to: str | Path | None = None,
     operators: Operators = "dedicated",
 ) -> LocalJob:
@@ -168,9 +174,10 @@ def start(
     them. Results come in the order of event time, whatever the instances are and whenever they change. What an iterable
     gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
     ``segment_rows``. At most ``waiting_rows`` (default: 200,000) wait in front of a subquery; then its sources do, which is
-    what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load;
-    ``job.scaling`` tells what was decided. ``late_to``, as in `run`, is a folder for late tuples, and ``operators`` says
-    what maps, filters and joins are made of.
+    what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load, and shards
+    move between them where their loads differ; with ``balance=True`` alone, shards move and the number of instances
+    stays. ``balance`` may also name a balancer, or be False for none. ``job.scaling`` tells what was decided.
+    ``late_to``, as in `run`, is a folder for late tuples, and ``operators`` says what maps, filters and joins are made of.
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -185,7 +192,13 @@ def start(
     from tidegate.elastic.options import Elastic, most_of
     from tidegate.elastic.scaling import Scaling
     from tidegate.runtime.local.job import LocalJob
-    from tidegate.runtime.local.observe import RECOMMENDED_HERE, LocalActuator, LocalObserver
+    from tidegate.runtime.local.observe import (
+        BALANCER_HERE,
+        PLANNER_HERE,
+        RECOMMENDED_HERE,
+        LocalActuator,
+        LocalObserver,
+    )
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
     from tidegate.runtime.local.sinks import Sink, ToFolder, ToFunction, ToIterator
 
@@ -207,9 +220,10 @@ def start(
         case _:
             output = ToFunction(to)
     first, most = _numbers(instances)
-    wanted = Elastic.of(elastic)
+    wanted = Elastic.of(elastic, balance)
     limit = most if isinstance(instances, tuple) else max(cores(), first)
-    rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE)
+    rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE, BALANCER_HERE)
+    planner = None if wanted is None else wanted.planned_by(PLANNER_HERE)
     most = max(most, most_of(rules)) if rules else most
     rows = SEGMENT_ROWS if segment_rows is None else segment_rows
     settings = Settings(
@@ -226,6 +240,7 @@ def start(
             wanted,
             query.node.name,
             patience_seconds=5.0,
+            planner=planner,
         )
     try:
         job.start()
@@ -249,6 +264,7 @@ class _Asked:
     progress: Callable[[Progress], None] | bool
     show: int
     elastic: ElasticOption
+    balance: BalanceOption
     late_to: str | Path | None
     operators: Operators
 
@@ -272,7 +288,7 @@ class _Asked:
                 f"the package '{error.name}' is missing; install Spark's part of tidegate: pip install 'tidegate[spark]'"
             ) from error
 
-        from tidegate.autoscale import check_autoscale, prepare_autoscale
+        from tidegate.autoscale import check_autoscale, prepare_autoscale, prepare_balance
         from tidegate.elastic.options import Elastic
 
         node, folder = self.query.node, self.folder
@@ -297,8 +313,10 @@ class _Asked:
                 report=report,
                 say=say,
             )
-            elastic = Elastic.of(self.elastic)
-            if elastic is not None:
+            elastic = Elastic.of(self.elastic or None, self.balance)
+            if elastic is not None and elastic.keeps_size:
+                job = replace(job, beside=lambda running, control: prepare_balance(running, elastic, control).start())
+            elif elastic is not None:
                 stateful = any(map(is_stateful, walk(node)))
                 job = replace(
                     job,
@@ -324,6 +342,7 @@ class _Asked:
                 instances=self.instances or (1 if self.elastic else 2),
                 progress=report,
                 elastic=self.elastic,
+                balance=self.balance,
                 late_to=self.late_to,
                 operators=self.operators,
             ) as job,

@@ -24,7 +24,7 @@ from tidegate.query.nodes import sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.settings import Settings
-from tidegate.runtime.local.subquery_work import SPLIT_KEYS
+from tidegate.runtime.local.split_choice import SPLIT_KEYS
 from tidegate.testing import difference, last_revisions
 from tidegate.watermark import END, START
 
@@ -33,7 +33,10 @@ FAR_US = 7_258_118_400_000_000
 
 @dataclass
 class Reconfigurer:
-    """Asks for new numbers of instances and random mappings, several at once, and does not wait for any of them."""
+    """Asks for new numbers of instances and random mappings, several at once, and does not wait for any of them.
+
+    In some runs shards are measured meanwhile.
+    """
 
     seed: int
     most: int
@@ -44,6 +47,9 @@ class Reconfigurer:
         self._random = random.Random(self.seed)
 
     def __call__(self, job: LocalJob, batch: int) -> None:
+        if self.seed % 2:
+            job.running.graph.measure_shards()
+            job.figures(float(batch))
         for running in job.running.graph.subqueries:
             for _ in range(self._random.choice([0, 1, 1, 3])):
                 count = self._random.randint(1, self.most)

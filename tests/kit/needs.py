@@ -20,14 +20,17 @@ class Needs:
 NEEDS: dict[str, Needs] = {
     "steady": Needs(
         ("processed", "busy"),
-        ("backlog", "congestion", "mapping", "shard_loads", "window_inputs"),
+        ("backlog", "congestion", "mapping", "shard_loads", "pooled", "hot_key", "window_inputs"),
         (("offered",), ("demand",)),
     ),
-    "thresholds": Needs(("busy",), ("processed", "demand", "offered", "backlog", "mapping", "shard_loads")),
+    "thresholds": Needs(
+        ("busy",), ("processed", "demand", "offered", "backlog", "mapping", "shard_loads", "pooled", "hot_key")
+    ),
     "saso": Needs(("congestion", "processed"), ("backlog",)),
     "queueing": Needs(("network", "network_arrival_rate"), ("demand", "backlog")),
     "predictive": Needs(("busy",), ("backlog",), (("offered", "processed"), ("window_inputs", "comparisons"))),
     "ds2": Needs(("demand", "processed", "busy"), ("backlog",)),
+    "fixed": Needs(),
 }
 
 
@@ -37,5 +40,5 @@ def needs_table() -> str:
     for name, needs in NEEDS.items():
         groups = " or ".join(" and ".join(f"`{field}`" for field in group) for group in needs.either)
         required = ", ".join([*(f"`{field}`" for field in needs.required), *([f"either {groups}"] if groups else [])])
-        lines.append(f"| `{name}` | {required} | {', '.join(f'`{field}`' for field in needs.optional) or '–'} |")
+        lines.append(f"| `{name}` | {required or '–'} | {', '.join(f'`{field}`' for field in needs.optional) or '–'} |")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from tests.kit.needs import needs_table
+from tests.kit.observed import observed_table
 from tidegate.cli.main import app
 from tidegate.control.controllers import CONTROLLERS
 from tidegate.control.rules import Rules
@@ -31,6 +32,12 @@ def test_the_table_of_needs_is_the_declared_one() -> None:
     table = re.search(r"<!-- needs: [^\n]*-->\n(.*?)\n<!-- end of needs -->", GUIDE, re.DOTALL)
     assert table is not None
     assert table[1] == needs_table(), "put the output of tests.kit.needs.needs_table() there"
+
+
+def test_the_table_of_what_is_observed_is_the_declared_one() -> None:
+    table = re.search(r"<!-- observed: [^\n]*-->\n(.*?)\n<!-- end of observed -->", GUIDE, re.DOTALL)
+    assert table is not None
+    assert table[1] == observed_table(), "put the output of tests.kit.observed.observed_table() there"
 
 
 def test_every_controller_has_its_line() -> None:

@@ -148,13 +148,32 @@ class Controller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class MoveCost:
+    """What a move costs, as it is estimated or as it was measured.
+
+    ``delay_seconds`` is how much later results leave because of it, at the worst moment; ``in_force_seconds`` the time until
+    the new owners do all of the work.
+    """
+
+    delay_seconds: float
+    in_force_seconds: float
+    bytes_read: int = 0
+    bytes_written: int = 0
+    tuples_doubled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """An actuator's answer: whether the change was accepted, and when it is in force if that is known."""
+    """An actuator's answer: whether the change was accepted, and when it is in force if that is known.
+
+    ``measured`` is what the move of shards cost, where that is known at once.
+    """
 
     accepted: bool
     note: str = ""
     seconds: float | None = None
     state_bytes_moved: int | None = None
+    measured: MoveCost | None = None
 
 
 class Actuator(Protocol):

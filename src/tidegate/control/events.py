@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from tidegate.control.controller import ChangeOutcome, Decision, Effect
+from tidegate.control.controller import ChangeOutcome, Decision, Effect, MoveCost
 from tidegate.control.observation import Observation
+from tidegate.control.protocols.planner import MovePlan
 
 
 def measured_effect(observation: Observation) -> Effect:
@@ -58,6 +59,8 @@ class Stepped(Event):
         what the loop settled on, and why that is less than was wanted: by its limits, or because that change is under way.
     outcome
         the actuator's answer; None if nothing was to be changed, or nothing was in a dry run.
+    plan
+        how shards were to change owners, and what that should cost; None where none did or nobody planned it.
     effects
         of earlier changes: one that has settled, of which this was the first whole period, or one that was overtaken.
     """
@@ -71,6 +74,7 @@ class Stepped(Event):
     outcome: ChangeOutcome | None
     effects: tuple[ChangeEffect, ...]
     opinions: tuple[Opinion, ...]
+    plan: MovePlan | None = None
 
     @property
     def result(self) -> str:
@@ -78,6 +82,13 @@ class Stepped(Event):
         if self.outcome is None:
             return "advised" if self.decision.changes else "held"
         return "acted" if self.outcome.accepted else "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveMeasured(Event):
+    """What the move of an earlier step cost, where that is known only later; `step` is the one that decided it."""
+
+    measured: MoveCost
 
 
 class Notice(StrEnum):
@@ -106,13 +117,15 @@ class Noticed(Event):
 class Poll:
     """One poll of what runs: one observation of each subquery, none if there is nothing new, or why it has ended.
 
-    ``failed`` says that it ended with an error. ``noticed`` are the unplanned events that the observer saw.
+    ``failed`` says that it ended with an error. ``noticed`` are the unplanned events that the observer saw, ``measured``
+    what moves of shards have cost, by subquery, where that is known only now.
     """
 
     observations: tuple[Observation, ...] = ()
     ended: str | None = None
     failed: bool = False
     noticed: tuple[tuple[Notice, str], ...] = ()
+    measured: tuple[tuple[str, MoveCost], ...] = ()
 
 
 class Observer(Protocol):

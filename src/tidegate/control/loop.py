@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tidegate.control.balancing import Balancing, without_balancing
 from tidegate.control.controller import (
     Action,
     Actuator,
@@ -13,11 +14,13 @@ from tidegate.control.controller import (
     Deciding,
     Decision,
     Effect,
+    MoveCost,
     hold,
     resize,
 )
-from tidegate.control.events import ChangeEffect, Event, Opinion, Stepped, measured_effect
+from tidegate.control.events import ChangeEffect, Event, MoveMeasured, Opinion, Stepped, measured_effect
 from tidegate.control.observation import Observation
+from tidegate.control.protocols.planner import MovePlan, MovePlanner
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
 
@@ -48,10 +51,15 @@ class ControlLoop:
 
     - For `cooldown_seconds` after a change the driving controller is not asked. To it, the time is a longer period, not
       a row of refusals that a controller with a memory would take for effects of its own.
+    - Where the rule has a balancer, it is asked about shards when the controller holds, or says how many instances there
+      shall be and not which shards they get. A controller that balances by itself leaves that to it.
     - A decision is cut to `limits` and, from the observed number of instances, to `max_step` more or fewer. What is
       expected of it and its mapping belong to the number that was wanted, and go with it.
     - The same change is not asked for again as long as the actuator said that it is still under way.
     - In a `dry_run` nothing is carried out, and the decision is recorded as advice.
+
+    Where there is a `planner`, it says by which protocol shards change owners and what that should cost; what moves took
+    corrects its next estimates.
 
     An actuator that refuses or raises is recorded and survived, and so is a shadow that raises. The driving controller's
     own error is not: it is raised, after nothing has been done.
@@ -60,9 +68,13 @@ class ControlLoop:
     once if the actuator does not say when, and in which the subquery has as many instances as were asked for.
     """
 
-    def __init__(self, rule: Rule, actuator: Actuator, record: Record = unrecorded) -> None:
-        self._rule, self._actuator, self._record = rule, actuator, record
-        self._driver = rule.controller.start(rule.limits)
+    def __init__(
+        self, rule: Rule, actuator: Actuator, record: Record = unrecorded, planner: MovePlanner | None = None
+    ) -> None:
+        self._rule, self._actuator, self._record, self._planner = rule, actuator, record, planner
+        self._balancing = None if rule.balancer is None else Balancing(rule.balancer)
+        controller = rule.controller if rule.balancer is None else without_balancing(rule.controller)
+        self._driver = controller.start(rule.limits)
         names = [shadow.name for shadow in rule.shadows]
         # From the second shadow of the same name on, names are numbered.
         counts = [names[:place].count(name) for place, name in enumerate(names)]
@@ -74,6 +86,7 @@ class ControlLoop:
         self._last: Observation | None = None
         self._changed_seconds: float | None = None
         self._pending: _PendingEffect | None = None
+        self._planned: tuple[int, MovePlan] | None = None
 
     def step(self, observation: Observation) -> Decision:
         """Take one observation through the loop; returns what was settled on, whether or not it could be carried out."""
@@ -81,13 +94,23 @@ class ControlLoop:
         self._step, self._last = self._step + 1, observation
         effects = [*self._settled(observation)]
         cooling = self._cooling(observation)
-        wanted = cooling or self._driver.decide(observation)
+        if self._balancing is not None:
+            self._balancing.see(observation)
+        wanted = cooling or self._decide(observation)
         allowed, withheld = self._allow(wanted, observation)
-        outcome = self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None
+        plan, refused = self._plan(allowed, observation) if allowed.changes else (None, None)
+        outcome = refused or (self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None)
+        if self._planner is not None and plan is not None and outcome is not None and outcome.accepted:
+            if outcome.measured is None:
+                self._planned = self._step, plan
+            else:
+                self._planner = self._planner.learned(plan, outcome.measured)
         if outcome is not None and outcome.accepted:
             if (pending := self._pending) is not None:
                 overtaken = f"overtaken by the change of step {self._step} before it had settled"
                 effects.append(ChangeEffect(pending.step, pending.before, None, overtaken))
+            if self._balancing is not None and allowed.mapping is not None:
+                self._balancing.moved(observation)
             now = self._changed_seconds = observation.time_seconds
             in_force_seconds = now + (outcome.seconds or 0.0)
             self._pending = _PendingEffect(self._step, allowed, measured_effect(observation), in_force_seconds)
@@ -105,9 +128,23 @@ class ControlLoop:
                 outcome,
                 tuple(effects),
                 tuple(_opinion(label, shadow, observation) for label, shadow in self._shadows),
+                plan,
             )
         )
         return allowed
+
+    def _decide(self, observation: Observation) -> Decision:
+        """What the driving controller says, and the rule's balancer where that leaves shards alone."""
+        decision = self._driver.decide(observation)
+        return decision if self._balancing is None else self._balancing.balanced(decision, observation)
+
+    def measured(self, cost: MoveCost, seconds: float) -> None:
+        """Take down what the last planned move has cost, where its actuator could not say so at once."""
+        planned, self._planned = self._planned, None
+        if planned is not None and self._planner is not None and self._last is not None:
+            step, plan = planned
+            self._planner = self._planner.learned(plan, cost)
+            self._record(MoveMeasured(self._last.subquery, step, seconds, cost))
 
     def _check(self, observation: Observation) -> None:
         last = self._last
@@ -169,6 +206,13 @@ class ControlLoop:
             and observation.time_seconds < pending.in_force_seconds
             and (wanted.instances, wanted.mapping) == (pending.decision.instances, pending.decision.mapping)
         )
+
+    def _plan(self, decision: Decision, observation: Observation) -> tuple[MovePlan | None, ChangeOutcome | None]:
+        """How shards are to change owners, if somebody plans that; or why they cannot."""
+        try:
+            return (None if self._planner is None else self._planner.plan_of(observation, decision)), None
+        except UserError as error:
+            return None, ChangeOutcome(False, str(error))
 
     def _carry_out(self, decision: Decision) -> ChangeOutcome:
         try:

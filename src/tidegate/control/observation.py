@@ -36,6 +36,18 @@ class WindowInput:
 
 
 @dataclass(frozen=True, slots=True)
+class HotKey:
+    """The key that comes most often in a shard, as text, and its share of all tuples of the subquery."""
+
+    shard: int
+    key: str
+    share: float
+
+    def __str__(self) -> str:
+        return f"key {self.key}, {self.share:.0%} of all tuples"
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One subquery over the `period_seconds` that end at `time_seconds`.
 
@@ -50,12 +62,18 @@ class Observation:
         the sources through the measured selectivities (`with_demand`).
     backlog
         tuples that wait, here and in the sources in front of it, at the end of the period.
+    queued
+        those of them that are past the sources, in front of this subquery's instances.
     congestion
         share of the period in which sources stood blocked, averaged over them, in [0, 1].
     busy
         for each instance, the share of the period it worked.
     shard_loads, shard_state_bytes
         for each shard, tuples per second that it received and bytes that it holds; `mapping` names its instance.
+    pooled
+        whether any instance may do the work of any shard, so that no shard is a limit and no mapping changes a load.
+    hot_key
+        of the shard that received most, the key that comes most often.
     window_inputs, comparisons
         for windowed joins: what is held of each input, and pairs compared per second.
     network
@@ -73,10 +91,13 @@ class Observation:
     processed: float | None = None
     demand: float | None = None
     backlog: float | None = None
+    queued: float | None = None
     congestion: float | None = None
     busy: tuple[float, ...] | None = None
     shard_loads: tuple[float, ...] | None = None
     shard_state_bytes: tuple[int, ...] | None = None
+    pooled: bool = False
+    hot_key: HotKey | None = None
     watermark_lag_seconds: float | None = None
     latency_seconds: float | None = None
     window_inputs: tuple[WindowInput, ...] | None = None
@@ -120,6 +141,12 @@ class Observation:
         """How many instances would have been busy all the time; 0 where that is not known, or next to none."""
         total = sum(self.busy or ())
         return total if total >= NEGLIGIBLE else 0.0
+
+    @property
+    def seconds_per_tuple(self) -> float | None:
+        """What a tuple costs: the time at work of all instances, over the tuples completed."""
+        rate = self.service_rate
+        return None if rate is None else 1 / rate
 
     @property
     def service_rate(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tidegate.control.balancers.balance import Balancer
 from tidegate.control.controller import Controller, Limits
 from tidegate.control.controllers.steady import Steady
 from tidegate.errors import UserError
@@ -12,7 +13,10 @@ from tidegate.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one subquery is driven, by default as is recommended; `ControlLoop` says what each of these means."""
+    """How one subquery is driven, by default as is recommended; `ControlLoop` says what each of these means.
+
+    Without a `balancer`, shards are the controller's own affair: `steady` and `thresholds` move them, the others do not.
+    """
 
     controller: Controller = field(default_factory=Steady)
     limits: Limits = Limits()  # noqa: RUF009 - a frozen value
@@ -20,6 +24,7 @@ class Rule:
     max_step: int | None = None
     dry_run: bool = False
     shadows: tuple[Controller, ...] = ()
+    balancer: Balancer | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.cooldown_seconds < float("inf"):

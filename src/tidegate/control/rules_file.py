@@ -54,6 +54,7 @@ RULE_KEYS: dict[str, tuple[Any, str]] = {
     "max_step": (int, "change by so many instances at a time; left out: any number"),
     "dry_run": (bool, "true: advise, change nothing"),
     "shadows": (tuple[str, ...], "controllers that see the same and do nothing"),
+    "balancer": (Balancer, f"moves shards in place of the controller: one of {choices(BALANCERS)}"),
 }
 """The keys of a rule's table: the type of each, and what it means."""
 
@@ -225,6 +226,7 @@ def _tables(where: str, prefix: str, rule: Rule) -> list[str]:
         "max_step": rule.max_step,
         "dry_run": rule.dry_run,
         "shadows": [shadow.name for shadow in rule.shadows],
+        "balancer": rule.balancer,
     }
     lines = {key: f"{key} = {_toml(value)}" if value is not None else f"# {key} = …" for key, value in values.items()}
     if where == "default":

@@ -14,6 +14,7 @@ from tidegate.control.controller import Actuator, Decision
 from tidegate.control.events import Event, Notice, Noticed, Observer, Poll, Stepped
 from tidegate.control.loop import ControlLoop, Record, unrecorded
 from tidegate.control.observation import Observation
+from tidegate.control.protocols.planner import MovePlanner
 from tidegate.control.rules import Rules
 from tidegate.elastic.options import Elastic
 from tidegate.errors import TidegateError
@@ -100,8 +101,8 @@ class Scaling:
 
     ``elastic`` names the ledger and the port for metrics, which are opened now and closed when it ends.
     ``period_seconds`` is the time between polls; whether each of them is a period is the observer's business. A request
-    that takes longer than ``patience_seconds`` is reported, and so is a query that goes unobserved for longer. Times in the
-    ledger are seconds since it began.
+    that takes longer than ``patience_seconds`` is reported, and so is a query that goes unobserved for longer. ``planner``
+    says how shards change owners. Times in the ledger are seconds since it began.
     """
 
     observer: Observer
@@ -113,6 +114,7 @@ class Scaling:
     patience_seconds: float = 60.0
     record: Record = unrecorded
     clock: Callable[[], float] = time.monotonic
+    planner: MovePlanner | None = None
     metrics_port: int | None = None
     failure: BaseException | None = None
     ledger_failure: TidegateError | None = None
@@ -208,6 +210,9 @@ class Scaling:
             return False
         if not poll.observations:
             self._unobserved("")
+        for subquery, cost in poll.measured:
+            if (loop := self._loops.get(subquery)) is not None:
+                loop.measured(cost, self.clock() - self._began)
         for observation in poll.observations:
             self._step(observation)
         return not self._loops or any(loop is not None for loop in self._loops.values())
@@ -225,7 +230,7 @@ class Scaling:
     def _step(self, observation: Observation) -> None:
         subquery = observation.subquery
         if subquery not in self._loops:
-            self._loops[subquery] = ControlLoop(self.rules.of(subquery), self.actuator, self._record)
+            self._loops[subquery] = ControlLoop(self.rules.of(subquery), self.actuator, self._record, self.planner)
         loop = self._loops[subquery]
         if loop is None:
             return

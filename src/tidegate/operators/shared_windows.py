@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array
 from tidegate.operators.readers import SharedState
 from tidegate.operators.window_state import PaneRun, WindowState
@@ -22,6 +24,8 @@ from tidegate.watermark import Watermark
 FAN_IN = 8
 MERGE_EVERY = 4
 """Runs that could be merged are searched for after so many segments."""
+SAMPLED_PANES = 4_096
+"""So many panes tell how memory is spread over shards."""
 SPLIT_PANES = 65_536
 """Windows over fewer panes are computed by one instance: the others would spend more on finding their share than on it."""
 
@@ -60,6 +64,16 @@ class SharedWindows(SharedState):
     def bytes(self) -> int:
         """How much memory the panes take."""
         return sum(run.nbytes for run in tuple(self._runs))
+
+    def shard_bytes(self) -> Array:
+        """About how much memory the panes of each shard take, by the shards of `SAMPLED_PANES` of them."""
+        runs = tuple(self._runs)
+        every = max(1, sum(len(run.slices) for run in runs) // SAMPLED_PANES)
+        found = np.zeros(SHARDS)
+        for run in runs:
+            places = np.arange(0, len(run.slices), every)
+            found += np.bincount(run.shards_at(places), minlength=SHARDS) * (run.nbytes / len(places))
+        return found
 
     def lift(self, segment: int, tuples: pa.Table, before: Watermark) -> LiftedPanes:
         """Add the panes of a segment's tuples, none of them late at the watermark before it.

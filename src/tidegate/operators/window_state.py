@@ -44,6 +44,10 @@ class PaneRun:
             self._shards.append(self.shard_of(self.panes))
         return self._shards[0]
 
+    def shards_at(self, places: Array) -> Array:
+        """The shards of some of its panes; those of the others stay unknown if they were."""
+        return self._shards[0][places] if self._shards else self.shard_of(self.panes.take(pa.array(places)))
+
     @property
     def nbytes(self) -> int:
         """How much memory it takes."""

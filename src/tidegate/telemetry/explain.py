@@ -31,6 +31,14 @@ EFFECTS = {
     "latency_seconds": "{:,.3g} s",
 }
 
+COSTS = {
+    "in_force_seconds": "in force after {:,.3g} s",
+    "delay_seconds": "results delayed by {:,.3g} s",
+    "bytes_read": "{:,} bytes read",
+    "bytes_written": "{:,} bytes written",
+    "tuples_doubled": "{:,} tuples doubled",
+}
+
 
 def explain(path: str | Path, number: int) -> str:
     """The decision with this number, in sentences, one paragraph for each question about it."""
@@ -50,6 +58,7 @@ def explain(path: str | Path, number: int) -> str:
         _reason(row),
         *[f"Rejected, {counted(count)}: {_inner(why_not)}." for count, why_not in json.loads(row["rejected"])],
         _result(row),
+        _move(row),
         _effect(row),
         *[_other(each, row) for each in others],
     ]
@@ -113,6 +122,21 @@ def _result(row: sqlite3.Row) -> str:
             return "It was not carried out, because this was a dry run."
         case _:
             return ""
+
+
+def _move(row: sqlite3.Row) -> str:
+    """How shards changed owners, what that should have cost and what it did."""
+    if row["protocol"] is None:
+        return ""
+    told = f"{row['moved_shards']:,} shards with {row['moved_bytes']:,} bytes"
+    parts = []
+    for name, form in COSTS.items():
+        planned, took = row[f"planned_{name}"], row[f"took_{name}"]
+        if planned or took:
+            parts.append(f"{form.format(planned)} estimated" + ("" if took is None else f", {form.format(took)} seen"))
+    rejected = "; ".join(f"{name}: {why}" for name, why in json.loads(row["protocols_rejected"] or "[]"))
+    others = f" Not taken: {rejected}." if rejected else ""
+    return f"By {row['protocol']} ({row['protocol_why']}), {told}: {'; '.join(parts) or 'at no cost'}.{others}"
 
 
 def _effect(row: sqlite3.Row) -> str:

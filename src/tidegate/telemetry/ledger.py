@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate.control.controller import Action, Decision, Effect
-from tidegate.control.events import Event, Noticed, Stepped
+from tidegate.control.controller import Action, Decision, Effect, MoveCost
+from tidegate.control.events import Event, MoveMeasured, Noticed, Stepped
 from tidegate.control.observation import Observation
 from tidegate.errors import EnvironmentFault
 from tidegate.telemetry.read import process_start
@@ -45,6 +45,7 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection, path: Path, run: int) -> None:
         self._connection, self._path, self.run = connection, path, run
         self._watched: dict[tuple[str, int], int] = {}
+        self._moves: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -93,6 +94,10 @@ class Ledger:
             row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
             self._insert("notices", {"run": self.run, **row, "kind": event.notice.value, "text": event.text})
             return
+        if isinstance(event, MoveMeasured):
+            number = self._moves.pop((event.subquery, event.step), None)
+            self._update(number, _prefixed("took", event.measured))
+            return
         if isinstance(event, Stepped):
             # Leaving the block commits, or rolls back after an error.
             with self._connection:
@@ -108,10 +113,15 @@ class Ledger:
             row = {"effect_time_seconds": event.time_seconds, "effect_missed": effect.missed}
             if effect.seen is not None:
                 row |= _prefixed("before", effect.before) | _prefixed("seen", effect.seen)
-            assigned = ", ".join(f"{name} = ?" for name in row)
-            self._connection.execute(f"UPDATE decisions SET {assigned} WHERE decision = ?", (*row.values(), number))
+            self._update(number, row)
         if event.result == "acted":
             self._watched[event.subquery, event.step] = numbers[0]
+            if event.plan is not None and event.outcome is not None and event.outcome.measured is None:
+                self._moves[event.subquery, event.step] = numbers[0]
+
+    def _update(self, number: int | None, row: Row) -> None:
+        assigned = ", ".join(f"{name} = ?" for name in row)
+        self._connection.execute(f"UPDATE decisions SET {assigned} WHERE decision = ?", (*row.values(), number))
 
     def _insert(self, table: str, row: Row) -> int:
         names, places = ", ".join(row), ", ".join("?" * len(row))
@@ -129,6 +139,11 @@ def decision_rows(step: Stepped) -> list[Row]:
     if (outcome := step.outcome) is not None:
         driver |= {"note": outcome.note or None, "takes_seconds": outcome.seconds}
         driver["state_bytes_moved"] = outcome.state_bytes_moved
+        driver |= {} if outcome.measured is None else _prefixed("took", outcome.measured)
+    if (plan := step.plan) is not None:
+        driver |= {"protocol": plan.protocol, "protocol_why": plan.why, **_prefixed("planned", plan.estimate)}
+        driver |= {"protocols_rejected": json.dumps(plan.rejected), "moved_shards": plan.move.shards}
+        driver["moved_bytes"] = plan.move.state_bytes
     rows = [driver]
     for opinion in step.opinions:
         decision = opinion.decision or Decision("", Action.HOLD, step.observation.instances, "")
@@ -169,5 +184,5 @@ def _settled(decision: Decision) -> Row:
     }
 
 
-def _prefixed(prefix: str, figures: Effect) -> Row:
+def _prefixed(prefix: str, figures: Effect | MoveCost) -> Row:
     return {f"{prefix}_{name}": value for name, value in asdict(figures).items()}

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from tidegate.errors import EnvironmentFault, UserError
 
 APPLICATION = 0x74696465  # "tide"
-VERSION = 5
+VERSION = 6
 BUSY_SECONDS = 10.0
 HEADER = b"SQLite format 3\0"
 
@@ -45,6 +45,11 @@ CREATE TABLE decisions (
     why TEXT NOT NULL, withheld TEXT, mapping TEXT, missing TEXT, rejected TEXT,
     result TEXT NOT NULL CHECK (result IN ('held', 'acted', 'refused', 'advised', 'opinion', 'failed')),
     note TEXT, takes_seconds REAL, state_bytes_moved INTEGER,
+    protocol TEXT, protocol_why TEXT, protocols_rejected TEXT, moved_shards INTEGER, moved_bytes INTEGER,
+    planned_delay_seconds REAL, planned_in_force_seconds REAL,
+    planned_bytes_read INTEGER, planned_bytes_written INTEGER, planned_tuples_doubled INTEGER,
+    took_delay_seconds REAL, took_in_force_seconds REAL,
+    took_bytes_read INTEGER, took_bytes_written INTEGER, took_tuples_doubled INTEGER,
     expected_utilisation REAL, expected_latency_seconds REAL, expected_processed REAL, expected_deviation REAL,
     effect_time_seconds REAL, effect_missed TEXT,
     before_utilisation REAL, before_latency_seconds REAL, before_processed REAL, before_deviation REAL,
@@ -65,6 +70,9 @@ CREATE VIEW explained AS SELECT
 FROM decisions d JOIN observations o USING (observation) JOIN runs r USING (run);
 """
 """`mapping`, `missing` and `rejected` (instances and why not) are JSON. A decision gets its effect when that is seen.
+
+Where shards change owners, `protocol` says how, `planned_…` what that should cost and `took_…` what it did;
+`protocols_rejected` is JSON, protocols and why not.
 
 The view `explained` has a row for each decision, with what was observed, expected and seen.
 """

@@ -370,3 +370,17 @@ def test_any_observations_same_decisions_within_limits_and_no_action_on_missing_
         missing = observation.missing(("comparisons", "busy") if joins else ("offered", "processed", "busy"))
         assert decision.missing == missing
         assert not (missing and decision.changes)
+
+
+def test_a_join_that_finds_partners_by_key_is_sized_by_what_it_costs() -> None:
+    """Of 2·100·6,000 pairs a second one in a thousand is tried, by one of four instances half of the time.
+
+    What doubled rates will cost, once windows are full, is four times as much: 2 instances' worth, 3 at a target of 75 %.
+    """
+    seen = join(4, (100, 6_000), (100, 6_000), capacity=1_200.0 / 0.5)
+    by_key = replace(seen, comparisons=1_200.0, busy=(0.125,) * 4)
+    run = Predictive(horizon_seconds=60.0).start(ONE_TO_32)
+    assert run.decide(by_key).instances == 1, "half an instance"
+    windows = tuple(WindowInput(200.0, 6_000.0, 60.0) for _ in range(2))
+    doubled = replace(by_key, time_seconds=10.0, window_inputs=windows, comparisons=2_400.0, busy=(0.25,) * 4)
+    assert run.decide(doubled).instances == 3

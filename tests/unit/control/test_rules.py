@@ -199,8 +199,8 @@ def test_rules_that_a_file_cannot_say_are_refused(rules: Rules, why: str) -> Non
 
 
 def test_every_controller_can_be_set_in_a_file() -> None:
-    for controller in CONTROLLERS.values():
-        assert settings_of(controller)
+    for name, controller in CONTROLLERS.items():
+        assert settings_of(controller) or name == "fixed"
 
 
 def test_rules_in_python_are_checked() -> None:

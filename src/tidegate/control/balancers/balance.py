@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import heapify, heapreplace
 from typing import Any, Protocol, TypeAlias
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.control.observation import Observation
+from tidegate.control.observation import HotKey, Observation
 from tidegate.errors import UserError
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -51,16 +51,18 @@ class OneKey:
 
     A shard is the unit that is placed. Where one asks for so large a share that its instance stays the most loaded
     whatever the others hold, more instances change nothing: the remedy is more shards, or, if it is one key, a query that
-    splits it.
+    splits it. `hot_key` is the shard's most frequent key, where that is known.
     """
 
     shard: int
     share: float
     useful_instances: int
+    hot_key: HotKey | None = None
 
     def __str__(self) -> str:
+        key = "" if self.hot_key is None else f" ({self.hot_key})"
         return (
-            f"shard {self.shard} alone carries {self.share:.0%} of the load: "
+            f"shard {self.shard} alone carries {self.share:.0%} of the load{key}: "
             f"more than {self.useful_instances} instances will not help"
         )
 
@@ -173,15 +175,30 @@ def onto_rest(owners: Ints, loads: Floats, instances: int) -> Ints:
 
 
 def observed_shards(observation: Observation) -> tuple[Ints, Floats] | None:
-    """The instance and the tuples per second of each shard; None where they are not known or contradict each other."""
+    """The instance and the tuples per second of each shard; None where they are not known or contradict each other.
+
+    None also where any instance does the work of any shard: a mapping changes nothing there.
+    """
     mapping, loads = observation.mapping, observation.shard_loads
-    if observation.missing(("mapping", "shard_loads")) or mapping is None or loads is None:
+    if observation.pooled or observation.missing(("mapping", "shard_loads")) or mapping is None or loads is None:
         return None
     owners = np.fromiter(mapping, dtype=np.int64, count=len(mapping))
     rates = np.fromiter(loads, dtype=np.float64, count=len(loads))
     if len(owners) != len(rates) or rates.min() < 0 or owners.min() < 0 or owners.max() >= observation.instances:
         return None
     return owners, rates
+
+
+def shard_name(observation: Observation, shard: int) -> str:
+    """A shard in words, with its most frequent key where that is known."""
+    hot = observation.hot_key
+    return f"shard {shard}" + (f" ({hot})" if hot is not None and hot.shard == shard else "")
+
+
+def named_limit(limit: OneKey, observation: Observation) -> OneKey:
+    """The verdict with the key that comes most often in its shard, where that was observed."""
+    hot = observation.hot_key
+    return replace(limit, hot_key=hot) if hot is not None and hot.shard == limit.shard else limit
 
 
 def shard_use(owners: Ints, rates: Floats, busy: Loads) -> Floats:

@@ -1,4 +1,4 @@
-"""Gedik's ring: a change of instances moves about one shard in n, and none between instances that stay (§4.3)."""
+"""Gedik's ring: a change of instances moves about one shard in n, and none between instances that stay (§6.2)."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.control.controllers.ds2 import Ds2
+from tidegate.control.controllers.fixed import Fixed
 from tidegate.control.controllers.predictive import Predictive
 from tidegate.control.controllers.queueing import Queueing
 from tidegate.control.controllers.saso import Saso
@@ -16,6 +17,7 @@ CONTROLLERS: dict[str, type] = {
     "queueing": Queueing,
     "predictive": Predictive,
     "ds2": Ds2,
+    "fixed": Fixed,
 }
 
 RECOMMENDED = "steady"

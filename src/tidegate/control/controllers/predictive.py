@@ -136,6 +136,24 @@ def tuple_work(observation: Observation, drain_seconds: float) -> PredictedWork:
     return PredictedWork("tuples", offered, offered, catching_up, offered + catching_up)
 
 
+def pairs_per_comparison(observation: Observation, modelled: float) -> float | None:
+    """How many pairs of the model one comparison stands for; None where that cannot be told.
+
+    A join that finds partners by key or by a band tries far fewer pairs than its windows have, and one of short windows
+    whole blocks of them; either is in proportion to what the windows hold. One that has no time to spare tries fewer
+    because it is late, which says nothing.
+    """
+    use, tried = observation.utilisation, observation.comparisons
+    if not tried or not modelled or use is None or use > SPARE:
+        return None
+    return 1.0 if 1 / AS_MODELLED <= modelled / tried <= AS_MODELLED else modelled / tried
+
+
+AS_MODELLED = 2.0
+"""How far the pairs that a join tries may be from all pairs of its windows before it must find them in another way."""
+SPARE = 0.9
+"""The busy share above which a join may be late."""
+
 JOIN_NEEDS = ("window_inputs", "comparisons", "busy")
 TUPLE_NEEDS = ("offered", "processed", "busy")
 
@@ -185,12 +203,14 @@ class Predictive:
 class PredictiveRun:
     """The predictive controller at work.
 
-    It remembers what one busy instance did in the last period with any work, and what the windows held one period ago.
+    It remembers what one busy instance did in the last period with any work, what the windows held one period ago, and how
+    many pairs of the windows are found by each that is tried.
     """
 
     def __init__(self, settings: Predictive, limits: Limits) -> None:
         self._settings, self._limits = settings, limits
         self._capacity: dict[bool, float] = {}
+        self._pairs = 1.0
         self._before: Observation | None = None
 
     def decide(self, observation: Observation) -> Decision:
@@ -199,14 +219,16 @@ class PredictiveRun:
         if missing := observation.missing(JOIN_NEEDS if joins else TUPLE_NEEDS):
             return hold(observation, missing=missing)
         before, self._before = self._before, observation
-        done = observation.comparisons if joins else observation.processed
-        if done and observation.busy_instances > 0:
-            self._capacity[joins] = done / observation.busy_instances
         settings = self._settings
         if joins:
             work = join_work(observation, before, settings.horizon_seconds, settings.drain_seconds)
+            self._pairs = pairs_per_comparison(observation, work.now) or self._pairs
+            done: float | None = (observation.comparisons or 0.0) * self._pairs
         else:
             work = tuple_work(observation, settings.drain_seconds)
+            done = observation.processed
+        if done and observation.busy_instances > 0:
+            self._capacity[joins] = done / observation.busy_instances
         if joins not in self._capacity and work.greatest > 0:
             return hold(observation, "no work was done yet, so its cost is unknown")
         return self._size(observation, work, self._capacity.get(joins, math.inf))

@@ -79,6 +79,15 @@ def mean_seconds(stations: Sequence[Station], arrival_rate: float, instances: Se
     return math.fsum(terms) / arrival_rate
 
 
+def kept_or_changed(now: int, needed: int, kept: int) -> int:
+    """Up to what is needed, down to what is enough with a margin, and otherwise as it is.
+
+    >>> [kept_or_changed(now, 3, 4) for now in (2, 3, 4, 5)]
+    [3, 3, 4, 4]
+    """
+    return min(max(now, needed), max(needed, kept))
+
+
 @dataclass(frozen=True, slots=True)
 class Queueing:
     """Keeps the fewest instances whose mean time through the query, by queueing theory, meets a latency target.
@@ -147,7 +156,7 @@ class QueueingDeciding:
         busier = [replace(each, arrival_rate=each.arrival_rate * (1 + settings.margin)) for each in stations]
         kept = allocate(busier, arriving * (1 + settings.margin), target, cores)
         up = self.limits.clamp(needed.instances[own])
-        after = min(max(now, up), max(up, self.limits.clamp(kept.instances[own])))
+        after = kept_or_changed(now, up, self.limits.clamp(kept.instances[own]))
         station, least = stations[own], needed.instances[own]
         seconds = mean_seconds(stations, arriving, (*needed.instances[:own], after, *needed.instances[own + 1 :]))
         why = (

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tidegate.control.balancers.balance import Floats, Ints, observed_shards
+from tidegate.control.balancers.balance import Floats, Ints, observed_shards, shard_name
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controller import (
     Action,
@@ -425,7 +425,8 @@ class SteadyRun:
             heaviest = int(np.argmax(shards.shares))
             rate = 1 / (float(shards.shares[heaviest]) * cost.value)
             if limit is None or rate < limit.rate:
-                return ThroughputLimit(rate, 1.0, f"shard {heaviest} alone takes an instance at {rate:.4g}/s in all")
+                named = shard_name(observation, heaviest)
+                return ThroughputLimit(rate, 1.0, f"{named} alone takes an instance at {rate:.4g}/s in all")
         return limit
 
     def _size(self, work: WorkAhead, room: float, shards: ShardShares | None) -> int:

@@ -8,7 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from tidegate.control.balancers.balance import Balance, Balancer, Floats, Ints, Verdict, observed_shards, shard_use
+from tidegate.control.balancers.balance import (
+    Balance,
+    Balancer,
+    Floats,
+    Ints,
+    Verdict,
+    named_limit,
+    observed_shards,
+    shard_name,
+    shard_use,
+)
 from tidegate.control.balancers.greedy import Greedy
 from tidegate.control.controller import Action, Alternative, Decision, Effect, Limits, hold, resize
 from tidegate.control.observation import Observation
@@ -130,7 +140,7 @@ class ThresholdsDeciding:
         if plan.moved:
             why = f"{spread}: moving {len(plan.moved)} shards brings that to {plan.deviation_after:.3f}; {why}"
             return Decision(observation.subquery, Action.BALANCE, instances, why, mapping, expected, tuple(rejected))
-        reason = plan.verdict.value if plan.limit is None else str(plan.limit)
+        reason = plan.verdict.value if plan.limit is None else str(named_limit(plan.limit, observation))
         rejected.append(Alternative(instances, f"balancing: {spread}, but {reason}"))
         return hold(observation, f"{why}; {spread}, {reason}", rejected=tuple(rejected))
 
@@ -145,7 +155,7 @@ class ThresholdsDeciding:
         needed = shards[1] * (total / received)
         hot = needed > 1 + ROUNDING
         shard = int(np.argmax(needed))
-        hottest = f"shard {shard} alone needs {needed[shard]:.2f} instances, more will not help it"
+        hottest = f"{shard_name(observation, shard)} alone needs {needed[shard]:.2f} instances, more will not help it"
         return _BusyWork(shards, total, int(hot.sum()), float(total - needed[hot].sum()), note, hottest)
 
     def _correction(self, observation: Observation, use: float) -> tuple[float, str]:

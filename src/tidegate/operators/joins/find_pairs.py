@@ -6,6 +6,7 @@ The *new* tuples are those of one side that have come, the *stored* ones those o
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -47,6 +48,21 @@ class Reach:
     stops: Array
     times: TimeRanges | None = None
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs of new and stored tuples that is, whether or not their times are near."""
+        if len(self.starts) == 1:
+            low, high = np.maximum(self.lows, self.starts[0]), np.minimum(self.highs, self.stops[0])
+            return int(np.maximum(high - low, 0).sum())
+        covered = np.concatenate([[0], np.cumsum(self.stops - self.starts)])
+
+        def before(places: Array) -> Array:
+            stretch = np.maximum(np.searchsorted(self.starts, places, "right") - 1, 0)
+            inside = np.clip(places - self.starts[stretch], 0, (self.stops - self.starts)[stretch])
+            return np.asarray(covered[stretch] + inside)
+
+        return int((before(self.highs) - before(self.lows)).sum())
+
 
 class Scope(NamedTuple):
     """What a search covers: the pairs of ``owned`` shards, None for all; unless ``decide``, the predicate is left out."""
@@ -77,13 +93,16 @@ class FoundPairs(NamedTuple):
 class PairFinder:
     """Finds the pairs of one join; tuples are mapped to shards in blocks of arrivals.
 
-    ``keys`` is how many keys a loop compares: none if bisection finds equal ones.
+    ``keys`` is how many keys a loop compares: none if bisection finds equal ones. ``tried`` counts the pairs that loops
+    were given.
     """
 
     tree: Tree
     keys: int
     codes: TextCodes
     band: Band | None
+    tried: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _loops: dict[tuple[Side, bool, bool, bool], tuple[Any, list[int]]] = field(default_factory=dict)
 
     def in_log(
@@ -140,6 +159,9 @@ class PairFinder:
         """New and stored tuples that fit, some at a time."""
         if len(reach.starts) == 0:
             return
+        tried = reach.pairs
+        with self._lock:
+            self.tried += tried
         nullable = (new.has_nulls or stored.has_nulls) and decide
         loop, texts = self._loop(new_side, nullable, reach.times is not None, decide)
         arrays = self._arrays(new, nullable, decide), self._arrays(stored, nullable, decide)

@@ -20,10 +20,11 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, expand_ranges
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes, TupleArrays
-from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
+from tidegate.operators.joins.find_pairs import BLOCK, FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
 from tidegate.operators.joins.join_side import JoinSide, SideSnapshot, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
@@ -101,6 +102,28 @@ class SharedJoin(SharedState):
     def bytes(self) -> int:
         """How much memory they take."""
         return sum(side.nbytes for side in self._sides)
+
+    @property
+    def tried(self) -> int:
+        """How many pairs have been tried so far."""
+        return self._finder.tried
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many tuples are held of each side."""
+        return self._sides[0].held, self._sides[1].held
+
+    def shard_bytes(self) -> Array:
+        """How much memory the tuples of each shard take; a shard is every `SHARDS`-th block of arrivals."""
+        found = np.zeros(SHARDS)
+        with self._lock:
+            sides = [(side.log.head, side.log.tail, side.nbytes) for side in self._sides]
+        for head, tail, size in sides:
+            if tail > head:
+                blocks = np.arange(head // BLOCK, (tail - 1) // BLOCK + 1)
+                rows = np.minimum((blocks + 1) * BLOCK, tail) - np.maximum(blocks * BLOCK, head)
+                found += np.bincount(blocks % SHARDS, rows, minlength=SHARDS) * (size / (tail - head))
+        return found
 
     def encode(self, number: int, tables: Sequence[Sequence[pa.Table]]) -> SegmentTuples:
         """Encode the tuples of both sides of a segment, none of which is late; they are seen in log order."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.control.observation import HotKey
 from tidegate.gate.flow import BlockedTimes
 from tidegate.gate.gate import Traffic
 from tidegate.operators.columns import Array
@@ -24,12 +25,36 @@ STEPS = 2_400
 """Latencies are counted in steps of 1 %, from a microsecond to some hours."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardFigures:
+    """The shards of a subquery until now: tuples counted, bytes held, and the most frequent key of the busiest.
+
+    ``pooled`` says that any instance may do the work of any shard.
+    """
+
+    tuples: Array | None = None
+    state_bytes: Array | None = None
+    pooled: bool = True
+    hot_key: HotKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFigures:
+    """A join until now: tuples that arrived and that are held of each side, pairs tried, and how far apart they may be."""
+
+    arrived: tuple[int, int]
+    held: tuple[int, int]
+    tried: int
+    span_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class SubqueryFigures:
     """One subquery until now.
 
     ``busy_seconds`` has the instances of the present epoch, in the order in which ``mapping`` numbers them. ``upstream`` are
-    the subqueries it reads, ``sources`` the sources.
+    the subqueries it reads, ``sources`` the sources. ``join`` is there for joins. ``emitted`` are the rows that each
+    subquery downstream has got of it.
     """
 
     name: str
@@ -41,6 +66,9 @@ class SubqueryFigures:
     upstream: tuple[str, ...]
     sources: tuple[str, ...]
     watermark: int | None
+    shards: ShardFigures = ShardFigures()
+    join: JoinFigures | None = None
+    emitted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,11 @@ class Graph:
             raise QueryError(f"which subquery? {f'there is no {name!r}; ' if name else ''}choose one of {names}")
         return found[0]
 
+    def measure_shards(self) -> None:
+        """Begin to count the tuples of each shard."""
+        for running in self.subqueries:
+            running.work.meter.on = True
+
     def figures(self) -> tuple[SubqueryFigures, ...]:
         """What each subquery has counted until now."""
         return tuple(map(self._figures_of, self.subqueries))
@@ -128,6 +133,13 @@ class Graph:
             tuple(dict.fromkeys(self.plan.subqueries[each].name for each in origins if isinstance(each, int))),
             tuple(dict.fromkeys(each.name for each in origins if isinstance(each, Source))),
             watermark if is_finite(watermark) else None,
+            running.work.shard_figures(),
+            running.work.join_figures(),
+            {
+                self.plan.subqueries[target].name: rows
+                for target, rows in running.emitted.copy().items()
+                if target != OUTPUT
+            },
         )
 
 

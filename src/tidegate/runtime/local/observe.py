@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tidegate.control.controller import ChangeOutcome
+import numpy as np
+
+from tidegate.control.balancers.minimal_movement import MinimalMovement
+from tidegate.control.controller import ChangeOutcome, MoveCost
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.events import Poll
-from tidegate.control.observation import DataflowEdge, Observation, with_demand
+from tidegate.control.observation import DataflowEdge, Observation, WindowInput, with_demand
+from tidegate.control.protocols.epoch_switch import EpochSwitch
+from tidegate.control.protocols.move import ShardMove
+from tidegate.control.protocols.planner import MovePlanner
 from tidegate.errors import UserError
 from tidegate.gate.flow import congestion_index
 from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
@@ -20,6 +27,12 @@ MOST_BLOCKED = 0.98
 
 RECOMMENDED_HERE = Steady(target_seconds=0.3, drain_seconds=1.0, patience_seconds=1.0, horizon_seconds=1.0)
 """What drives a job in this process unless something else is asked for: changes take milliseconds, so it need not wait."""
+
+BALANCER_HERE = MinimalMovement()
+"""What moves shards between instances here unless something else is asked for: nothing is copied, so moves cost little."""
+
+PLANNER_HERE = MovePlanner((EpochSwitch(),), ShardMove(0, shared_memory=True))
+"""How shards change owners here: instances share their state, so nothing has to be sent."""
 
 SWITCH_SECONDS = 30.0
 """How long a reconfiguration may take before it is reported as not done; it may still come."""
@@ -38,6 +51,9 @@ class LocalObserver:
     _began: float | None = None
     _last: JobFigures | None = None
     _warm: bool = False
+
+    def __post_init__(self) -> None:
+        self.job.graph.measure_shards()
 
     def poll(self) -> Poll:
         """What happened since the last look; the first one only begins to look."""
@@ -68,16 +84,18 @@ class LocalActuator:
             done = self.job.reconfigure(instances, mapping, subquery, SWITCH_SECONDS)
         except UserError as error:
             return ChangeOutcome(False, str(error))
-        return ChangeOutcome(True, "", done.seconds, done.state_bytes_moved)
+        measured = MoveCost(done.stood_still_seconds, done.seconds)
+        return ChangeOutcome(True, "", done.seconds, done.state_bytes_moved, measured)
 
 
 def observed(before: JobFigures, now: JobFigures, began: float) -> tuple[Observation, ...]:
     """The observations of all subqueries over the time between two readings, with the demand on each of them."""
     subqueries = {subquery.name: subquery for subquery in before.subqueries}
+    fed = _fed(now.subqueries) - _fed(before.subqueries)
     timed = now.timed_results - before.timed_results
     latency = (now.latency_seconds - before.latency_seconds) / timed if timed else None
     seen = [
-        _observation(subqueries[subquery.name], subquery, before, now, began, latency)
+        _observation(subqueries[subquery.name], subquery, before, now, began, latency, fed[subquery.name])
         for subquery in now.subqueries
         if subquery.name in subqueries
     ]
@@ -98,12 +116,14 @@ def _observation(
     end: JobFigures,
     began: float,
     latency: float | None,
+    fed_rows: int,
 ) -> Observation:
+    """One subquery between two readings; ``fed_rows`` is what it got of other subqueries."""
     period = end.at_seconds - start.at_seconds
     admitted = (now.traffic.admitted_rows - before.traffic.admitted_rows) / period
     congestion = congestion_index(before.blocked, now.blocked) if now.blocked.blocked_seconds else None
     offered, held_back = None, 0.0
-    if now.sources and not now.upstream:
+    if now.sources:
         held = bool(congestion)
         scheduled = [_scheduled(start.sources[name], end.sources[name], end.at_seconds, held) for name in now.sources]
         due = [each for each in scheduled if each is not None]
@@ -111,12 +131,19 @@ def _observation(
             offered, held_back = sum(rate for rate, _ in due), sum(rows for _, rows in due)
         elif congestion is not None:
             # What a source delivers while nothing holds it back; under the cap, a lower bound.
-            offered = admitted / (1 - min(congestion, MOST_BLOCKED))
+            offered = max(admitted - fed_rows / period, 0.0) / (1 - min(congestion, MOST_BLOCKED))
         else:
-            offered = admitted
+            offered = max(admitted - fed_rows / period, 0.0)
     lag = None
     if now.watermark is not None and end.newest is not None:
         lag = max(end.newest - now.watermark, 0) / 1e6
+    pace = None
+    if now.watermark is not None and before.watermark is not None:
+        pace = max(now.watermark - before.watermark, 0) / 1e6 / period
+    comparisons = None
+    if now.join is not None and before.join is not None:
+        comparisons = (now.join.tried - before.join.tried) / period
+    shards = now.shards
     return Observation(
         subquery=now.name,
         time_seconds=end.at_seconds - began,
@@ -127,11 +154,40 @@ def _observation(
         admitted=admitted,
         processed=(now.traffic.passed_rows - before.traffic.passed_rows) / period,
         backlog=now.traffic.waiting_rows + held_back,
+        queued=now.traffic.waiting_rows,
         congestion=congestion,
         busy=_busy(before, now, period),
+        shard_loads=_shard_loads(before, now, period),
+        shard_state_bytes=None if shards.state_bytes is None else tuple(shards.state_bytes.astype(np.int64).tolist()),
+        pooled=shards.pooled,
+        hot_key=shards.hot_key,
+        window_inputs=_window_inputs(before, now, period, pace),
+        comparisons=comparisons,
         watermark_lag_seconds=lag,
         latency_seconds=latency,
     )
+
+
+def _shard_loads(before: SubqueryFigures, now: SubqueryFigures, period: float) -> tuple[float, ...] | None:
+    """Tuples per second of each shard; None while nothing is known of them."""
+    if now.shards.tuples is None or before.shards.tuples is None:
+        return None
+    return tuple((np.maximum(now.shards.tuples - before.shards.tuples, 0.0) / period).tolist())
+
+
+def _window_inputs(
+    before: SubqueryFigures, now: SubqueryFigures, period: float, pace: float | None
+) -> tuple[WindowInput, ...] | None:
+    """Both inputs of a join: how fast they come, and what is held of them for how long.
+
+    Tuples are held for a stretch of event time, which passes ``pace`` times as fast as the clock: a replay's windows fill
+    sooner. Without a pace the two are taken to be the same.
+    """
+    if now.join is None or before.join is None:
+        return None
+    rates = [(after - earlier) / period for earlier, after in zip(before.join.arrived, now.join.arrived, strict=True)]
+    seconds = now.join.span_seconds / pace if pace else now.join.span_seconds
+    return tuple(WindowInput(rate, held, seconds) for rate, held in zip(rates, now.join.held, strict=True))
 
 
 def _busy(before: SubqueryFigures, now: SubqueryFigures, period: float) -> tuple[float, ...] | None:
@@ -159,7 +215,15 @@ def _scheduled(
 
 
 def _selectivity(upstream: SubqueryFigures, downstream: SubqueryFigures) -> float | None:
-    """Rows that one row upstream becomes here, on average since the start; not known where several subqueries lead here."""
-    if len(downstream.upstream) != 1 or downstream.sources or not upstream.traffic.passed_rows:
+    """Rows that one row upstream becomes here, on average since the start; not known before the first."""
+    if not upstream.traffic.passed_rows:
         return None
-    return downstream.traffic.admitted_rows / upstream.traffic.passed_rows
+    return upstream.emitted.get(downstream.name, 0) / upstream.traffic.passed_rows
+
+
+def _fed(subqueries: Sequence[SubqueryFigures]) -> Counter[str]:
+    """The rows that each subquery has got of others."""
+    fed: Counter[str] = Counter()
+    for subquery in subqueries:
+        fed.update(subquery.emitted)
+    return fed

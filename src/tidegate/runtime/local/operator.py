@@ -37,9 +37,9 @@ class RunningSubquery:
     """One subquery and the instances that work on it.
 
     Instances are threads of the pool, each with a reader of the gate and a source in every gate the subquery feeds. A
-    failure of one ends the run through ``fail``. ``outlets`` are the feeds of its results, each with the gate it leads to. A
-    watermark that no reader awaits is passed on only where results may wait for it. ``core`` is what its threads share while
-    segments are small.
+    failure of one ends the run through ``fail``. ``outlets`` are the feeds of its results, each with the gate it leads to;
+    ``emitted`` counts the rows that each target has got. A watermark that no reader awaits is passed on only where results
+    may wait for it. ``core`` is what its threads share while segments are small.
     """
 
     subquery: Subquery
@@ -54,7 +54,9 @@ class RunningSubquery:
     _asked: Epoch = field(init=False)
     _next_instance: int = field(init=False)
     _switches: list[Switch] = field(default_factory=list)
+    emitted: dict[int, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
 
     def __post_init__(self) -> None:
@@ -172,6 +174,10 @@ class RunningSubquery:
         for (feed, _), source in zip(self.outlets, sources, strict=True):
             made = [feed.apply(table) for table in tables]
             batches = [batch for table in made for batch in table.combine_chunks().to_batches() if batch.num_rows]
+            if batches:
+                with self._counting:
+                    rows = sum(batch.num_rows for batch in batches)
+                    self.emitted[feed.target] = self.emitted.get(feed.target, 0) + rows
             for batch in batches[:-1]:
                 source.offer(batch)
             if batches and source.offer(batches[-1], watermark):

@@ -13,7 +13,7 @@ from tidegate.late_tuples import LateFolder
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.runtime.local.sources.arrivals import LINGER_SECONDS
-from tidegate.runtime.local.subquery_work import SPLIT_KEYS
+from tidegate.runtime.local.split_choice import SPLIT_KEYS
 
 SEGMENT_ROWS = 65_536
 
@@ -23,8 +23,8 @@ class Settings:
     """Instances to begin with and at most, and how much a segment may hold.
 
     Windows over fewer than ``split_panes`` panes are made by one instance, others by the owners of their shards; an O+
-    does so with segments that settle fewer than ``split_keys`` keys, a join with segments that have fewer than
-    ``split_pairs`` pairs to try.
+    does so with segments that settle fewer than ``split_keys`` keys, unless its functions wait for something, a join with
+    segments that have fewer than ``split_pairs`` pairs to try.
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
     ``late_to`` is where late tuples are written, if at all; it wants a plan that keeps all columns.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -31,15 +32,14 @@ from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, WindowAggregate
 from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.bag_work import BagWork
+from tidegate.runtime.local.figures import JoinFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
+from tidegate.runtime.local.split_choice import SplitChoice
 from tidegate.runtime.local.work import FedTuples, Work
 from tidegate.watermark import START, has_ended
 
 if TYPE_CHECKING:
     from tidegate.runtime.local.settings import Settings
-
-SPLIT_KEYS = 8_192
-"""Keys of settled tuples that are worth the work of several instances."""
 
 
 def work_of(
@@ -58,8 +58,8 @@ def work_of(
             shared = SharedWindows(windows, settings.split_panes, merge_settled)
             return WindowWork(subquery, shared, late_tuples=late)
         case KeyedApply() | Running() | Dedup():
-            slots = slots_of(subquery.operator, last_time=last_time)
-            return KeyedApplyWork(subquery, slots, settings.split_keys, late_tuples=late)
+            slots, choice = slots_of(subquery.operator, last_time=last_time), SplitChoice(settings.split_keys)
+            return KeyedApplyWork(subquery, slots, choice, late_tuples=late)
         case Join():
             join = SharedJoin(subquery.operator, split_pairs=settings.split_pairs)
             return JoinWork(subquery, join, late_tuples=late)
@@ -116,7 +116,12 @@ class WindowWork(Work):
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> LiftedPanes:
         """Lift a segment's tuples and make their panes visible."""
-        return self.state.lift(segment.index, pa.concat_tables([table for _, table in tuples]), segment.since)
+        arrived = pa.concat_tables([table for _, table in tuples])
+        self.meter.sample(self.state.windows.panes.node.keys, arrived, self.worked_seconds)
+        return self.state.lift(segment.index, arrived, segment.since)
+
+    def _shard_bytes(self) -> Array:
+        return self.state.shard_bytes()
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +133,13 @@ class JoinWork(Work):
     """
 
     state: SharedJoin
+    arrived: tuple[int, int] = (0, 0)
+
+    def join_figures(self) -> JoinFigures:
+        return JoinFigures(self.arrived, self.state.held, self.state.tried, self.state.near.span / 1e6)
+
+    def _shard_bytes(self) -> Array:
+        return self.state.shard_bytes()
 
     def _results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
@@ -157,6 +169,9 @@ class JoinWork(Work):
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
         for feed, table in tuples:
             sides[feed.side].append(table)
+        left, right = (sum(table.num_rows for table in side) for side in sides)
+        with self._lock:
+            self.arrived = self.arrived[0] + left, self.arrived[1] + right
         return self.state.encode(segment.index, sides)
 
 
@@ -212,17 +227,25 @@ class SettledStep:
 class KeyedApplyWork(Work):
     """An `apply`: what a segment settles is put in order once; the owners of shards call the user's functions in turn.
 
-    Where a segment settles little, the first instance to get there does all shards, while the others wait: what it does
-    then is mostly the same for one shard as for all, and most of it needs the interpreter, which only one of them can have.
+    Where a segment settles little and the functions do not wait for anything, the first instance to get there does all
+    shards, while the others wait: what it does then is mostly the same for one shard as for all, and most of it needs the
+    interpreter, which only one of them can have (`SplitChoice`).
     An instance always may emit: one that waits for another must not hold up the watermark that the other's results need.
     """
 
     state: KeyedSlots
-    split_keys: int = SPLIT_KEYS
+    choice: SplitChoice = field(default_factory=SplitChoice)
     sequencer: ShardSequencer = field(default_factory=lambda: ShardSequencer(SHARDS))
+
+    @property
+    def pooled(self) -> bool:
+        return not self.choice.shared
 
     def abort(self) -> None:
         self.sequencer.abort()
+
+    def _shard_bytes(self) -> Array:
+        return np.array([shard.bytes for shard in self.state.shards], np.float64)
 
     def _results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
@@ -233,6 +256,7 @@ class KeyedApplyWork(Work):
             return
         step: SettledStep = segment.derive("step", lambda each: self._settle(each, instance, ahead))
         if step.done_by is None:
+            self._wait(step, owned)
             yield from self._process(step, owned)
         elif step.done_by == instance and step.results is not None:
             yield from step.results
@@ -246,22 +270,30 @@ class KeyedApplyWork(Work):
         """What a segment settles. Segments come here in the order of the log, as no instance passes one before."""
         self._claims.finish(segment.index, ahead)
         settled = self.state.waiting.settle(segment.index, segment.watermark)
+        for entries in settled.entries:
+            self.meter.count(entries.columns, entries.shards, self.worked_seconds)
         step = SettledStep(settled, self.state.prepare(settled))
-        if settled.size >= self.split_keys:
+        if self.choice.split(settled.size):
             return step
-        return replace(step, done_by=instance, results=self._process(step, None))
+        self._wait(step, None)
+        began, on_core = time.perf_counter(), time.thread_time()
+        results = self._process(step, None)
+        self.choice.seen(settled.size, time.perf_counter() - began, time.thread_time() - on_core)
+        return replace(step, done_by=instance, results=results)
 
-    def _process(self, step: SettledStep, owned: Array | None) -> Iterator[pa.Table]:
-        """Change the owned shards (None: all); the results.
-
-        Shards are left to the next turn before any result is emitted: emitting may have to wait for instances that wait for
-        that turn.
-        """
-        # What another instance has not done yet on a shard that was its own until lately comes first.
+    def _wait(self, step: SettledStep, owned: Array | None) -> None:
+        """Wait for what another instance has not done yet on a shard that was its own until lately."""
         with waiting_for_others():
             came = self.sequencer.wait(step.settled.turn, owned)
         if not came:
             raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
+
+    def _process(self, step: SettledStep, owned: Array | None) -> Iterator[pa.Table]:
+        """Change the owned shards (None: all), which have seen every turn before; the results.
+
+        Shards are left to the next turn before any result is emitted: emitting may have to wait for instances that wait for
+        that turn.
+        """
         # Functions on tuples are called too often to put something around each call.
         results = self.state.process(step.settled, step.prepared, owned)
         with nullcontext() if isinstance(self.state, ColumnSlots | DedupSlots) else user_context():

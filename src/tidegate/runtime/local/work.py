@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.compile.plan import Feed, Subquery
@@ -19,9 +20,13 @@ from tidegate.operators.columns import Array
 from tidegate.operators.exchange import first_in_time, known_times_of, split_late
 from tidegate.operators.readers import SharedState
 from tidegate.query.nodes import Source
+from tidegate.runtime.local.figures import JoinFigures, ShardFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
+from tidegate.runtime.local.shard_meter import ShardMeter
 from tidegate.watermark import Watermark
 
+STATE_SECONDS = 1.0
+"""How old what is known of the memory of shards may be: finding out takes a millisecond where state is large."""
 FedTuples: TypeAlias = Sequence[tuple[Feed, pa.Table]]
 """The tuples of a segment, each with the feed they came by, after its steps."""
 
@@ -86,7 +91,8 @@ class Work(ABC):
     instance has begun is no work. What a user's function waits for is: another instance could wait beside it. That costs
     four readings of the clock per segment and instance; only its own thread writes an instance's figure.
 
-    ``late`` counts the tuples that came too late for it, and ``late_tuples`` takes them where they are asked for.
+    ``late`` counts the tuples that came too late for it, and ``late_tuples`` takes them where they are asked for. ``meter``
+    counts the tuples of each shard.
     """
 
     subquery: Subquery
@@ -94,9 +100,13 @@ class Work(ABC):
     late: int = field(init=False, default=0)
     clock: Callable[[], float] = field(default=time.perf_counter, kw_only=True)
     late_tuples: LateBuffer | None = field(default=None, kw_only=True)
+    meter: ShardMeter = field(init=False, default_factory=ShardMeter)
     _claims: Claims = field(init=False)
     _seconds: dict[int, float] = field(init=False, default_factory=dict)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _shard_state: tuple[float, Array | None] | None = field(init=False, default=None)
+    _counts_before: Array | float = field(init=False, default=0.0)
+    _busiest: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._claims = Claims("taken in", self._receive)
@@ -105,6 +115,32 @@ class Work(ABC):
     def busy_seconds(self) -> Mapping[int, float]:
         """The seconds that each instance has worked so far; those that left are forgotten."""
         return dict(self._seconds)
+
+    @property
+    def worked_seconds(self) -> float:
+        """The seconds that the instances there are have worked so far, added up."""
+        return sum(self._seconds.copy().values())
+
+    @property
+    def pooled(self) -> bool:
+        """Whether any instance may do the work of any shard: then neither the mapping nor one shard limits anything."""
+        return True
+
+    def shard_figures(self) -> ShardFigures:
+        """What is known of the shards; that of their memory is up to a second old."""
+        now = self.clock()
+        if self._shard_state is None or now - self._shard_state[0] >= STATE_SECONDS:
+            self._shard_state = now, self._shard_bytes()
+        counts = self.meter.counts
+        if counts is None:
+            return ShardFigures(None, self._shard_state[1], self.pooled)
+        if (recent := counts - self._counts_before).any():
+            self._busiest, self._counts_before = int(np.argmax(recent)), counts
+        return ShardFigures(counts, self._shard_state[1], self.pooled, self.meter.hot_key(self._busiest))
+
+    def join_figures(self) -> JoinFigures | None:
+        """What a join has compared and holds; None for anything else."""
+        return None
 
     def results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
@@ -156,6 +192,10 @@ class Work(ABC):
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
     ) -> Iterator[pa.Table]:
         """An instance's part of the results of a segment."""
+
+    def _shard_bytes(self) -> Array | None:
+        """How many bytes each shard holds; None where there is no state."""
+        return None
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> Any:
         """What is done once with the tuples of a segment that are not late; nothing where there is no state."""

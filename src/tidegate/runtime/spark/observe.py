@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -56,10 +56,36 @@ def ran(report: StreamingQueryProgress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """The instances of a cell in a batch, and how long they worked, added up."""
+    """The instances of a cell in a batch, and how long they worked, added up.
+
+    ``loads`` are the rows of each of its shards that got any. ``adopted`` is what it took over from others in this batch.
+    """
 
     instances: int
     busy_seconds: float
+    step: str = ""
+    cell: int = 0
+    shards: int = 0
+    rows: int = 0
+    state_bytes: int = 0
+    loads: Mapping[int, int] = field(default_factory=dict)
+    adopted: Mapping[str, int] | None = None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> CellReport:
+        """What a cell tells of a batch."""
+        loads = {int(shard): int(rows) for shard, rows in told.get("loads", {}).items()}
+        return cls(
+            told["instances"],
+            told["busy_ms"] / 1000,
+            told["step"],
+            told.get("cell", 0),
+            told.get("shards", 0),
+            told.get("rows", 0),
+            told.get("state_bytes", 0),
+            loads,
+            told.get("adopted"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +124,7 @@ def batch_of(report: StreamingQueryProgress) -> Batch:
         sum(each["rows"] for each in told if "source" in each) if told else report.numInputRows,
         sum(each for each in left if each is not None) if left and None not in left else None,
         lag_seconds(newest, watermark) if told else _lag_of_spark(report),
-        tuple(CellReport(cell["instances"], cell["busy_ms"] / 1000) for cell in cells),
+        tuple(map(CellReport.of, cells)),
     )
 
 
@@ -219,7 +245,7 @@ class SparkObserver:
 
     It is long enough sooner where batches run over their trigger interval: then something waits for an answer.
     ``backlog`` is for sources that do not report theirs: a function that returns how many rows wait. ``cell_reports`` are
-    those of the last batch that had some.
+    those of the last batch that had some, ``period_batches`` the batches of the last period that was observed.
     """
 
     query: StreamingQuery
@@ -229,6 +255,7 @@ class SparkObserver:
     backlog: Callable[[], float | None] | None = None
     clock: Callable[[], float] = time.time
     cell_reports: tuple[CellReport, ...] = ()
+    period_batches: tuple[Batch, ...] = ()
     _batch: int | None = None
     _trigger: TriggerSettings | None = None
     _began: float = 0.0
@@ -273,6 +300,7 @@ class SparkObserver:
         cost = self._costs.fit()
         seen = observed(self._gathered, self._since, self._trigger, self._start, until, span, left, self._left, cost)
         self._since = self._gathered[-1].began_at if self._gathered else end
+        self.period_batches = tuple(self._gathered)
         self._start, self._end, self._gathered, self._left = until, end, [], seen.backlog
         self._last = None
         return (replace(seen, subquery=self.name, time_seconds=end - self._began),)

@@ -19,7 +19,7 @@ from tidegate.errors import UserError
 from tidegate.gate.flow import BlockedTimes
 from tidegate.gate.gate import Traffic
 from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
-from tidegate.runtime.local.observe import observed
+from tidegate.runtime.local.observe import LocalObserver, observed
 from tidegate.sources.in_memory import Paced
 from tidegate.telemetry.read import decisions, notices
 from tidegate.testing import answer, difference
@@ -184,3 +184,49 @@ def test_what_is_not_known_is_absent() -> None:
     )
     (made,) = observed(before, figures(12.0, unknown, 1_000), 8.0)
     assert (made.busy, made.congestion, made.watermark_lag_seconds, made.latency_seconds) == (None, None, None, None)
+
+
+def meeting(first: Iterator[tuple[float, pa.RecordBatch]], second: Iterator[tuple[float, pa.RecordBatch]]) -> tg.Stream:
+    """Two aggregates and a source of its own meet in a third aggregate."""
+    one, other = (
+        tg.stream(Paced(load), time="ts", schema=SCHEMA, name=name)
+        for load, name in ((first, "one"), (second, "other"))
+    )
+    counted = [
+        stream.key_by("k").window(size, name=f"by {size}").aggregate(n=tg.count()).select("ts", "k")
+        for stream, size in ((one, "100ms"), (one, "200ms"))
+    ]
+    merged = counted[0].union(counted[1]).union(other)
+    return merged.key_by("k").window("100ms", name="met").aggregate(n=tg.count())
+
+
+def test_the_demand_on_a_subquery_that_several_lead_to_is_known() -> None:
+    """97 keys a window: 970/s of the first, 485/s of the second, and 500/s of its own source."""
+    job = tg.start(meeting(steps([2_000], 2.0), steps([500], 2.0)), to=lambda _: None)
+    observer, seen = LocalObserver(job.running), list[Any]()
+    while not job.wait(0.2):
+        seen += [each for each in observer.poll().observations if each.subquery == job.subqueries[-1]]
+    known = [each for each in seen if each.network and each.processed]
+    assert known, "every subquery is a station of the network"
+    assert {station.subquery for station in known[-1].network} == set(job.subqueries)
+    got = sum(each.processed * each.period_seconds for each in known)
+    due = sum(each.demand * each.period_seconds for each in known)
+    assert due == pytest.approx(got, rel=0.4)
+
+
+def test_the_queueing_model_decides_for_each_subquery(tmp_path: Path) -> None:
+    """The first has 1 ms of work for each of 2,000 tuples a second, the second next to none."""
+    source = tg.stream(Paced(steps([2_000], 3.0)), time="ts", schema=SCHEMA, name="load").map_batches(waiting)
+    first = source.key_by("k").window("100ms").aggregate(n=tg.count())
+    query = first.key_by("k").window("1 second").aggregate(total=tg.sum("n"))
+    path = tmp_path / "run.ledger"
+    job = tg.start(
+        query, to=lambda _: None, instances=(1, 4), segment_rows=40, elastic=tg.Elastic("queueing", ledger=path)
+    )
+    job.wait()
+    made = decisions(path, changes_only=True, shadows=False).to_pylist()
+    heavy, light = job.subqueries
+    assert {each["subquery"] for each in made} == {heavy}
+    assert max(each["instances"] for each in made) >= 3, "2 instances would be busy all the time"
+    assert all("mean time" in each["why"] for each in made)
+    assert job.instances[light] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from tests.kit.observed import present
 from tidegate.errors import UnsupportedError
 from tidegate.runtime.spark import observe
 from tidegate.runtime.spark.codec import OBSERVED
@@ -30,6 +32,7 @@ from tidegate.runtime.spark.observe import (
     period_end,
     ran,
 )
+from tidegate.runtime.spark.observed import OBSERVED as OBSERVED_FIELDS
 from tidegate.watermark import END, START
 
 GOOD = {"spark.locality.wait": "0"}
@@ -83,7 +86,7 @@ def test_what_workers_report_comes_before_what_spark_counts() -> None:
     ]
     made = batch_of(report(observedMetrics={OBSERVED: {"cells": [json.dumps(told[:1]), json.dumps(told[1:])]}}))
     assert (made.rows, made.lag_seconds) == (77, 6.0), "of the cell that is behind"
-    assert made.cells == (CellReport(2, 0.5), CellReport(2, 0.5))
+    assert made.cells == (CellReport(2, 0.5, "1:s", 0), CellReport(2, 0.5, "1:s", 1))
     for ends in ({"watermark_us": START}, {"watermark_us": END}, {"newest_us": None, "watermark_us": 5}):
         only = json.dumps([{**told[0], **ends}])
         assert batch_of(report(observedMetrics={OBSERVED: {"cells": [only]}})).lag_seconds is None
@@ -153,6 +156,16 @@ def test_an_observation_where_batches_take_all_there_is() -> None:
     assert made.busy == (0.5, 0.25)
     assert made.instances == 2
     assert made.latency_seconds == pytest.approx((300 * (1.0 + 1.0) + 500 * (1.0 + 1.0)) / 800)
+
+
+def test_an_observation_has_the_fields_that_are_declared_and_no_others() -> None:
+    start, end = (ExecutorSample(at, (Executor("1", 1, at),)) for at in (0.0, 4.0))
+    taking_all = observed(
+        [replace(batch(1, 0.0, 2.0, 400), lag_seconds=1.0)], -1.0, ALL, start, end, (0.0, 4.0), None, 0.0
+    )
+    limited = observed([batch(1, 0.0, 2.0, 400, left=300.0)], 0.0, LIMITED, start, end, (0.0, 4.0), None, 100.0)
+    of_steps = {"mapping", "shard_loads", "shard_state_bytes"}
+    assert present(taking_all) | present(limited) | of_steps == set(OBSERVED_FIELDS)
 
 
 def test_an_observation_where_sources_report_what_they_have_left() -> None:
