@@ -84,7 +84,7 @@ def test_a_cell_keeps_its_state_before_the_jump_is_consumed(tmp_path: Path) -> N
     node = totals(SCHEMA).node
     directory = Directory("fingerprint", last_time=TEN_YEARS)
     with Instances(2) as workers:
-        cell = KeyedApplyCell(node, 1, 0, ChunkStore(directory, folder, 0), workers)
+        cell = KeyedApplyCell(node, 0, ChunkStore(directory, folder, 0), workers)
         results = cell.receive([Delta(tuples((0, "a", 1), (1, "b", 2), (TEN_YEARS, "a", 3)))], TEN_YEARS + 1)
         assert directory.watermark == TEN_YEARS + 1
         assert directory.state_rows() == 2
