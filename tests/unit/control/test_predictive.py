@@ -384,3 +384,9 @@ def test_a_join_that_finds_partners_by_key_is_sized_by_what_it_costs() -> None:
     windows = tuple(WindowInput(200.0, 6_000.0, 60.0) for _ in range(2))
     doubled = replace(by_key, time_seconds=10.0, window_inputs=windows, comparisons=2_400.0, busy=(0.25,) * 4)
     assert run.decide(doubled).instances == 3
+
+
+def test_windows_that_hold_next_to_nothing_say_nothing_of_the_cost() -> None:
+    windows = (WindowInput(1.0, 0.0, 1.0), WindowInput(1.0, 2e-311, 1.0))
+    seen = Observation("any", 5.0, 5.0, 1, busy=(0.5,), window_inputs=windows, comparisons=1.0)
+    assert Predictive(horizon_seconds=1.0, drain_seconds=1.0).start(Limits(1, 4)).decide(seen).instances in range(1, 5)

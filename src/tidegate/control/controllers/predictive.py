@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.control.controller import Alternative, Decision, Effect, Limits, hold, require, resize
-from tidegate.control.observation import Observation, WindowInput
+from tidegate.control.observation import NEGLIGIBLE, Observation, WindowInput
 from tidegate.errors import UserError
 
 
@@ -144,7 +144,7 @@ def pairs_per_comparison(observation: Observation, modelled: float) -> float | N
     because it is late, which says nothing.
     """
     use, tried = observation.utilisation, observation.comparisons
-    if not tried or not modelled or use is None or use > SPARE:
+    if not tried or modelled < NEGLIGIBLE or use is None or use > SPARE:
         return None
     return 1.0 if 1 / AS_MODELLED <= modelled / tried <= AS_MODELLED else modelled / tried
 
@@ -227,7 +227,7 @@ class PredictiveRun:
         else:
             work = tuple_work(observation, settings.drain_seconds)
             done = observation.processed
-        if done and observation.busy_instances > 0:
+        if done is not None and done >= NEGLIGIBLE and observation.busy_instances > 0:
             self._capacity[joins] = done / observation.busy_instances
         if joins not in self._capacity and work.greatest > 0:
             return hold(observation, "no work was done yet, so its cost is unknown")
