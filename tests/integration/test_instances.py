@@ -111,5 +111,5 @@ def test_instances_are_checked_where_they_are_given(tmp_path: Path) -> None:
             tg.run(query, to=tmp_path / "out", instances=wrong)  # type: ignore[arg-type]
         with pytest.raises(tg.QueryError, match="a number from 1 to 256"):
             tg.set_instances(tmp_path / "control", wrong)  # type: ignore[arg-type]
-    with pytest.raises(tg.QueryError, match="the reference runs alone, so leave it out"):
+    with pytest.raises(tg.QueryError, match="the reference runs a query alone, so leave it out"):
         tg.run(query, on="reference", instances=2)
