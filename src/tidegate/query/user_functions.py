@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, tzinfo
 from functools import cache
 from typing import Any, NoReturn
 
@@ -186,11 +186,19 @@ def _moment(value: Any, kind: pa.DataType) -> datetime:
     """A moment, with a zone if the type has one; whole numbers are microseconds since the epoch."""
     if isinstance(value, int) and not isinstance(value, bool):
         moment = EPOCH + value * _MICROSECOND
-        return moment if kind.tz else moment.replace(tzinfo=None)
+        return moment.astimezone(_zone(kind)) if kind.tz else moment.replace(tzinfo=None)
     if not isinstance(value, datetime) or (value.tzinfo is None) == bool(kind.tz):
         raise Misfit("", value, kind)
-    # What is read again is in UTC, so it is from the beginning.
-    return value.astimezone(UTC) if kind.tz and value.tzinfo is not UTC else value
+    # What is read again, and what arrives, is in the zone of the type, so all is from the beginning.
+    return value.astimezone(_zone(kind)) if kind.tz and value.tzinfo is not _zone(kind) else value
+
+
+@cache
+def _zone(kind: pa.DataType) -> tzinfo:
+    """The zone of a type of moments, as Arrow gives it to Python."""
+    zone = pa.scalar(0, kind).as_py().tzinfo
+    assert isinstance(zone, tzinfo)
+    return zone
 
 
 def _struct(kind: pa.DataType) -> ValueShape:
