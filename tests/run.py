@@ -28,6 +28,7 @@ PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "narwhals")
 PARTS = {"on Spark": "spark", "without Spark": "not spark"}
 SHORT, REST = "not cluster and not long", "(long or cluster or generated)"
 LONG_SECONDS = "7200"
+MOVES = "tests/property/test_moves.py"
 FUZZ = ["tests.property.fuzz", "20", "--seconds", "30"]
 _COUNT = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed)")
 
@@ -86,14 +87,17 @@ def main(words: list[str]) -> int:
         options += ["--timeout", LONG_SECONDS]
         environment["TIDEGATE_TESTS"] = "long"
     kind = REST if chosen.long else SHORT
-    on_spark, without = (
-        Part(name, ["pytest", "-m", f"({marks}) and {kind}", *options], environment) for name, marks in PARTS.items()
-    )
-    parts = [on_spark, without]
-    if not chosen.long and not others:
-        # Beside the rest of the slower part. The sample of generated cases is always the same; these never are.
+    whole = not chosen.long and not others
+    later = ["--ignore", MOVES] if whole else []
+    parts = [
+        Part(name, ["pytest", "-m", f"({marks}) and {kind}", *options, *later], environment)
+        for name, marks in PARTS.items()
+    ]
+    if whole:
+        # Beside the rest of the slower part. The sample of generated cases is always the same; those of the fuzz never are.
         while all(part.runs for part in parts):
             time.sleep(0.2)
+        parts.append(Part("moves", ["pytest", *options, MOVES], environment))
         parts.append(Part("fuzz", FUZZ, environment))
     codes = [part.wait() for part in parts]
     if chosen.long and not others:
