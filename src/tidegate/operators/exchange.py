@@ -29,7 +29,7 @@ from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
-from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE, Epoch
+from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE, CellEpoch
 from tidegate.watermark import START, Watermark
 
 ROWS_AT_ONCE = 65_536
@@ -71,7 +71,7 @@ class RouteByKeys:
     """A tuple goes to every cell that has a shard of one of its keys; its event time says which where one is handed over."""
 
     keys: Keys
-    epoch: Epoch
+    epoch: CellEpoch
     time: str = ""
 
     def __call__(self, tuples: pa.Table) -> Routing:
@@ -89,7 +89,7 @@ class RouteByKeys:
         return Routing(found.rows[kept], cells[kept], loads)
 
 
-def route(epoch: Epoch, shards: Array, times: Array) -> tuple[Array, Array]:
+def route(epoch: CellEpoch, shards: Array, times: Array) -> tuple[Array, Array]:
     """Which rows go to which cells, by the shard and the time of each; those that two cells need go to both."""
     cells, before = epoch.array[shards], epoch.previous[shards]
     handover, rows = epoch.handover, np.arange(len(shards))
@@ -109,7 +109,7 @@ class RouteOnGrid:
     """
 
     side: Side
-    epoch: Epoch
+    epoch: CellEpoch
 
     def __call__(self, tuples: pa.Table) -> Routing:
         buckets = grid_buckets(tuples)
@@ -227,7 +227,7 @@ class Intake(ABC):
 
     operator: Stateful
     side: int
-    epoch: Epoch | None
+    epoch: CellEpoch | None
     schema: pa.Schema
     time: str
     prepare: Callable[[pa.Table], pa.Table]

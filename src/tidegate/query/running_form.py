@@ -18,7 +18,7 @@ from tidegate.query.user_functions import Misfit, Record, ValueShape, record_of,
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class RunningOutput:
     """What ``output`` made of a state: its rows, and whether the key is retired behind them."""
 
     rows: tuple[Record, ...]
@@ -78,7 +78,7 @@ class RunningForm:
         except Misfit as misfit:
             _refuse(step, "merge", f"the key {key!r}", f"a state that was not declared: {misfit}", misfit)
 
-    def outputs(self, step: str, key: Any, state: Record) -> Output:
+    def outputs(self, step: str, key: Any, state: Record) -> RunningOutput:
         """The rows of a key at the end of a period."""
         try:
             made = self.output(state)
@@ -92,7 +92,7 @@ class RunningForm:
             _refuse(step, "output", f"the key {key!r}", "a state; only tuples change it")
         if not isinstance(retired, bool):
             _refuse(step, "output", f"the key {key!r}", f"retire={retired!r}, which is neither True nor False")
-        return Output(taken, retired)
+        return RunningOutput(taken, retired)
 
     def _state(self, made: Any) -> Record:
         if made is None:

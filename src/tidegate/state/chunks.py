@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import pyarrow as pa
 
 from tidegate.errors import CheckpointError
-from tidegate.state.epochs import ALL, Epoch, ShardSet, first_mapping
+from tidegate.state.epochs import ALL, CellEpoch, ShardSet, first_mapping
 from tidegate.watermark import START, Watermark
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ class Directory:
     run: str = ""
     began_ns: int = 0
     last_time: Watermark = START
-    epoch: Epoch = field(default_factory=lambda: Epoch(0, first_mapping(1)))
-    following: Epoch | None = None
+    epoch: CellEpoch = field(default_factory=lambda: CellEpoch(0, first_mapping(1)))
+    following: CellEpoch | None = None
     cells: tuple[int, int] = (1, 1)
 
     def without_state(self) -> Directory:
@@ -216,8 +216,8 @@ class Directory:
         for chunk in fields["chunks"]:
             chunk["shards"], chunk["written"] = sets[chunk["shards"]], sets[chunk["written"]]
         fields["chunks"] = [Chunk(**chunk) for chunk in fields["chunks"]]
-        fields["epoch"] = Epoch.decode(fields["epoch"])
-        fields["following"] = fields["following"] and Epoch.decode(fields["following"])
+        fields["epoch"] = CellEpoch.decode(fields["epoch"])
+        fields["following"] = fields["following"] and CellEpoch.decode(fields["following"])
         fields["cells"] = tuple(fields["cells"])
         fields["rounds"] = {int(window): count for window, count in fields["rounds"].items()}
         fields["asked"] = fields["asked"] and Asked(**fields["asked"])

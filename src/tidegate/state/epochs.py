@@ -69,7 +69,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class CellEpoch:
     """A mapping of shards to cells, and how shards change hands when it comes into force; ``number`` counts from 0."""
 
     number: int
@@ -100,9 +100,9 @@ class Epoch:
         """The shards of a cell for what begins before the switch; its shards where nothing is handed over."""
         return shard_set(self.previous == cell)
 
-    def next(self, mapping: Iterable[int], protocol: str = ADOPT) -> Epoch:
+    def next(self, mapping: Iterable[int], protocol: str = ADOPT) -> CellEpoch:
         """The epoch after this one."""
-        return Epoch(self.number + 1, tuple(mapping), protocol)
+        return CellEpoch(self.number + 1, tuple(mapping), protocol)
 
     def encode(self) -> dict[str, Any]:
         """The epoch as JSON has it."""
@@ -113,7 +113,7 @@ class Epoch:
         return {**fields, "handover": times}
 
     @classmethod
-    def decode(cls, fields: dict[str, Any]) -> Epoch:
+    def decode(cls, fields: dict[str, Any]) -> CellEpoch:
         """The epoch that JSON has."""
         known = fields["handover"]
         handover = None if known is None else Handover(_unpacked(known[0]), *known[1:])

@@ -33,7 +33,7 @@ from tidegate.query.event_time import AFTER_LATEST_US
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import KeyedApply, Stateful
 from tidegate.state import chunks
-from tidegate.state.epochs import Epoch, first_mapping
+from tidegate.state.epochs import CellEpoch, first_mapping
 from tidegate.watermark import END, START
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("k", pa.int64()), ("words", pa.list_(pa.string()))])
@@ -79,8 +79,8 @@ def tuples(times: list[int], keys: list[int] | None = None, words: list[Any] | N
     return pa.table([pa.array(each, kind) for each, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
-def mapping_to(cells: int) -> Epoch:
-    return Epoch(0, first_mapping(cells))
+def mapping_to(cells: int) -> CellEpoch:
+    return CellEpoch(0, first_mapping(cells))
 
 
 def cells_of(keys: pa.Array, cells: int) -> set[int]:

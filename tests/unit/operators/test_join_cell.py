@@ -19,7 +19,7 @@ from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import Join
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
-from tidegate.state.epochs import SIDE, Epoch, first_mapping
+from tidegate.state.epochs import SIDE, CellEpoch, first_mapping
 from tidegate.state.step_folder import StepFolder
 from tidegate.watermark import END, START, Watermark
 
@@ -58,7 +58,7 @@ def test_a_grid_is_the_papers() -> None:
 
 @pytest.mark.parametrize("cells", range(1, 13))
 def test_every_pair_meets_in_exactly_one_cell(cells: int) -> None:
-    epoch = Epoch(0, first_mapping(cells, grid=True))
+    epoch = CellEpoch(0, first_mapping(cells, grid=True))
     assert epoch.cells == tuple(range(cells))
     tuples = segment(0, 40)
     routing = [RouteOnGrid(0, epoch)(tuples), RouteOnGrid(1, epoch)(tuples)]
@@ -73,7 +73,7 @@ def test_a_tuple_goes_to_every_cell_of_its_row_or_column_once() -> None:
     tuples = segment(0, 40)
     for side in (0, 1):
         grid = mapping.reshape(SIDE, SIDE) if side == 0 else mapping.reshape(SIDE, SIDE).T
-        routing = RouteOnGrid(side, Epoch(0, tuple(mapping.tolist())))(tuples)  # type: ignore[arg-type]  # 0 or 1
+        routing = RouteOnGrid(side, CellEpoch(0, tuple(mapping.tolist())))(tuples)  # type: ignore[arg-type]  # 0 or 1
         for row, bucket in enumerate(grid_buckets(tuples).tolist()):
             assert sorted(routing.cells[routing.rows == row].tolist()) == sorted(set(grid[bucket].tolist()))
         assert routing.loads.sum() == 40 * SIDE
@@ -82,7 +82,7 @@ def test_a_tuple_goes_to_every_cell_of_its_row_or_column_once() -> None:
 def test_equal_keys_of_different_widths_meet() -> None:
     left = pa.table({"a": pa.array([1, -5, None], pa.int32()), "b": pa.array([0.5, -0.0, None], pa.float32())})
     right = pa.table({"c": pa.array([1, -5, None], pa.int64()), "d": pa.array([0.5, 0.0, 2.0], pa.float64())})
-    each = Epoch(0, tuple(range(SIDE * SIDE)))
+    each = CellEpoch(0, tuple(range(SIDE * SIDE)))
     one, other = RouteByKeys(Columns(("a", "b")), each)(left), RouteByKeys(Columns(("c", "d")), each)(right)
     assert one.cells[:2].tolist() == other.cells[:2].tolist()
     assert len(one.rows) == 3

@@ -12,7 +12,7 @@ from tests.kit.memory_storage import MemoryStorage
 from tidegate.errors import CheckpointError
 from tidegate.state import chunks
 from tidegate.state.chunks import Asked, Chunk, ChunkMemory, ChunkStore, Data, Directory, Piece, chunk_name
-from tidegate.state.epochs import SHARDS_OF_A_STEP, Epoch
+from tidegate.state.epochs import SHARDS_OF_A_STEP, CellEpoch
 from tidegate.state.step_folder import StepFolder
 
 
@@ -81,7 +81,7 @@ def test_a_directory_survives_its_bytes() -> None:
 
 
 def test_a_directory_remembers_epochs_and_the_shards_that_its_chunks_are_listed_for() -> None:
-    epoch = Epoch(3, tuple(shard % 5 for shard in range(SHARDS_OF_A_STEP)))
+    epoch = CellEpoch(3, tuple(shard % 5 for shard in range(SHARDS_OF_A_STEP)))
     some = epoch.owned(2)
     listed = [
         Chunk("0000000004-ab", 1, 2, 30, 300, shards=some, written=epoch.owned(2) | epoch.owned(3)),

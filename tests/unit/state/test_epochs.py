@@ -10,7 +10,7 @@ from tidegate.state.epochs import (
     ALL,
     SHARDS_OF_A_STEP,
     SIDE,
-    Epoch,
+    CellEpoch,
     checked_mapping,
     columns_of_grid,
     even_mapping,
@@ -58,7 +58,7 @@ def test_a_mapping_that_is_uneven_becomes_even() -> None:
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 4, 6, 12, 64])
 def test_cells_of_a_grid_have_whole_stretches_of_rows_and_columns(cells: int) -> None:
-    epoch = Epoch(0, first_mapping(cells, grid=True))
+    epoch = CellEpoch(0, first_mapping(cells, grid=True))
     assert epoch.cells == tuple(range(cells))
     for cell in epoch.cells:
         owned = epoch.owned(cell)
@@ -77,8 +77,8 @@ def test_sets_of_shards() -> None:
 
 
 def test_an_epoch_survives_json() -> None:
-    epoch = Epoch(7, even_mapping(first_mapping(3), 9), "adopt")
-    assert Epoch.decode(epoch.encode()) == epoch
+    epoch = CellEpoch(7, even_mapping(first_mapping(3), 9), "adopt")
+    assert CellEpoch.decode(epoch.encode()) == epoch
     assert sum(epoch.owned(cell) for cell in range(9)) == ALL
 
 

@@ -28,7 +28,7 @@ from tidegate.state.epochs import (
     NONE,
     RECREATE,
     SIDE,
-    Epoch,
+    CellEpoch,
     Handover,
     ShardSet,
     columns_of_grid,
@@ -68,7 +68,7 @@ class Recreation:
             case _:
                 return None
 
-    def handover(self, previous: Epoch, newest: int) -> Handover:
+    def handover(self, previous: CellEpoch, newest: int) -> Handover:
         """The old cells keep what begins up to the newest event time of all, the new ones take what begins later."""
         switch = (newest // self.every + 1) * self.every
         last = switch + self.reach
@@ -92,11 +92,11 @@ class CellPlan:
         """The least and the most."""
         return self.least, self.most
 
-    def first(self) -> Epoch:
+    def first(self) -> CellEpoch:
         """The epoch of the first batch."""
-        return Epoch(0, first_mapping(self.least, self.grid))
+        return CellEpoch(0, first_mapping(self.least, self.grid))
 
-    def after(self, directory: Directory) -> Epoch:
+    def after(self, directory: Directory) -> CellEpoch:
         """The epoch in force in the batch after a directory: all tasks of the batch find the same, in any directory.
 
         A run that was started with other cells than the one before changes the number that have shards as little as it must.
@@ -117,7 +117,7 @@ class CellPlan:
             return replace(epoch, handover=None)
         return epoch
 
-    def planned(self, epoch: Epoch, messages: Iterable[SetMapping], left_out: list[str]) -> Epoch | None:
+    def planned(self, epoch: CellEpoch, messages: Iterable[SetMapping], left_out: list[str]) -> CellEpoch | None:
         """The epoch that messages ask for, in the order in which they were sent; None if it is that in force."""
         mapping, protocol = epoch.mapping, epoch.protocol
         for message in messages:
@@ -169,7 +169,7 @@ class Adopted:
 
 
 def switch(
-    directory: Directory, epoch: Epoch, plan: CellPlan, cell: int, beside: Callable[[int], Directory]
+    directory: Directory, epoch: CellEpoch, plan: CellPlan, cell: int, beside: Callable[[int], Directory]
 ) -> Adopted | None:
     """Brings an epoch into force in the directory of a cell; None if the cell keeps the shards it had.
 
@@ -217,7 +217,7 @@ class _Layer:
         return shard_set(self.mapping == cell) & self.shards
 
 
-def _layers(epoch: Epoch, over: bool) -> list[_Layer]:
+def _layers(epoch: CellEpoch, over: bool) -> list[_Layer]:
     """Where state is: in the cells of an epoch, and until a handover is over also in those of the one before."""
     if epoch.handover is None or over:
         return [_Layer(epoch.array)]

@@ -45,7 +45,7 @@ from tidegate.runtime.spark.codec import Header, Received, row
 from tidegate.runtime.spark.inputs import Inputs
 from tidegate.runtime.spark.output import Output
 from tidegate.state import chunks
-from tidegate.state.epochs import SHARDS_OF_A_STEP, Epoch, first_mapping
+from tidegate.state.epochs import SHARDS_OF_A_STEP, CellEpoch, first_mapping
 from tidegate.watermark import START, Watermark
 
 LETTERS = "dead_letters"
@@ -69,7 +69,7 @@ def applied(feed: Feed) -> Callable[[pa.Table], pa.Table]:
 
 
 def intake_of(
-    subquery: Subquery, feed: Feed, epoch: Epoch | None, before: Watermark, keep_late: bool = False
+    subquery: Subquery, feed: Feed, epoch: CellEpoch | None, before: Watermark, keep_late: bool = False
 ) -> Intake:
     """Takes the tuples of a feed in for the cells of its target, which has come to a watermark.
 
@@ -82,7 +82,7 @@ def intake_of(
     given = (node, side, epoch, feed.schema, feed.time, applied(feed), least, keep_late)
     if subquery.combine is not None and subquery.combine.before_exchange:
         return PaneIntake(*given)
-    cells = epoch or Epoch(0, first_mapping(1))
+    cells = epoch or CellEpoch(0, first_mapping(1))
     match node, subquery.safety().partitioning:
         case KeyedApply() | BagAggregate() | Running() | Dedup(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
@@ -261,7 +261,7 @@ def send(feed: Feed, deltas: Iterable[tuple[int, Delta]], cells: int) -> Iterato
 
 
 def finished(
-    intakes: dict[int, Intake], feeds: dict[int, Feed], header: Header, cells: int, epoch: Epoch
+    intakes: dict[int, Intake], feeds: dict[int, Feed], header: Header, cells: int, epoch: CellEpoch
 ) -> Iterator[pa.RecordBatch]:
     """The rest of what intakes have, and what their task tells the cells; one of them is told all of it."""
     keys = codec.cell_keys(cells)

@@ -15,7 +15,7 @@ from tidegate.runtime.spark import cell_batch
 from tidegate.runtime.spark.control import SetMapping
 from tidegate.runtime.spark.epochs import CellPlan, Recreation, switch
 from tidegate.state.chunks import Chunk, Directory
-from tidegate.state.epochs import RECREATE, Epoch, first_mapping
+from tidegate.state.epochs import RECREATE, CellEpoch, first_mapping
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema({"ts": TIME, "k": pa.int64(), "n": pa.int64()})
@@ -132,7 +132,7 @@ def test_the_switch_is_the_first_begin_after_the_newest_time() -> None:
           … 4 ─────── 10 │
               6 ─────── 12 │          the new cell's
     """
-    epoch = Epoch(0, first_mapping(2))
+    epoch = CellEpoch(0, first_mapping(2))
     found = Recreation(2_000_000, 4_000_000, 1_000_000).handover(epoch, 5_300_000)
     assert (found.switch, found.last, found.over) == (6_000_000, 10_000_000, 11_000_000)
     assert found.previous == epoch.mapping
@@ -141,7 +141,7 @@ def test_the_switch_is_the_first_begin_after_the_newest_time() -> None:
 def handing_over(most: int = 3) -> tuple[CellPlan, Directory]:
     """A step with three cells, whose shards are asked to come to the first one while windows are recreated."""
     plan = CellPlan(1, most, recreation=Recreation(1_000, 0))
-    directory = Directory("f", 500, {"calls": 1_500}, epoch=Epoch(0, first_mapping(3)), cells=plan.range)
+    directory = Directory("f", 500, {"calls": 1_500}, epoch=CellEpoch(0, first_mapping(3)), cells=plan.range)
     directory.following = directory.epoch.next(first_mapping(1), RECREATE)
     return plan, directory
 
