@@ -76,10 +76,10 @@ class Lowered:
         try:
             lowered = lower_to_aggregates(unique_names(query.node), self.operators)
         except UnsupportedError as refusal:
-            pytest.skip(str(refusal))
+            pytest.skip(reason=str(refusal))
         if any(is_behind(query.node, batches)):
             pytest.skip(
-                "a tuple comes behind the watermark: late for a map that is an Aggregate, though a window may take it"
+                reason="a tuple comes behind the watermark: late for a map that is an Aggregate, though a window may take it"
             )
         return self.runtime.run(tg.Stream(lowered), batches)
 

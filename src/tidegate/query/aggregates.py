@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -32,7 +33,7 @@ from tidegate.query.schema import (
 from tidegate.query.user_functions import returned_array, user_context
 
 
-class Aggregate:
+class Aggregate(ABC):
     """A description of an aggregate; its text is the call that builds it."""
 
     __slots__ = ()
@@ -41,13 +42,13 @@ class Aggregate:
         """The columns it reads."""
         return ()
 
+    @abstractmethod
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         """The type of its result over tuples of a schema; refuses columns it cannot aggregate."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, tuples: Sequence[Mapping[str, Any]], schema: pa.Schema, time: str) -> Any:
         """Its value over some tuples, all at once: the definition that every runtime must agree with."""
-        raise NotImplementedError
 
     @property
     def combined(self) -> str:
@@ -81,9 +82,9 @@ class _OneColumn(Aggregate):
     def value(self, tuples: Sequence[Mapping[str, Any]], schema: pa.Schema, time: str) -> Any:
         return self.of_values([row[self.column] for row in tuples if row[self.column] is not None])
 
+    @abstractmethod
     def of_values(self, values: Sequence[Any]) -> Any:
         """Its value over the values of the column, without nulls."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return f"{type(self).__name__.lower()}({self.column})"

@@ -17,6 +17,7 @@ from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
 from tidegate.operators.keys import Grouped, distinct, group, key_codes, key_hashes, key_sets, shards_of, step_shards
+from tidegate.operators.settling import WaitingTuples
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.bags import Bags
 from tidegate.query.nodes import BagAggregate
@@ -25,22 +26,6 @@ from tidegate.watermark import END, START, Watermark
 
 _FURTHEST = 2**62
 """More than the number of any window that holds a tuple."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldTuples:
-    """Tuples of one input from one segment, in non-decreasing τ; their keys in some shards of the step count."""
-
-    segment: int
-    side: int
-    tuples: pa.Table
-    times: Array
-    shards: ShardSet = ALL
-
-    def between(self, low: int, high: int) -> HeldTuples:
-        """Those of them by position."""
-        tuples, times = self.tuples.slice(low, high - low), self.times[low:high]
-        return HeldTuples(self.segment, self.side, tuples, times, self.shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +64,7 @@ class HeldBags:
     """The state of one Aggregate. `hold` may be called from any thread; `expire` once per segment, in order."""
 
     node: BagAggregate
-    _parts: list[HeldTuples] = field(default_factory=list)
+    _parts: list[WaitingTuples] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -99,7 +84,7 @@ class HeldBags:
         """
         if tuples.num_rows:
             times = as_numpy(tuples.column(self.node.inputs[side].time))
-            part = HeldTuples(segment, side, *in_time_order(tuples, times), shards)
+            part = WaitingTuples(segment, side, *in_time_order(tuples, times), shards)
             with self._lock:
                 self._parts.append(part)
 
@@ -114,7 +99,7 @@ class HeldBags:
         first, after = max(window.first_open(before), -_FURTHEST), min(window.first_open(watermark), _FURTHEST)
         # Where the first and last window that expire begin and end, and where the first begins that stays open.
         edges = [max(first * window.every, START), min(after * window.every, END), min(window.end(after - 1), END)]
-        taken: list[list[HeldTuples]] = [[] for _ in self.node.inputs]
+        taken: list[list[WaitingTuples]] = [[] for _ in self.node.inputs]
         with self._lock:
             kept = []
             for part in self._parts:
@@ -123,9 +108,9 @@ class HeldBags:
                     continue
                 begin, gone, ready = np.searchsorted(part.times, edges).tolist()
                 if begin < ready:
-                    taken[part.side].append(part.between(begin, ready))
+                    taken[part.side].append(part.rows(begin, ready))
                 if gone < len(part.times):
-                    kept.append(part.between(gone, len(part.times)))
+                    kept.append(part.rows(gone, len(part.times)))
             self._parts = kept
         if not any(taken):
             return None
