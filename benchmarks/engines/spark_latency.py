@@ -125,8 +125,9 @@ class _Run:
             files_per_batch=None,
             bounded=False,
             instances=cores(),
-            cells=cells,
+            cells=None if cells is None else (cells, cells),
             late_to=None,
+            operators="dedicated",
             report=lambda _: None,
             say=lambda _: None,
         )
