@@ -14,7 +14,7 @@ from tests.kit.late_files import check_late_files
 from tests.kit.local_runs import run_in_step
 from tests.kit.spark_driver import Driver
 from tidegate.errors import DataError
-from tidegate.operators.joins.join_cell import IN_THIS_PROCESS, LIMIT_BYTES
+from tidegate.operators.joins.join_cell import IN_THIS_PROCESS
 from tidegate.reference import interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.testing import difference
@@ -42,7 +42,7 @@ def check_join(case: JoinCase, settings: Settings, reconfigure: Reconfigurer) ->
 
 def check_join_on_cells(case: SparkJoinCase, folder: Path) -> None:
     """The driver's results are the reference's, for the watermarks that the run saw, and nothing is left of the state."""
-    IN_THIS_PROCESS.limit_bytes = LIMIT_BYTES if case.remembers else 0
+    IN_THIS_PROCESS.limit_bytes = None if case.remembers else 0
     driver = Driver(case.query.node, case.cells, instances=case.instances)
     try:
         outcome = driver.run(case.batches, case.no_data_after)
@@ -50,7 +50,7 @@ def check_join_on_cells(case: SparkJoinCase, folder: Path) -> None:
         assert law_overflows(case), f"{case.features}: the run fails, the reference does not"
         return
     finally:
-        IN_THIS_PROCESS.limit_bytes = LIMIT_BYTES
+        IN_THIS_PROCESS.limit_bytes = None
     law = interpret(case.query.node, outcome.events)
     made = pa.concat_tables([case.query.schema.empty_table(), *outcome.tables])
     told = difference(made, law.rows)

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from tidegate.errors import CheckpointError
 from tidegate.state.epochs import ALL, CellEpoch, ShardSet, first_mapping
+from tidegate.state.worker_memory import cache_bytes
 from tidegate.watermark import START, Watermark
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 CHUNK_VERSION = b"2"
 DIRECTORY_VERSION = 6
 NO_GROUP = -1
-MEMORY_BYTES = 512 * 1024**2
 _KEY = b"tidegate.chunk"
 _COMPRESSION = "zstd"
 _DIGEST_CHARACTERS = 32
@@ -230,9 +230,9 @@ def _sha256(text: str) -> str:
 
 @dataclass(slots=True)
 class ChunkMemory:
-    """Decoded chunks by place, those used least lately forgotten when they take too much memory."""
+    """Decoded chunks by place, those used least lately forgotten when they take more than `limit_bytes` or `cache_bytes`."""
 
-    limit_bytes: int = MEMORY_BYTES
+    limit_bytes: int | None = None
     _held: dict[str, tuple[int, Any]] = field(default_factory=dict)
     _bytes: int = 0
 
@@ -249,7 +249,8 @@ class ChunkMemory:
         self.drop(name)
         self._held[name] = nbytes, decoded
         self._bytes += nbytes
-        while self._bytes > self.limit_bytes and len(self._held) > 1:
+        limit = cache_bytes() if self.limit_bytes is None else self.limit_bytes
+        while self._bytes > limit and len(self._held) > 1:
             self.drop(next(iter(self._held)))
 
     def clear(self) -> None:

@@ -39,13 +39,13 @@ from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, ChunkStore, Data
 from tidegate.state.epochs import SIDE, ShardSet, columns_of_grid, members, rows_of_grid
+from tidegate.state.worker_memory import cache_bytes
 from tidegate.watermark import START, Watermark
 
 SideTables = tuple[list[pa.Table], list[pa.Table]]
 
 MOST_ROWS = 1 << 18
 ROWS_AT_ONCE = 65_536
-LIMIT_BYTES = 512 * 1024**2
 SIDES = (0, 1)
 
 
@@ -101,9 +101,12 @@ class CachedJoin:
 
 @dataclass(slots=True)
 class JoinCache:
-    """The joins that a process keeps, by where their state is; those used least lately go when they take too much memory."""
+    """The joins that a process keeps, by where their state is.
 
-    limit_bytes: int = LIMIT_BYTES
+    Those used least lately go when all take more than `limit_bytes`, or `cache_bytes` if that is None.
+    """
+
+    limit_bytes: int | None = None
     _held: dict[tuple[str, int], CachedJoin] = field(default_factory=dict)
 
     def take(self, where: str, cell: int) -> CachedJoin | None:
@@ -117,7 +120,8 @@ class JoinCache:
     def put(self, where: str, cell: int, cached: CachedJoin) -> None:
         """Keep a join."""
         self._held[where, cell] = cached
-        while len(self._held) > 1 and sum(each.join.bytes for each in self._held.values()) > self.limit_bytes:
+        limit = cache_bytes() if self.limit_bytes is None else self.limit_bytes
+        while len(self._held) > 1 and sum(each.join.bytes for each in self._held.values()) > limit:
             del self._held[next(iter(self._held))]
 
 
