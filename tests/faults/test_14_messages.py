@@ -27,8 +27,9 @@ COUNTS = WINDOWED.aggregate(n=tg.count())
 ITEMS = {"time": "ts", "schema": {"ts": TIME}}
 
 STEPS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: CALLS.session("1 minute"), r"no session windows.*unbounded\(\)\.apply"),
-    (lambda: KEYED.session("1 minute"), r"no session windows.*unbounded\(\)\.apply"),
+    (lambda: CALLS.session_window("1 minute"), r"\.key_by\(.*\)\.session\(gap="),
+    (lambda: KEYED.sessions("1 minute"), r"\.session\(gap="),
+    (lambda: KEYED.session("1 minute").apply(print), r"sessions have aggregates alone"),
     (lambda: CALLS.aggregate(n=tg.count()), r"\.key_by\(.*\)\.window\(.*\)\.aggregate\("),
     (lambda: CALLS.agg(n=tg.count()), r"\.aggregate\("),
     (lambda: CALLS.group_by("k"), r"key_by"),
@@ -77,6 +78,8 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: KEYED.window("1 s", slide="1 s"), r"slide.*every="),
     (lambda: KEYED.window("1 s", "1 s"), r"every="),
     (lambda: KEYED.window(), r"window.*'size'"),
+    (lambda: KEYED.session("1 minute", lateness="1 s"), r"emitted once.*disorder="),
+    (lambda: KEYED.session(timeout="1 minute"), r"gap="),
     (lambda: WINDOWED.aggregate(tg.count()), r"name each aggregate, as in n=tg\.count\(\)"),
     (lambda: tg.stream(TABLE), r"stream.*time='ts'"),
     (lambda: tg.stream(TABLE, timestamp="ts"), r"timestamp.*time="),

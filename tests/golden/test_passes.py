@@ -90,7 +90,20 @@ def calls_once() -> tg.Stream:
     return once.window("1 day").aggregate(pairs=tg.count(), name="daily")
 
 
-QUERIES = [calls_once, heavy_customers, words_of_two_streams, calls_back, alerts_beside_counts, minutes_so_far]
+def busy_times() -> tg.Stream:
+    busy = calls().key_by("src").session("10 minutes", most="8 hours")
+    return busy.aggregate(calls=tg.count(), last=tg.last("dst"), name="busy")
+
+
+QUERIES = [
+    busy_times,
+    calls_once,
+    heavy_customers,
+    words_of_two_streams,
+    calls_back,
+    alerts_beside_counts,
+    minutes_so_far,
+]
 
 
 @pytest.mark.parametrize("runtime", ["spark", "local"])

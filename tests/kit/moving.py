@@ -130,6 +130,10 @@ QUERIES: dict[str, Callable[[], tg.Stream]] = {
     "any pair": lambda: stream().join(stream("two"), within="3ms", where=odd),
     "running": running,
     "bags": lambda: lowered(stream().join(stream("two"), on="k", window="5ms", every="3ms"), "multi"),
+    "sessions": lambda: stream().key_by("k").session("1ms").aggregate(n=tg.sum("n"), all=tg.collect("n")),
+    "short sessions": lambda: (
+        stream().key_by(tg.each("tags", name="k")).session("2ms", most="3ms").aggregate(n=tg.sum("n"))
+    ),
     "any pair in windows": lambda: stream().join(stream("two"), window="4ms", where=odd),
 }
 

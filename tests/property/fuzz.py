@@ -1,9 +1,9 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
 Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
-About every tenth brings an O+, running state or a dedup along, about every fourth ways that part and meet again. ``make fuzz
-N=20000 ARGS=--joins`` runs joins instead. ``--seconds 30`` begins no more rounds of cases after that time, whatever their
-number.
+About every tenth brings an O+, running state, sessions or a dedup along, about every fourth ways that part and meet again.
+``make fuzz N=20000 ARGS=--joins`` runs joins instead. ``--seconds 30`` begins no more rounds of cases after
+that time, whatever their number.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from tests.kit.dedup_cases import dedup_cases
 from tests.kit.join_cases import join_cases, spark_join_cases
 from tests.kit.keyed_apply_cases import keyed_apply_cases
 from tests.kit.running_cases import running_cases
+from tests.kit.session_cases import session_cases
 from tests.kit.store_cases import store_cases
 
 REPORT_EVERY = 500
 KEYED_APPLY_EVERY = 10
 FLOW_EVERY = 4
+_APPLIED = (keyed_apply_cases(), running_cases(), dedup_cases(), store_cases(), session_cases())
 
 
 def main() -> int:
@@ -80,7 +82,7 @@ def fuzz_windows(wanted: int, first: int, phases: Sequence[Phase], cells: bool =
             if local and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
                 check_flow(data)
             if data.draw(st.integers(1, KEYED_APPLY_EVERY)) == KEYED_APPLY_EVERY:
-                applied = data.draw(st.one_of(keyed_apply_cases(), running_cases(), dedup_cases(), store_cases()))
+                applied = data.draw(st.one_of(*_APPLIED))
                 if local:
                     check_keyed_apply(applied, data.draw(any_settings()), data.draw(any_reconfigurer()))
                 if cells:

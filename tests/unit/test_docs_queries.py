@@ -26,3 +26,13 @@ def test_running_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
     for _, block in code:
         exec(block, names)
     assert capsys.readouterr().out == shown
+
+
+def test_sessions_are_what_is_shown() -> None:
+    clicks = tg.stream({"ts": pa.timestamp("us"), "user": pa.string(), "page": pa.string()}, time="ts", name="clicks")
+    names: dict[str, object] = {"tg": tg, "clicks": clicks}
+    ((_, block),) = blocks("Sessions")
+    exec(block, names)
+    visits = names["visits"]
+    assert isinstance(visits, tg.Stream)
+    assert visits.schema.names == ["ts", "user", "window_start", "window_end", "pages", "landing"]

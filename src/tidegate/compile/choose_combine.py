@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.plan import Combine, Plan, Subquery
-from tidegate.query.nodes import WindowAggregate
+from tidegate.query.nodes import SessionAggregate, WindowAggregate
 
 # Runtimes that exchange tuples between instances before a stateful operator.
 _EXCHANGING = frozenset({"spark"})
@@ -27,17 +27,20 @@ def choose_combine(plan: Plan) -> Plan:
 
 
 def _choose(subquery: Subquery, combine: bool) -> Subquery:
-    if not isinstance(subquery.operator, WindowAggregate):
+    if not isinstance(subquery.operator, WindowAggregate | SessionAggregate):
         return subquery
     why = _why(subquery.operator) if combine else "one process: nothing is exchanged"
     return replace(subquery, combine=Combine(combine, why))
 
 
-def _why(node: WindowAggregate) -> str:
+def _why(node: WindowAggregate | SessionAggregate) -> str:
     """The aggregates grouped by what is left of them, in the order in which they are written."""
     groups: dict[str, list[str]] = {}
     for _, aggregate in node.aggregates:
-        shown = groups.setdefault(aggregate.combined, [])
+        left = aggregate.combined
+        if isinstance(node, SessionAggregate):
+            left = left.replace("slice", "part of a session" if node.session.most_us is None else "time")
+        shown = groups.setdefault(left, [])
         if str(aggregate) not in shown:
             shown.append(str(aggregate))
     return "; ".join(f"{', '.join(shown)}: {left}" for left, shown in groups.items())

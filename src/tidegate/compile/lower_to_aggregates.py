@@ -35,6 +35,7 @@ from tidegate.query.nodes import (
     Node,
     Running,
     Select,
+    SessionAggregate,
     Stateless,
     WindowAggregate,
     WithColumns,
@@ -210,6 +211,8 @@ def _refuse(node: Any, operators: str) -> None:
             problem = "running state outlives windows, and a bag ends with its own"
         case Dedup():
             problem = "dedup compares a tuple with the last one kept, which may lie in any window before"
+        case SessionAggregate():
+            problem = "a session ends after its last tuple, and Aggregates have windows whose ends are known beforehand"
         case WindowAggregate() if node.window.lateness:
             problem = "a window with lateness= is emitted more than once, and Aggregates have one result for a window"
     if problem is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tidegate.compile.plan import Partitioning, Plan, Region, Subquery
 from tidegate.errors import InternalError
 from tidegate.query.keys import Keys, OneForAll
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, SessionAggregate, WindowAggregate
 
 
 def mark_regions(plan: Plan) -> Plan:
@@ -55,7 +55,7 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
         case Join() as join:
             keys = dict.fromkeys(name if name == other else f"{name} = {other}" for name, other in join.on)
             return "keys", f"tuples that share keys ({', '.join(keys)}) meet in one cell"
-        case WindowAggregate(keys=keys):
+        case WindowAggregate(keys=keys) | SessionAggregate(keys=keys):
             return "keys", _meeting((keys,))
         case KeyedApply(keys=keys) | BagAggregate(keys=keys) | Running(keys=keys) | Dedup(keys=keys):
             return "keys", _meeting(keys)

@@ -19,6 +19,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     MapBatches,
     Running,
+    SessionAggregate,
     Source,
     Stateful,
     Stateless,
@@ -155,7 +156,7 @@ def _last(reasons: list[str], reason: str) -> int:
 def _list_of_keys(operator: Stateful, side: int) -> str | None:
     """The list column that the keys of an input are taken from, if they are."""
     match operator:
-        case WindowAggregate(keys=Each(column=column)):
+        case WindowAggregate(keys=Each(column=column)) | SessionAggregate(keys=Each(column=column)):
             return column
         case KeyedApply() | Running() if isinstance(keys := operator.keys[side], Each):
             return keys.column
@@ -175,6 +176,13 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
                 "combined per key and slice where tuples come in, merged and emitted in cells, on whole columns"
                 if spark
                 else "each segment aggregated once, windows emitted by the owners of their shards"
+            )
+            return Place.KERNEL, how + _about_keys(operator)
+        case SessionAggregate():
+            how = (
+                "combined per key where tuples come in, merged into sessions and emitted in cells, on whole columns"
+                if spark
+                else "each segment aggregated once, merged into sessions in the order of segments"
             )
             return Place.KERNEL, how + _about_keys(operator)
         case KeyedApply(form=form):
@@ -197,7 +205,7 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             raise InternalError(f"no place is known for {type(operator).__name__}")
 
 
-def _about_keys(node: WindowAggregate) -> str:
+def _about_keys(node: WindowAggregate | SessionAggregate) -> str:
     match node.keys:
         case KeyFunction():
             return f"; Python builds the keys, {node.keys} once per batch"

@@ -21,6 +21,7 @@ from tidegate.query.nodes import (
     Node,
     Running,
     Select,
+    SessionAggregate,
     Union,
     WindowAggregate,
     WithColumns,
@@ -28,6 +29,8 @@ from tidegate.query.nodes import (
     walk,
 )
 from tidegate.query.predicates.tree import Side, columns_of
+
+_KEEP_THEIR_COLUMNS = MapBatches | WindowAggregate | SessionAggregate | KeyedApply | BagAggregate | Running | Dedup
 
 
 def read_used_columns(plan: Plan) -> Plan:
@@ -66,7 +69,7 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
-        given = isinstance(node, MapBatches | WindowAggregate | KeyedApply | BagAggregate | Running | Dedup)
+        given = isinstance(node, _KEEP_THEIR_COLUMNS)
         if given or schema.equals(node.schema):
             return node
         return _cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
@@ -89,7 +92,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
         case MapBatches() | KeyedApply() | BagAggregate() | Running() | Dedup():
             return set(before.names)
-        case WindowAggregate():
+        case WindowAggregate() | SessionAggregate():
             return read_by(node)
         case Join():
             return _read_by_join(node, upstream, wanted)
@@ -101,7 +104,7 @@ def _only(schema: pa.Schema, names: set[str]) -> pa.Schema:
     return pa.schema([field for field in schema if field.name in names])
 
 
-def read_by(node: WindowAggregate) -> set[str]:
+def read_by(node: WindowAggregate | SessionAggregate) -> set[str]:
     """The columns of its input that an aggregate reads; all of them where it orders whole tuples."""
     everything = set(node.input.schema.names)
     reads = node.keys.reads()

@@ -24,6 +24,7 @@ from tidegate.query.nodes import (
     Node,
     Running,
     Select,
+    SessionAggregate,
     Source,
     Union,
     WindowAggregate,
@@ -91,6 +92,9 @@ def _show(node: Node) -> tuple[str, str]:
         case WindowAggregate():
             computed = _listed(f"{column} = {aggregate}" for column, aggregate in node.aggregates)
             return "aggregate", f"by {node.keys}, window {node.window}: {computed}"
+        case SessionAggregate():
+            computed = _listed(f"{column} = {aggregate}" for column, aggregate in node.aggregates)
+            return "aggregate", f"by {node.keys}, sessions {node.session}: {computed}"
         case KeyedApply():
             return "apply", _keyed_apply(node)
         case Dedup():

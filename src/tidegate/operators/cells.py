@@ -28,7 +28,7 @@ from tidegate.watermark import Watermark
 if TYPE_CHECKING:
     from tidegate.operators.exchange import Delta
     from tidegate.query.nodes import Stateful
-    from tidegate.state.chunks import Chunk, ChunkStore
+    from tidegate.state.chunks import ChunkStore
 
 SHARDS = 256  # of a cell, or of a subquery in process
 MOST_INSTANCES = SHARDS
@@ -160,7 +160,17 @@ class CellLogic:
         return self.kind(self.node, cell, store, instances)
 
 
-def worth_merging(chunks: Sequence[Chunk], rows: int, most: int) -> list[Chunk]:
+class HasRows(Protocol):
+    """Something of so many rows, such as a chunk."""
+
+    @property
+    def rows(self) -> int: ...
+
+
+Part = TypeVar("Part", bound=HasRows)
+
+
+def worth_merging(chunks: Sequence[Part], rows: int, most: int) -> list[Part]:
     """The first of some chunks that so many rows are merged with where there are ``most``, or more.
 
     They are half as many, and more as long as they are not much larger; so a row is rewritten a logarithmic number of times.

@@ -21,10 +21,20 @@ from tidegate.errors import DataError, InternalError
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.joins.near import near_of
 from tidegate.operators.keys import key_hashes, key_sets, step_shards
-from tidegate.operators.windowed_aggregate import SLICE, Panes
+from tidegate.operators.session_tables import SessionTables
+from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Columns, Keys, OneForAll
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import (
+    BagAggregate,
+    Dedup,
+    Join,
+    KeyedApply,
+    Running,
+    SessionAggregate,
+    Stateful,
+    WindowAggregate,
+)
 from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
@@ -172,6 +182,8 @@ def first_in_time(operator: Stateful, watermark: Watermark) -> int:
             return window.least_arriving(watermark)
         case Join():
             return near_of(operator).least_arriving(watermark)
+        case SessionAggregate(session=session):
+            return session.least_arriving(watermark)
         case KeyedApply() | Running() | Dedup():
             return watermark
         case _:
@@ -321,12 +333,14 @@ class Intake(ABC):
 
 
 class PaneIntake(Intake):
-    """Combines tuples into panes: past `MOST_PANES` they are to be given and combining starts anew."""
+    """Combines tuples into panes, or stretches of sessions: past `MOST_PANES` they are to be given."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        assert isinstance(self.operator, WindowAggregate)
-        self._panes = Panes(self.operator)
+        assert isinstance(self.operator, WindowAggregate | SessionAggregate)
+        self._panes: Panes | SessionTables = (
+            Panes(self.operator) if isinstance(self.operator, WindowAggregate) else SessionTables(self.operator)
+        )
 
     @property
     def is_full(self) -> bool:
@@ -346,8 +360,7 @@ class PaneIntake(Intake):
             return
         shards = step_shards(self._panes.hashes(merged))
         self.loads += count_shards(shards)
-        slices = as_numpy(merged.column(SLICE))
-        rows, cells = route(self.epoch, shards, self._panes.node.window.slice_start(slices))
+        rows, cells = route(self.epoch, shards, self._panes.begins(merged))
         # Panes are in the order of their slices, and stay so in each cell.
         ordered, start = merged.take(pa.array(rows[np.lexsort((rows, cells))])), 0
         for cell, count in enumerate(np.bincount(cells).tolist()):
@@ -360,7 +373,7 @@ class PaneIntake(Intake):
 
     def _is_much(self, tuples: int) -> bool:
         """A tuple with many keys is as much work as many tuples."""
-        assert isinstance(self.operator, WindowAggregate)
+        assert isinstance(self.operator, WindowAggregate | SessionAggregate)
         return tuples >= LEAST_WITH_MANY_KEYS and not isinstance(self.operator.keys, Columns | OneForAll)
 
 

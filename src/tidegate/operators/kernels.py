@@ -52,6 +52,55 @@ def far_enough(times: Array, groups: Array, last: Array, within: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
+def chain_in_time(codes: Array, times: Array, order: Array, bound: int, gap: int) -> tuple[Array, Array, Array, Array]:
+    """Chains of rows of one code, in an order by time, each less than ``gap`` after the one before.
+
+    The chain of each row, and of each chain its first row, and the times of its first and last.
+    """
+    current = np.full(bound, -1, np.int64)
+    groups, first = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+    starts, lasts = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+    size = 0
+    for at in range(order.size):
+        i = order[at]
+        g = current[codes[i]]
+        if g < 0 or times[i] - lasts[g] >= gap:
+            g = size
+            current[codes[i]], first[g], starts[g] = g, i, times[i]
+            size += 1
+        lasts[g], groups[i] = times[i], g
+    return groups, first[:size].copy(), starts[:size].copy(), lasts[:size].copy()
+
+
+@njit(cache=True, nogil=True)
+def merge_sessions(
+    codes: Array, starts: Array, lasts: Array, order: Array, gap: int, most: int, settled: int
+) -> tuple[Array, Array, Array, Array]:
+    """Merge stretches of one code, in an order by code and start, that are one session.
+
+    A stretch joins the one before when it starts less than ``gap`` after its last tuple and less than ``most`` after its
+    first. What starts at ``settled`` or later joins what starts at the same time alone. Returned is the session of each
+    stretch, and of each session its first stretch, and the times of its first and last tuples.
+    """
+    groups, first = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+    begins, ends = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+    size, code = 0, np.int64(-1)
+    for at in range(order.size):
+        i = order[at]
+        g, start = size - 1, starts[i]
+        if codes[i] == code and (
+            start == begins[g] or (start < settled and start - ends[g] < gap and start - begins[g] < most)
+        ):
+            ends[g] = max(ends[g], lasts[i])
+        else:
+            g, code = size, codes[i]
+            first[g], begins[g], ends[g] = i, start, lasts[i]
+            size += 1
+        groups[i] = g
+    return groups, first[:size].copy(), begins[:size].copy(), ends[:size].copy()
+
+
+@njit(cache=True, nogil=True)
 def dense_slots(codes: Array, bound: int) -> tuple[Array, Array, Array]:
     """Number the codes that occur, in their order: the slot of each row, the code of each slot, its first row."""
     slot = np.full(bound, -1, np.int64)

@@ -20,7 +20,7 @@ _COLUMNS = "columns are added with .with_columns(name=expression)"
 _SELECT = "columns are left out or renamed with .select(...)"
 _RUN = "a query is a value; run it with tg.run(query, ...) or tg.start(query)"
 _ENDLESS = "a stream is without end, and what looks at all of it has no meaning: it has no order and no first rows"
-_SESSION = "there are no session windows yet; your own functions can build them: .key_by(...).unbounded().apply(...)"
+_SESSION = "session windows are .key_by('column').session(gap='30 minutes').aggregate(n=tg.count())"
 _AGGREGATE = "aggregates need windows: .key_by('column').window('1 minute').aggregate(n=tg.count()), or without key_by"
 _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
@@ -29,7 +29,7 @@ _APPLY = "gathered streams have different columns; your own functions see them a
 _STATELESS_STEPS = ("filter", "where", "select", "with_columns", "map", "map_batches", "union", "join")
 
 _OF_STREAMS = {
-    **dict.fromkeys(("session", "session_window"), _SESSION),
+    **dict.fromkeys(("session_window", "sessions"), _SESSION),
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", "unbounded", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy", "partition_by"), _KEY_BY),
     "where": "tuples are kept with .filter(nw.col('x') > 3)",
@@ -42,7 +42,7 @@ _OF_STREAMS = {
     ),
 }
 _OF_KEYED = {
-    **dict.fromkeys(("session", "session_window"), _SESSION),
+    **dict.fromkeys(("session_window", "sessions"), _SESSION),
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(_STATELESS_STEPS, _STATELESS),
 }
@@ -53,6 +53,12 @@ _ADVICE: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Builder": _OF_STREAMS,
         "Keyed": _OF_KEYED,
         "Windowed": _OF_WINDOWED,
+        "Sessions": {
+            **_OF_WINDOWED,
+            **dict.fromkeys(
+                ("apply", "apply_columns", "top_n"), "sessions have aggregates alone: .aggregate(n=tg.count())"
+            ),
+        },
         "Gathered": dict.fromkeys(("aggregate", "agg", "apply", *_FOLDS), _APPLY),
         "GatheredWindows": dict.fromkeys(("aggregate", "agg", *_FOLDS), _APPLY),
     }
@@ -92,6 +98,16 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "window": {
             **dict.fromkeys(("slide", "step", "hop", "period", "positional"), _EVERY),
             "length": "the size comes first",
+        },
+        "session": {
+            "lateness": "a session that has ended is emitted once and merges with nothing; how far out of order tuples may "
+            "be is said with disorder=... of the stream",
+            **dict.fromkeys(
+                ("timeout", "size", "every", "within"), "how far apart its tuples may be is said with gap=..."
+            ),
+            **dict.fromkeys(
+                ("max", "max_size", "longest", "maximum"), "how long a session may last is said with most=..."
+            ),
         },
         "aggregate": {"positional": "name each aggregate, as in n=tg.count()"},
         "apply": _FUNCTIONS,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
-from tidegate.query.aggregates import AGGREGATES, Aggregate
+from tidegate.query.aggregates import Aggregate
 from tidegate.query.apply import Applies, Declared, Unbounded
 from tidegate.query.classes.operator import ClassOperator, ClassUpdate
 from tidegate.query.dedup import dedup_node
@@ -32,12 +32,14 @@ from tidegate.query.nodes import (
     WithColumns,
     apply_stateless,
     check_names,
-    refuse_refined,
     step_name,
 )
 from tidegate.query.running import running_node
-from tidegate.query.schema import as_schema, check_unique, column_type, normal_schema, show_columns
+from tidegate.query.schema import as_schema, column_type, normal_schema, show_columns
+from tidegate.query.session_builder import Sessions
+from tidegate.query.sessions import SessionWindow
 from tidegate.query.top_n import top_rows
+from tidegate.query.windowed_columns import windowed_columns
 from tidegate.query.windows import Window
 
 AHEAD = "1 hour"
@@ -244,6 +246,12 @@ class Builder(Advises):
             size, every=every, lateness=lateness, name=name
         )
 
+    @advised
+    def session(self, gap: Duration, *, most: Duration | None = None, name: str | None = None) -> Sessions[Self]:
+        """Put all tuples that follow one another closely into one window, as `Keyed.session` does: there is one key."""
+        keys = OneForAll()
+        return Keyed(self, keys, keys.returns(self.schema, "session")).session(gap, most=most, name=name)
+
     def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
         computed = tuple(expressions.as_expr(expr) for expr in exprs)
         computed += tuple(
@@ -283,6 +291,15 @@ class Keyed(Advises, Generic[B]):
         refinement is emitted with a higher ``revision``.
         """
         return Windowed((self,), Window.parse(self.stream._step("window", name), size, every, lateness))
+
+    @advised
+    def session(self, gap: Duration, *, most: Duration | None = None, name: str | None = None) -> Sessions[B]:
+        """Put tuples of a key that follow one another by less than ``gap`` into one window, a session.
+
+        A tuple opens a session that lasts for ``gap``; those that overlap are one. With ``most`` a session ends so long
+        after its first tuple, whatever comes, and tuples are taken in the order of their time, once they are settled.
+        """
+        return Sessions(self, SessionWindow.parse(self.stream._step("session", name), gap, most))
 
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""
@@ -340,24 +357,8 @@ class Windowed(Applies[B]):
         assert window is not None
         stream = keyed.stream
         step = stream._step("aggregate", name)
-        if not aggregates:
-            raise QueryError(
-                f"step '{step}': name at least one aggregate, as in calls=tg.count(); there are {AGGREGATES}"
-            )
-        refuse_refined(step, stream.node)
-        kinds = []
-        for column, aggregate in aggregates.items():
-            if not isinstance(aggregate, Aggregate):
-                raise QueryError(f"step '{step}': {column}={aggregate!r} is no aggregate; there are {AGGREGATES}")
-            kinds.append((column, aggregate.returns(stream.schema, f"{step}.{column}")))
-        moment = stream.schema.field(stream.time).type
-        key_columns = () if isinstance(keyed.keys, OneForAll) else keyed.key_schema
-        fields = [(stream.time, moment), *((field.name, field.type) for field in key_columns)]
-        fields += [("window_start", moment), ("window_end", moment), *kinds]
-        if window.lateness:
-            fields.append(("revision", pa.int64()))
-        check_unique((field for field, _ in fields), step)
-        schema, named = normal_schema(pa.schema(fields), step), tuple(aggregates.items())
+        schema = windowed_columns(step, keyed, aggregates, refined=window.lateness > 0)
+        named = tuple(aggregates.items())
         return stream._then(
             WindowAggregate(step, (stream.node,), schema, stream.time, keyed.keys, keyed.key_schema, window, named)
         )

@@ -16,6 +16,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     Node,
     Running,
+    SessionAggregate,
     Source,
     WindowAggregate,
     refuse_refined,
@@ -61,8 +62,8 @@ def _check(step: str, node: Node, entry: Source) -> None:
                 f"step '{step}': its body reads the stream '{node.name}', and a round has only the rows it is given; join "
                 "it with them before the loop"
             )
-        case KeyedApply() | Running():
-            kind = "an apply" if isinstance(node, KeyedApply) else "running state"
+        case KeyedApply() | Running() | SessionAggregate():
+            kind = _REFUSED[type(node)]
             raise QueryError(
                 f"step '{step}': '{node.name}' in its body is {kind}; a body has {choices(_ALLOWED)} and aggregates and "
                 "joins over windows of 1 microsecond"
@@ -75,4 +76,5 @@ def _check(step: str, node: Node, entry: Source) -> None:
             )
 
 
+_REFUSED = {KeyedApply: "an apply", Running: "running state", SessionAggregate: "an aggregate of sessions"}
 _ALLOWED = ("with_columns", "select", "filter", "map_batches", "union", "loop")

@@ -26,6 +26,7 @@ from tidegate.query.predicates.predicate import Predicate
 from tidegate.query.predicates.tree import Side
 from tidegate.query.running_form import RunningForm
 from tidegate.query.schema import conform
+from tidegate.query.sessions import SessionWindow
 from tidegate.query.windows import Window
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _KINDS = {
     "WithColumns": "with_columns",
     "WindowAggregate": "aggregate",
+    "SessionAggregate": "aggregate of sessions",
     "KeyedApply": "apply",
     "MapBatches": "map_batches",
     "BagAggregate": "aggregate of bags",
@@ -124,6 +126,21 @@ class WindowAggregate(Step):
     key_schema: pa.Schema
     window: Window
     aggregates: tuple[tuple[str, Aggregate], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionAggregate(Step):
+    """Aggregates tuples per key and session; the results of a session carry its end − 1 µs."""
+
+    keys: Keys
+    key_schema: pa.Schema
+    session: SessionWindow
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+    @property
+    def window(self) -> None:
+        """A session lies in no window: its tuples say when it begins and ends."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,7 +236,7 @@ class BagAggregate(Step):
 Stateless = WithColumns | Select | Filter | MapBatches
 InOrder = KeyedApply | Running | Dedup
 """What takes settled tuples, in canonical order."""
-Stateful = WindowAggregate | InOrder | Join | BagAggregate
+Stateful = WindowAggregate | SessionAggregate | InOrder | Join | BagAggregate
 Node = Source | Stateless | Union | Stateful
 AnyStep = TypeVar("AnyStep", bound=Stateful | Stateless)
 

@@ -22,6 +22,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     Node,
     Running,
+    SessionAggregate,
     Source,
     Stateful,
     Union,
@@ -41,6 +42,7 @@ from tidegate.reference.keyed_apply import KeyedApplyLaw
 from tidegate.reference.loops import LoopLaw
 from tidegate.reference.rows import LateTuple, RowValues
 from tidegate.reference.running import RunningLaw
+from tidegate.reference.sessions import SessionLaw
 from tidegate.reference.windows import WindowLaw
 from tidegate.watermark import END, START, Watermark
 
@@ -87,7 +89,7 @@ class Answer:
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Law = WindowLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
+Law = WindowLaw | SessionLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
 
 
 def _bag_law(node: BagAggregate) -> BagLaw | LoopLaw | FeedbackLaw:
@@ -103,6 +105,7 @@ def _run_body(query: Node, rows: pa.Table) -> pa.Table:
 
 _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     WindowAggregate: WindowLaw,
+    SessionAggregate: SessionLaw,
     KeyedApply: KeyedApplyLaw,
     Running: RunningLaw,
     Dedup: DedupLaw,

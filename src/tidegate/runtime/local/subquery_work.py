@@ -25,15 +25,19 @@ from tidegate.operators.columns import Array
 from tidegate.operators.dedup_slots import DedupSlots
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.keyed_slots import KeyedSlots
+from tidegate.operators.session_runs import OpenSessions
+from tidegate.operators.session_tables import SessionTables
 from tidegate.operators.settling import Settled
+from tidegate.operators.shared_sessions import SharedSessions
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, WindowAggregate
+from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, SessionAggregate, WindowAggregate
 from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.figures import JoinFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
+from tidegate.runtime.local.session_work import SessionWork
 from tidegate.runtime.local.split_choice import SplitChoice
 from tidegate.runtime.local.work import FedTuples, Work
 from tidegate.watermark import START, has_ended
@@ -57,6 +61,10 @@ def work_of(
             merge_settled = subquery.slices is not None and subquery.slices.merged_early
             shared = SharedWindows(windows, settings.split_panes, merge_settled)
             return WindowWork(subquery, shared, late_tuples=late)
+        case SessionAggregate():
+            return SessionWork(
+                subquery, SharedSessions(OpenSessions(SessionTables(subquery.operator))), late_tuples=late
+            )
         case KeyedApply() | Running() | Dedup():
             slots, choice = slots_of(subquery.operator, last_time=last_time), SplitChoice(settings.split_keys)
             return KeyedApplyWork(subquery, slots, choice, late_tuples=late)

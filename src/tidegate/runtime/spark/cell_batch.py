@@ -22,8 +22,18 @@ from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
+from tidegate.operators.session_cell import SessionCell
 from tidegate.operators.window_cell import WindowCell
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import (
+    BagAggregate,
+    Dedup,
+    Join,
+    KeyedApply,
+    Running,
+    SessionAggregate,
+    Stateful,
+    WindowAggregate,
+)
 from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.control import END, for_step, step_label
@@ -133,6 +143,8 @@ def logic_of(node: Stateful) -> CellLogic:
     match node:
         case WindowAggregate():
             return CellLogic(WindowCell, node)
+        case SessionAggregate():
+            return CellLogic(SessionCell, node)
         case Join():
             return CellLogic(JoinCell, node)
         case KeyedApply() | Running() | Dedup():

@@ -30,7 +30,16 @@ from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.event_time import format_duration
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Stateful, WindowAggregate
+from tidegate.query.nodes import (
+    BagAggregate,
+    Dedup,
+    Join,
+    KeyedApply,
+    Running,
+    SessionAggregate,
+    Stateful,
+    WindowAggregate,
+)
 from tidegate.query.schema import show_columns
 
 VERSION = 3
@@ -198,7 +207,9 @@ def fingerprint(node: Stateful) -> str:
     """
     window = f"window {node.window}" if node.window is not None else "unbounded window"
     match node:
-        case WindowAggregate():
+        case WindowAggregate() | SessionAggregate():
+            if isinstance(node, SessionAggregate):
+                window = f"sessions {node.session}"
             parts = [window, f"keys {node.keys} ({show_columns(node.key_schema)})"]
             for name, aggregate in node.aggregates:
                 tuples = node.input.schema
