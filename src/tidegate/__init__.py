@@ -37,7 +37,7 @@ from tidegate.results import RunResult
 from tidegate.run import run, start
 from tidegate.sources.in_memory import heartbeat, marked, paced
 from tidegate.steer import end_input, move_shards, set_cells, set_instances
-from tidegate.stream import Stream, stream
+from tidegate.stream import Stream, explain, stream
 
 __all__ = [
     "CheckpointError",
@@ -58,6 +58,7 @@ __all__ = [
     "distinct",
     "each",
     "end_input",
+    "explain",
     "first",
     "gather",
     "heartbeat",

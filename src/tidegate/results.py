@@ -62,6 +62,11 @@ def visible_entries(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.name[0] not in "_.")
 
 
+def result_folder(folder: Path, name: str | None) -> Path:
+    """The folder of a result: the one that was given, or one in it for each of several, which have names."""
+    return folder if name is None else folder / name
+
+
 def require_empty(folder: Path, what: str = "results") -> Path:
     """A folder for results, refused if it holds some."""
     if visible_entries(folder):
@@ -88,7 +93,7 @@ class RunResult:
     ``finished`` says that all input was read and every window emitted. ``late`` counts tuples that came too late for
     all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``, ``ahead``
     tuples that lay too far in the future and were set aside. ``notes`` says what was done in another way than one may
-    expect.
+    expect. ``outputs`` are the names of several results, each in a folder of its own in ``to``.
     """
 
     to: Path | None
@@ -103,12 +108,21 @@ class RunResult:
     notes: tuple[str, ...] = ()
     malformed: int = 0
     ahead: int = 0
+    outputs: tuple[str, ...] = ()
 
-    def read(self) -> pa.Table:
-        """All results in the folder, those of earlier runs on the same checkpoint too."""
+    def read(self, output: str | None = None) -> pa.Table:
+        """All results in the folder, those of earlier runs on the same checkpoint too; of several, those of one name."""
         if self.to is None or self.format is None:
             raise UserError("the results went to the screen or a function; to read them back, run with to='a folder'")
-        return read_results(self.to, self.format, self.schema)
+        if output is None and not self.outputs:
+            return read_results(self.to, self.format, self.schema)
+        if output is None or output not in self.outputs:
+            there = f"it has {choices(self.outputs)}" if self.outputs else "it has one result, so leave the name out"
+            raise UserError(
+                f"which result of the run? read({'' if output is None else repr(output)}) names none; {there}"
+            )
+        columns = pa.schema(list(self.schema.field(output).type))
+        return read_results(result_folder(self.to, output), self.format, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +310,21 @@ def show_count(total: int, shown: int) -> str:
     """The line below a table: how many rows there are."""
     rows = f"{total:,} row{'' if total == 1 else 's'}"
     return f"({rows}, {shown:,} shown)" if shown < total else f"({rows})"
+
+
+def show_first(name: str | None, rows: pa.Table | None, total: int) -> str:
+    """The first of so many rows of a result, below its name if there are several.
+
+    >>> print(show_first("calls", pa.table({"who": ["ann"]}), 3))
+    calls
+    who
+    ann
+    (3 rows, 1 shown)
+    """
+    title = "" if name is None else f"{name}\n"
+    if rows is None or not rows.num_rows:
+        return f"{title}(no rows)"
+    return f"{title}{show_rows(rows)}\n{show_count(total, rows.num_rows)}"
 
 
 def in_order(table: pa.Table, time: str) -> pa.Table:

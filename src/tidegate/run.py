@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import (
     EnvironmentFault,
@@ -21,10 +19,19 @@ from tidegate.late_tuples import LateFolder
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query.advice import advised
 from tidegate.query.nodes import is_stateful, sources, unique_names, walk
-from tidegate.results import RunResult, format_of, local_folder, require_empty, require_writable
+from tidegate.query.outputs import names_of, schemas_of
+from tidegate.results import (
+    PartWriter,
+    RunResult,
+    format_of,
+    local_folder,
+    require_empty,
+    require_writable,
+    result_folder,
+)
 from tidegate.sources import BatchOrigin
 from tidegate.sources.in_memory import check_unread
-from tidegate.stream import Stream, cores
+from tidegate.stream import Stream, cores, one_query
 
 if TYPE_CHECKING:
     from tidegate.compile.lower_to_aggregates import Operators
@@ -52,10 +59,10 @@ LOOK_SECONDS = 0.2
 
 @advised
 def run(
-    query: Stream,
+    query: Stream | Mapping[str, Stream],
     *,
     on: str = "spark",
-    to: str | Path | Callable[[pa.Table], None] | None = None,
+    to: str | Path | Callable[..., None] | None = None,
     format: str | None = None,  # noqa: A002 - the word that Spark, pandas and Arrow use
     checkpoint: str | Path | None = None,
     spark: SparkSession | str | None = None,
@@ -81,6 +88,10 @@ def run(
     `set_instances`, `set_cells` and `move_shards` on the ``control`` folder in the checkpoint change both while the query
     runs.
 
+    ``query`` may be several results of one query, by name, as in ``{"alerts": a, "counts": b}`` or what `Stream.route`
+    gives: steps that they share run once, and each result has a folder of its name in ``to``; a function is called with a
+    name and a table. ``result.read("alerts")`` reads one of them.
+
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
     tables are ``bounded``: when all is read, every window is emitted and the checkpoint is finished. With
@@ -102,7 +113,7 @@ def run(
     ``operators`` says what maps, filters and joins are made of: 'dedicated' ones, or Aggregates alone, 'multi' with any
     number of rows for a window or 'single' with at most one (docs/lowering.md). The results are the same.
     """
-    _check_query(query, "run")
+    query = one_query("run", query)
     if not isinstance(progress, bool) and not callable(progress):
         raise QueryError(f"progress is True, False, or a function of each Progress; got {progress!r}")
     if not isinstance(show, int):
@@ -149,10 +160,10 @@ def run(
 
 @advised
 def start(
-    query: Stream,
+    query: Stream | Mapping[str, Stream],
     *,
     on: str = "local",
-    to: str | Path | Callable[[pa.Table], None] | None = None,
+    to: str | Path | Callable[..., None] | None = None,
     format: str | None = None,  # noqa: A002 - as in `run`
     instances: int | tuple[int, int] = 2,
     segment_rows: int | None = None,
@@ -171,7 +182,9 @@ def start(
 
     ``instances`` is how many threads each subquery has to begin with; of two numbers the second is how many it may get.
     ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
-    them. Results come in the order of event time, whatever the instances are and whenever they change. What an iterable
+    them. Results come in the order of event time, whatever the instances are and whenever they change. Of several results,
+    by name as in `run`, each has a folder in ``to``, a function is called with a name and a table, and
+    ``for name, table in job`` gives both. What an iterable
     gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
     ``segment_rows``. At most ``waiting_rows`` (default: 200,000) wait in front of a subquery; then its sources do, which is
     what controllers that go by congestion look at. With ``elastic``, as in `run`, instances follow the load, and shards
@@ -200,9 +213,9 @@ def start(
         LocalObserver,
     )
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
-    from tidegate.runtime.local.sinks import Sink, ToFolder, ToFunction, ToIterator
+    from tidegate.runtime.local.sinks import Sink, ToFolders, ToFunction, ToIterator
 
-    _check_query(query, "start")
+    query = one_query("start", query)
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
     plan = compile_query(query.node, "local", all_columns=late_to is not None, operators=operators)
@@ -215,10 +228,16 @@ def start(
         case None:
             output = ToIterator()
         case str() | Path():
-            folder = require_empty(local_folder(to, "to"))
-            output = ToFolder(require_writable(folder), format_of(folder, format), query.schema)
+            folder = require_writable(require_empty(local_folder(to, "to")))
+            kind = format_of(folder, format)
+            output = ToFolders(
+                tuple(
+                    PartWriter(require_writable(result_folder(folder, name)), kind, schema)
+                    for name, schema in schemas_of(query.node).items()
+                )
+            )
         case _:
-            output = ToFunction(to)
+            output = ToFunction(to, plan.names)
     first, most = _numbers(instances)
     wanted = Elastic.of(elastic, balance)
     limit = most if isinstance(instances, tuple) else max(cores(), first)
@@ -258,7 +277,7 @@ class _Asked:
 
     query: Stream
     folder: Path | None
-    taker: Callable[[pa.Table], None] | None
+    taker: Callable[..., None] | None
     format: str | None
     instances: int | tuple[int, int] | None
     progress: Callable[[Progress], None] | bool
@@ -330,14 +349,20 @@ class _Asked:
     def on_local(self) -> RunResult:
         from tidegate.runtime.local.sinks import ToScreen
 
-        screen = ToScreen(self.show)
+        names = names_of(self.query.node)
+        screen = ToScreen(self.show, names)
+
+        def shown(*given: Any) -> None:
+            *name, table = given
+            screen.write(table, names.index(name[0]) if name else 0)
+
         began = time.monotonic()
         # The job is a context, so that whatever interrupts the wait ends the run.
         with (
             self._reporting() as (report, _),
             start(
                 self.query,
-                to=self.folder or self.taker or screen.write,
+                to=self.folder or self.taker or shown,
                 format=self.format,
                 instances=self.instances or (1 if self.elastic else 2),
                 progress=report,
@@ -363,6 +388,7 @@ class _Asked:
             notes=job.notes,
             malformed=job.malformed,
             ahead=job.ahead,
+            outputs=names,
         )
 
     @contextmanager
@@ -376,14 +402,6 @@ class _Asked:
             yield line, line.say
         finally:
             line.close()
-
-
-def _check_query(query: object, what: str) -> None:
-    if not isinstance(query, Stream):
-        raise QueryError(
-            f"{what} takes a query made with tg.stream(...); got {type(query).__name__}. Did you forget .window(...) or "
-            ".aggregate(...) after .key_by(...)?"
-        )
 
 
 def _late_folder(late_to: str | Path, to: object, *, resumable: bool = False) -> LateFolder:

@@ -19,15 +19,24 @@ from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.errors import QueryError, SetAsideWarning, UnsupportedError, choices
 from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
 from tidegate.query.nodes import Source, sources, unique_names
+from tidegate.query.outputs import names_of, schemas_of
 from tidegate.reference import Answer, Event, events_of, interpret
-from tidegate.results import RunResult, in_order, require_empty, require_writable, show_count, show_rows, write_results
+from tidegate.results import (
+    RunResult,
+    in_order,
+    require_empty,
+    require_writable,
+    result_folder,
+    show_first,
+    write_results,
+)
 from tidegate.sources import BatchOrigin, Malformed, PlacedBatch, Rejects
 from tidegate.sources.in_memory import TableOrigin
-from tidegate.stream import Stream
+from tidegate.stream import Stream, one_query
 
 
 def answer(
-    query: Stream,
+    query: Stream | Mapping[str, Stream],
     tables: Mapping[str, pa.Table] | None = None,
     *,
     events: Iterable[Event] | None = None,
@@ -36,10 +45,9 @@ def answer(
     """Interpret a query over given events, over tables by source name, or over what its sources hold.
 
     ``clock`` is when tables are read, now if it is not given: tuples further ahead of it than their stream allows are set
-    aside.
+    aside. Of several results by name, ``answer({...})["name"]`` are the rows of one.
     """
-    if not isinstance(query, Stream):
-        raise QueryError(f"answer takes a query made with tg.stream(...); got {type(query).__name__}")
+    query = one_query("answer", query)
     if events is None:
         named = sources(unique_names(query.node))
         given: dict[str, Any] = {source.name: source.origin for source in named}
@@ -95,13 +103,13 @@ def run_whole(
     clock = in_microseconds(datetime.now(UTC))
     found = compute(inputs, clock)
     notes = tuple(_set_aside(inputs, found, clock))
-    if folder is not None and kind is not None:
-        write_results(found.rows, folder, kind)
-    elif found.rows.num_rows:
-        rows = in_order(found.rows, query.time).slice(0, show)
-        print(f"{show_rows(rows)}\n{show_count(found.rows.num_rows, rows.num_rows)}")
-    else:
-        print("(no rows)")
+    for number, name in enumerate(schemas_of(query.node)):
+        rows = found.rows if name is None else found[name]
+        if folder is not None and kind is not None:
+            write_results(rows, result_folder(folder, name), kind)
+            continue
+        time_column = query.time if name is None else query.node.inputs[number].time
+        print(show_first(name, in_order(rows, time_column).slice(0, show), rows.num_rows))
     return RunResult(
         to=folder,
         format=kind,
@@ -115,6 +123,7 @@ def run_whole(
         notes=notes,
         malformed=sum(each.rejects.count for each in inputs),
         ahead=found.ahead,
+        outputs=names_of(query.node),
     )
 
 

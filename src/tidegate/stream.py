@@ -15,6 +15,7 @@ from tidegate.query.advice import advised
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.event_time import Duration
 from tidegate.query.nodes import DefaultName
+from tidegate.query.outputs import outputs_node
 from tidegate.query.schema import as_schema
 from tidegate.sources import BatchOrigin
 from tidegate.sources.files import Files, files_of
@@ -92,6 +93,23 @@ class Stream(Builder):
             if not isinstance(value, int | float):
                 raise QueryError(f"explain: {name} is a number; got {value!r}")
         return explain(self.node, runtime, **options)
+
+
+def one_query(what: str, query: object) -> Stream:
+    """The query of a result, or of several results by name; ``what`` is the call that takes it, for messages."""
+    if isinstance(query, Mapping):
+        return Stream(outputs_node(what, query))
+    if not isinstance(query, Stream):
+        raise QueryError(
+            f"{what} takes a query made with tg.stream(...), or several by name, as in {{'counts': query}}; got "
+            f"{type(query).__name__}. Did you forget .window(...) or .aggregate(...) after .key_by(...)?"
+        )
+    return query
+
+
+def explain(query: Stream | Mapping[str, Stream], runtime: str = "spark", **options: Any) -> str:
+    """What a query of one result, or of several by name, is, and how it runs; see `Stream.explain`."""
+    return one_query("explain", query).explain(runtime, **options)
 
 
 def cores() -> int:

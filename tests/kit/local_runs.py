@@ -14,12 +14,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Node, Source, sources
+from tidegate.query.outputs import tagged
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.sinks import ToFunction
@@ -95,7 +97,12 @@ def _prepared(query: Node, origin: Callable[[Source], object], settings: Setting
     plan = compile_query(query, "local", all_columns=settings.late_to is not None)
     plan = plan.reading(lambda source: replace(source, origin=origin(source)))
     tables: list[pa.Table] = []
-    return LocalRun(LocalJob(plan, ToFunction(tables.append), settings), tables)
+
+    def take(*given: Any) -> None:
+        *name, table = given
+        tables.append(tagged(query, plan.names.index(name[0]) if name else 0, table))
+
+    return LocalRun(LocalJob(plan, ToFunction(take, plan.names), settings), tables)
 
 
 def _watermarks(query: Node, batches: Batches) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.errors import UserError
-from tidegate.query.nodes import Node, Source, is_stateful, walk
+from tidegate.query.nodes import Node, Outputs, Source, is_stateful, walk
 
 # The paper leaves both weights open within [0, 1] and expects β to be much the greater.
 ALPHA = 0.01
@@ -54,7 +54,7 @@ class Strategy:
 
 def shape_of(query: Node) -> QueryShape:
     """Count the operators of a query."""
-    operators = [node for node in walk(query) if not isinstance(node, Source)]
+    operators = [node for node in walk(query) if not isinstance(node, Source | Outputs)]
     stateful = [node for node in operators if is_stateful(node)]
     behind = {id(node) for node in operators if any(map(is_stateful, walk(node)))}
     return QueryShape(len(operators), len(stateful), prefix=len(behind) < len(operators))

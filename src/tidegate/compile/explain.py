@@ -12,11 +12,18 @@ from tidegate.compile.show_query import show_query, show_table
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
 from tidegate.query.nodes import Join, Node, Source, unique_names
+from tidegate.query.outputs import schemas_of
 from tidegate.query.windows import MANY_WINDOWS
 
 _INDENT = "  "
 _PARTITIONING = {"none": "not partitioned", "keys": "partitioned by keys", "pairs": "every pair meets once"}
 _LEAVING = {True: "results leave when settled", False: "results leave as tuples come"}
+_TOGETHER = {
+    "spark": "one streaming query: a batch is evaluated once for all outputs; a folder has each result exactly once, and "
+    "those of a batch appear in one folder after the other; what prints rows gets a batch again that is run again",
+    "local": "one run: results leave in one order of event time, whichever output they belong to",
+    "reference": "one run: every step sees a tuple once, whatever reads it",
+}
 
 
 @advised
@@ -48,7 +55,11 @@ def explain(
 
 
 def _result(query: Node) -> str:
-    return show_table([("result", ", ".join(query.schema.names))], indent=_INDENT)
+    rows = [
+        ("result" if name is None else f"result '{name}'", ", ".join(schema.names))
+        for name, schema in schemas_of(query).items()
+    ]
+    return show_table(rows, indent=_INDENT)
 
 
 def show_plan(plan: Plan) -> str:
@@ -57,8 +68,14 @@ def show_plan(plan: Plan) -> str:
     heading = f"on {plan.runtime}: {count} {'subquery' if count == 1 else 'subqueries'}"
     if plan.exchange is not None:
         heading += "\n" + show_table([("cells", plan.exchange.why)], indent=_INDENT)
-    outputs = show_table([row for feed in plan.outputs for row in _feed(feed, plan)], indent=_INDENT * 2)
-    return "\n\n".join([heading, *(_subquery(subquery, plan) for subquery in plan.subqueries), f"output\n{outputs}"])
+    parts = [heading, *(_subquery(subquery, plan) for subquery in plan.subqueries)]
+    if plan.names:
+        parts.append("outputs\n" + show_table([(_TOGETHER[plan.runtime],)], indent=_INDENT))
+    for side, name in enumerate(plan.names or (None,)):
+        rows = [row for feed in plan.outputs if feed.side == side for row in _feed(feed, plan)]
+        title = "output" if name is None else f"output '{name}'"
+        parts.append(f"{title}\n{show_table(rows, indent=_INDENT * 2)}")
+    return "\n\n".join(parts)
 
 
 def _subquery(subquery: Subquery, plan: Plan) -> str:

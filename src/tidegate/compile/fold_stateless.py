@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import narwhals as nw
 
 from tidegate.query.expressions import cannot_fail, columns_made, columns_passed, columns_read, names_its_columns
-from tidegate.query.nodes import Filter, Node, Select, Step, WithColumns, rewrite
+from tidegate.query.nodes import Filter, Node, Select, Step, WithColumns, rewrite, walk
 
 S = TypeVar("S", bound=Step)
 
@@ -25,7 +26,8 @@ def fold_stateless(query: Node) -> Node:
 
     An error is part of what a query means, so no fold adds or removes one. Arrow evaluates both sides of ``&`` on every
     row: ``filter(x is a number) | filter(cast(x) > 3)`` stays two steps, because the cast would fail on the rows that
-    the first filter takes away. Names are joined with '+'.
+    the first filter takes away. A step that several others read stays by itself, so that it can run once for all of them.
+    Names are joined with '+'.
 
     >>> import pyarrow as pa
     >>> from tidegate.compile.show_query import show_query
@@ -36,7 +38,19 @@ def fold_stateless(query: Node) -> Node:
     1  calls     stream  ts: timestamp[us], a: int64; time ts, in order
     2  low+high  filter  (a > 1) & (a < 9)
     """
-    return rewrite(query, _fold)
+    readers = Counter(id(upstream) for node in walk(query) for upstream in node.inputs)
+    originals = iter(list(walk(query)))
+    shared: set[int] = set()
+
+    def fold(node: Node) -> Node:
+        # Nodes come in the order of `walk`, perhaps over new inputs.
+        read = readers[id(next(originals))]
+        made = node if any(id(upstream) in shared for upstream in node.inputs) else _fold(node)
+        if read > 1:
+            shared.add(id(made))
+        return made
+
+    return rewrite(query, fold)
 
 
 def _fold(node: Node) -> Node:

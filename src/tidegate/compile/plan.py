@@ -7,7 +7,7 @@ else: `tests/unit/compile/test_plan_is_executed.py` checks that every field is r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
@@ -15,6 +15,7 @@ from typing import Literal
 import pyarrow as pa
 
 from tidegate.query.nodes import Node, Source, Stateful, Stateless, apply_stateless
+from tidegate.query.outputs import names_of
 from tidegate.query.schema import conform
 
 OUTPUT = -1
@@ -45,8 +46,9 @@ class Feed:
     """One path of tuples: from a source or a subquery, through stateless steps, to an input of a subquery or out.
 
     ``origin`` is a source or the number of a subquery, ``target`` the number of a subquery or `OUTPUT`. ``input`` is the
-    feed's position among those of its target, ``side`` the input of the target's operator that it belongs to. A stream that
-    is read twice has two feeds. ``schema`` and ``time`` are those of the tuples that arrive.
+    feed's position among those of its target, ``side`` the input of the target's operator that it belongs to, or which of
+    several results of the query. A stream that is read twice has two feeds. ``schema`` and ``time`` are those of the tuples
+    that arrive.
     """
 
     origin: Source | int
@@ -67,6 +69,18 @@ class Feed:
         for step in self.steps:
             tuples = apply_stateless(step.node, tuples)
         return conform(tuples, self.schema)
+
+
+def apply_all(feeds: Iterable[Feed], tuples: pa.Table) -> Iterator[tuple[Feed, pa.Table]]:
+    """Run the steps of feeds that begin at one place; those that feeds begin with in common run once."""
+    made: dict[tuple[int, ...], pa.Table] = {(): tuples}
+    for feed in feeds:
+        path: tuple[int, ...] = ()
+        for step in feed.steps:
+            before, path = path, (*path, id(step.node))
+            if path not in made:
+                made[path] = apply_stateless(step.node, made[before])
+        yield feed, conform(made[path], feed.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +177,11 @@ class Plan:
     def feeds(self) -> tuple[Feed, ...]:
         """All feeds, those that lead out last."""
         return (*(feed for subquery in self.subqueries for feed in subquery.feeds), *self.outputs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its results, if there are several; the feeds of each are those of one side of the output."""
+        return names_of(self.query)
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -19,6 +19,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     MapBatches,
     Node,
+    Outputs,
     Running,
     Select,
     SessionAggregate,
@@ -90,7 +91,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches() | KeyedApply() | BagAggregate() | Running() | Dedup():
+        case MapBatches() | KeyedApply() | BagAggregate() | Running() | Dedup() | Outputs():
             return set(before.names)
         case WindowAggregate() | SessionAggregate():
             return read_by(node)

@@ -22,6 +22,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     MapBatches,
     Node,
+    Outputs,
     Running,
     Select,
     SessionAggregate,
@@ -103,6 +104,8 @@ def _show(node: Node) -> tuple[str, str]:
             return "running", _running(node)
         case Join():
             return "join", _join(node)
+        case Outputs():
+            return "outputs", _listed(node.names)
         case BagAggregate():
             return "aggregate", _bag_aggregate(node)
         case _:

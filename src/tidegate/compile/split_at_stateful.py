@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tidegate.compile.plan import OUTPUT, Feed, PlacedStep, Plan, Subquery
-from tidegate.query.nodes import Node, Source, Stateless, Union, is_stateful, walk
+from tidegate.errors import InternalError
+from tidegate.query.nodes import Node, Outputs, Source, Stateless, Union, is_stateful, walk
 
 
 def split_at_stateful(plan: Plan) -> Plan:
@@ -20,6 +21,9 @@ def split_at_stateful(plan: Plan) -> Plan:
     Stateless steps belong to the feeds between subqueries, unions to no one: a subquery merges its feeds. What leads from a
     source to the output past every stateful operator is a subquery without an operator, which keeps the order of what it
     merges; everything else that leaves then passes it too.
+
+    Of several results each is a side of the output. Each source that leads to some of them past every stateful operator has
+    one such subquery, of its tuples as they are, so that what is common to the results is read once.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.query.aggregates import count
@@ -36,11 +40,25 @@ def split_at_stateful(plan: Plan) -> Plan:
         Subquery(number, node.name, node, _feeds(node.inputs, number, number_of))
         for number, node in enumerate(stateful)
     ]
+    if isinstance(plan.query, Outputs):
+        return _several(plan, plan.query, subqueries, number_of)
     outputs = _feeds((plan.query,), OUTPUT, number_of)
     if any(isinstance(feed.origin, Source) for feed in outputs):
         last = len(subqueries)
         subqueries.append(Subquery(last, plan.query.name, None, _feeds((plan.query,), last, number_of)))
         outputs = (Feed(last, (), OUTPUT, 0, 0, plan.query.time, plan.query.schema),)
+    return replace(plan, subqueries=tuple(subqueries), outputs=outputs)
+
+
+def _several(plan: Plan, query: Outputs, subqueries: list[Subquery], number_of: dict[int, int]) -> Plan:
+    """The plan of several results: each source that one of them reads directly passes a subquery."""
+    direct = {id(feed.origin): feed.origin for feed in _feeds(query.inputs, OUTPUT, number_of)}
+    passing = [origin for origin in direct.values() if isinstance(origin, Source)]
+    for number, source in enumerate(passing, start=len(subqueries)):
+        feed = Feed(source, (), number, 0, 0, source.time, source.schema)
+        subqueries.append(Subquery(number, source.name, None, (feed,)))
+        number_of[id(source)] = number
+    outputs = _feeds(query.inputs, OUTPUT, number_of)
     return replace(plan, subqueries=tuple(subqueries), outputs=outputs)
 
 
@@ -59,13 +77,16 @@ def _paths(
     node: Node, after: tuple[Stateless, ...], number_of: dict[int, int]
 ) -> Iterator[tuple[Source | int, tuple[Stateless, ...]]]:
     """The paths that lead to a node, each from where its tuples come from."""
+    if id(node) in number_of:
+        yield number_of[id(node)], after
+        return
     match node:
         case Source():
             yield node, after
-        case _ if is_stateful(node):
-            yield number_of[id(node)], after
         case Union():
             for upstream in node.inputs:
                 yield from _paths(upstream, after, number_of)
-        case _:
+        case _ if isinstance(node, Stateless):
             yield from _paths(node.input, (node, *after), number_of)
+        case _:
+            raise InternalError(f"no path leads through {type(node).__name__}")

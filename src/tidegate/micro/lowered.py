@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.errors import InternalError, UnsupportedError
+from tidegate.errors import InternalError, UnsupportedError, choices
 from tidegate.micro.graph import AggregateStage, ReplayableSource, Row, StageInput, aggregate, source
 from tidegate.query.bag_functions import Aggregated, Iterate
 from tidegate.query.bags import BagFunction, Bags
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
-from tidegate.query.nodes import BagAggregate, Node, Source, Union, WindowAggregate, walk
+from tidegate.query.nodes import BagAggregate, Node, Outputs, Source, Union, WindowAggregate, walk
 from tidegate.query.windows import Window
 
 GivenBags = Sequence[tuple[Any, int, Sequence[Row]]]
@@ -45,6 +45,11 @@ def graph_of(query: Node, tables: Mapping[str, Sequence[pa.Table]], disorder_us:
                 streams[id(node)] = tuple(each for inputs in read for each in inputs)
             case WindowAggregate():
                 streams[id(node)] = (_keyed(node, read, (node.keys,), node.key_schema, node.window, Aggregated(node)),)
+            case Outputs():
+                raise UnsupportedError(
+                    f"the engine of one operator gives one result, and this query has several: {choices(node.names)}; run "
+                    "it on='local', or each of them alone"
+                )
             case BagAggregate(function=function):
                 if isinstance(function, Iterate) or node.loop_us is not None:
                     raise UnsupportedError(

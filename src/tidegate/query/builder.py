@@ -34,6 +34,7 @@ from tidegate.query.nodes import (
     check_names,
     step_name,
 )
+from tidegate.query.routing import Routed, route
 from tidegate.query.running import running_node
 from tidegate.query.schema import as_schema, column_type, normal_schema, show_columns
 from tidegate.query.session_builder import Sessions
@@ -93,6 +94,20 @@ class Builder(Advises):
             )
         expressions.derive_condition(step, self.schema, "a filter", predicate)
         return self._then(Filter(step, (self.node,), self.schema, self.time, predicate))
+
+    def route(self, *, rest: bool = False, **predicates: nw.Expr) -> Routed[Self]:
+        """Part a stream by predicates: a tuple goes to the first part whose predicate is true; null is not true.
+
+        With ``rest=True`` the part ``rest`` has the tuples that no predicate takes; without it they are dropped. Every
+        predicate is evaluated on every tuple. The parts are streams, by name:
+
+        >>> import narwhals as nw, pyarrow as pa, tidegate as tg
+        >>> calls = tg.stream({"ts": pa.timestamp("us"), "n": pa.int64()}, time="ts")
+        >>> routed = calls.route(big=nw.col("n") > 100, some=nw.col("n") > 10, rest=True)
+        >>> list(routed), routed.big.schema.names == routed["rest"].schema.names
+        (['big', 'some', 'rest'], True)
+        """
+        return route(self, predicates, rest)
 
     @advised
     def map_batches(

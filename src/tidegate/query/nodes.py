@@ -233,11 +233,22 @@ class BagAggregate(Step):
     loop_us: int | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Outputs(Step):
+    """Several results of one query, by name: its root. Each has rows of its own, and there is no event time of all.
+
+    Where the rows of all are one table, such as the answer of the reference, each name is a column of structs, and a row is
+    that of the one which is not null (`tidegate.query.outputs`).
+    """
+
+    names: tuple[str, ...]
+
+
 Stateless = WithColumns | Select | Filter | MapBatches
 InOrder = KeyedApply | Running | Dedup
 """What takes settled tuples, in canonical order."""
 Stateful = WindowAggregate | SessionAggregate | InOrder | Join | BagAggregate
-Node = Source | Stateless | Union | Stateful
+Node = Source | Stateless | Union | Stateful | Outputs
 AnyStep = TypeVar("AnyStep", bound=Stateful | Stateless)
 
 

@@ -21,6 +21,7 @@ from tidegate.query.nodes import (
     Join,
     KeyedApply,
     Node,
+    Outputs,
     Running,
     SessionAggregate,
     Source,
@@ -33,6 +34,7 @@ from tidegate.query.nodes import (
     unique_names,
     walk,
 )
+from tidegate.query.outputs import tagged, untagged
 from tidegate.query.schema import fitting
 from tidegate.reference.bags import BagLaw
 from tidegate.reference.dedup import DedupLaw
@@ -77,6 +79,8 @@ Event = Rows | Advance
 class Answer:
     """The result rows in the order in which they were emitted, the tuples that came too late, and those set aside.
 
+    Of a query with several results ``rows`` are those of all, each in the column of its result (`query.nodes.Outputs`), and
+    ``answer["name"]`` are those of one.
     ``ahead_tuples`` are those, by stream, that lay further in the future than it allows, ``ahead_rows`` their numbers
     among all tuples of the stream, from 0.
     """
@@ -87,6 +91,9 @@ class Answer:
     ahead: int = 0
     ahead_tuples: Mapping[str, tuple[RowValues, ...]] = field(default_factory=dict)
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return untagged(self.rows, name)
 
 
 Law = WindowLaw | SessionLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
@@ -222,6 +229,8 @@ class _Operator:
             times = table.column(self.node.time).cast(pa.int64()).to_numpy()
             check_times(times, f"stream '{self.node.name}'", self.node.time)
             self.forward(table)
+        elif isinstance(self.node, Outputs):
+            self.forward(tagged(self.node, side, table))
         elif isinstance(self.node, Union) or is_stateful(self.node):
             self.forward(table)
         else:

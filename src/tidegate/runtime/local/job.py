@@ -7,9 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UserError
@@ -144,19 +142,21 @@ class LocalJob:
         """
         return self.running.reconfigure(instances, mapping, subquery, timeout_seconds)
 
-    def __iter__(self) -> Iterator[pa.Table]:
+    def __iter__(self) -> Iterator[Any]:
         """The results, table by table, while the query runs; for jobs that were started without ``to``.
 
-        Stopping before the last of them cancels the run, since nothing would take the rest.
+        Of several results each table comes with its name, as in ``for name, table in job``. Stopping before the last of
+        them cancels the run, since nothing would take the rest.
         """
         output = self.running.sink
         if not isinstance(output, ToIterator):
             raise UserError("the results of this job go elsewhere; start it without to=... to iterate over them")
         try:
-            for table in output:
+            names = self.running.plan.names
+            for number, table in output:
                 if self.cancelled:
                     break
-                yield table
+                yield (names[number], table) if names else table
         except BaseException:
             self.cancel()
             raise

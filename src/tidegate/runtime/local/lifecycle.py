@@ -46,7 +46,8 @@ class RunningQuery:
         self.graph = Graph.of(self.plan, self.settings, self.pool, self.fail)
         schedules = [inlet.schedule for inlet in self.graph.inlets]
         settled = any(subquery.safety().settled for subquery in self.plan.subqueries)
-        self.collector = ResultCollector(self.sink, schedules, settled, self.graph.core)
+        sides = [feed.side for feed in self.plan.outputs]
+        self.collector = ResultCollector(self.sink, sides, schedules, settled, self.graph.core)
 
     def start(self) -> None:
         """Start all threads."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.compile.plan import Feed, Subquery
+from tidegate.compile.plan import Feed, Subquery, apply_all
 from tidegate.errors import QueryError
 from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.log import Reader
@@ -171,9 +171,10 @@ class RunningSubquery:
         All before any: what one gate waits for may have to come through another.
         """
         full = []
-        for (feed, _), source in zip(self.outlets, sources, strict=True):
-            made = [feed.apply(table) for table in tables]
-            batches = [batch for table in made for batch in table.combine_chunks().to_batches() if batch.num_rows]
+        made = [list(apply_all((feed for feed, _ in self.outlets), table)) for table in tables]
+        for position, ((feed, _), source) in enumerate(zip(self.outlets, sources, strict=True)):
+            own = (results[position][1] for results in made)
+            batches = [batch for table in own for batch in table.combine_chunks().to_batches() if batch.num_rows]
             if batches:
                 with self._counting:
                     rows = sum(batch.num_rows for batch in batches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from tidegate.gate.gate import Gate
 from tidegate.gate.segment import Segment
-from tidegate.operators.columns import in_time_order
-from tidegate.results import PartWriter, show_count, show_rows
+from tidegate.operators.columns import Array, in_time_order
+from tidegate.results import PartWriter, show_first
 from tidegate.runtime.local.figures import Latencies, Schedule
 from tidegate.runtime.local.threads import CorePinning
 from tidegate.watermark import END, Watermark
@@ -31,53 +31,63 @@ Tell = Callable[[float, int, Latencies], None]
 class Sink(Protocol):
     """Takes results in the order of event time, from one thread."""
 
-    def write(self, table: pa.Table) -> None: ...
+    def write(self, table: pa.Table, output: int = 0) -> None:
+        """Take rows of one of the results of the query, by its number; a query has one or several."""
+        ...
 
     def close(self, complete: bool) -> None:
         """Nothing more will come; ``complete`` says whether everything did."""
         ...
 
 
-class ToFolder(PartWriter):
-    """Parts in a folder, each of which appears whole."""
+@dataclass(frozen=True, slots=True)
+class ToFolders:
+    """Parts in a folder for each result of the query; each part appears whole."""
 
-    def close(self, complete: bool = True) -> None:
-        if complete:
-            super().close()
-        else:
-            self.discard()
+    writers: tuple[PartWriter, ...]
+
+    def write(self, table: pa.Table, output: int = 0) -> None:
+        self.writers[output].write(table)
+
+    def close(self, complete: bool) -> None:
+        for writer in self.writers:
+            if complete:
+                writer.close()
+            else:
+                writer.discard()
 
 
 @dataclass(slots=True)
 class ToScreen:
-    """The first rows, printed when the run ends."""
+    """The first rows of each result, printed when the run is complete; several are told apart by their names."""
 
     most: int
-    _held: list[pa.Table] = field(default_factory=list)
-    _rows: int = 0
+    names: tuple[str, ...] = ()
+    _held: dict[int, list[pa.Table]] = field(default_factory=dict)
+    _rows: Counter[int] = field(default_factory=Counter)
 
-    def write(self, table: pa.Table) -> None:
-        held = sum(part.num_rows for part in self._held)
+    def write(self, table: pa.Table, output: int = 0) -> None:
+        parts = self._held.setdefault(output, [])
+        held = sum(part.num_rows for part in parts)
         if held < self.most:
-            self._held.append(table.slice(0, self.most - held))
-        self._rows += table.num_rows
+            parts.append(table.slice(0, self.most - held))
+        self._rows[output] += table.num_rows
 
     def close(self, complete: bool) -> None:
-        if self._held:
-            rows = pa.concat_tables(self._held)
-            print(f"{show_rows(rows)}\n{show_count(self._rows, rows.num_rows)}")
-        else:
-            print("(no rows)")
+        for output, name in enumerate(self.names or (None,) if complete else ()):
+            parts = self._held.get(output)
+            print(show_first(name, pa.concat_tables(parts) if parts else None, self._rows[output]))
 
 
 @dataclass(frozen=True, slots=True)
 class ToFunction:
-    """A user's function, called with each table."""
+    """A user's function, called with each table; of several results with the name of the result first."""
 
-    function: Callable[[pa.Table], None]
+    function: Callable[..., None]
+    names: tuple[str, ...] = ()
 
-    def write(self, table: pa.Table) -> None:
-        self.function(table)
+    def write(self, table: pa.Table, output: int = 0) -> None:
+        self.function(*self.names[output : output + 1], table)
 
     def close(self, complete: bool) -> None:
         """Nothing is held."""
@@ -88,15 +98,15 @@ class ToIterator:
     """Tables to iterate over while the query runs; it waits when ``most`` of them lie unread."""
 
     most: int = 64
-    _held: deque[pa.Table] = field(default_factory=deque)
+    _held: deque[tuple[int, pa.Table]] = field(default_factory=deque)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _closed: bool = False
 
-    def write(self, table: pa.Table) -> None:
+    def write(self, table: pa.Table, output: int = 0) -> None:
         with self._changed:
             self._changed.wait_for(lambda: len(self._held) < self.most or self._closed)
             if not self._closed:
-                self._held.append(table)
+                self._held.append((output, table))
                 self._changed.notify_all()
 
     def close(self, complete: bool) -> None:
@@ -104,7 +114,8 @@ class ToIterator:
             self._closed = True
             self._changed.notify_all()
 
-    def __iter__(self) -> Iterator[pa.Table]:
+    def __iter__(self) -> Iterator[tuple[int, pa.Table]]:
+        """The tables, each after the number of the result that it belongs to."""
         while True:
             with self._changed:
                 # In steps, so that an interrupt of the thread that iterates is noticed whenever it comes.
@@ -112,19 +123,21 @@ class ToIterator:
                     pass
                 if not self._held:
                     return
-                table = self._held.popleft()
+                held = self._held.popleft()
                 self._changed.notify_all()
-            yield table
+            yield held
 
 
 @dataclass(slots=True, eq=False)
 class ResultCollector:
     """Writes results to the sink, in the order of event time, and measures how late they are. Used by one thread.
 
-    ``settled`` says that results lie before the watermark that releases them.
+    ``sides`` says for each input of the gate before the output which result of the query its rows belong to. ``settled``
+    says that results lie before the watermark that releases them.
     """
 
     sink: Sink
+    sides: Sequence[int]
     schedules: Sequence[Schedule]
     settled: bool
     core: CorePinning
@@ -138,12 +151,14 @@ class ResultCollector:
         """Write all that comes, until the input has ended; report about once a second."""
         for segment in gate.reader("output"):
             self.core.move()
-            table = _in_order(segment)
-            if table is not None:
-                self._measure(segment, table.num_rows)
+            tables = _in_order(segment, self.sides)
+            rows = sum(table.num_rows for table in tables.values())
+            if rows:
+                self._measure(segment, rows)
                 with self.core.outside():
-                    self.sink.write(table)
-                self.results += table.num_rows
+                    for output, table in tables.items():
+                        self.sink.write(table, output)
+                self.results += rows
                 self.segments += 1
             if time.monotonic() - self._told >= SECONDS_BETWEEN_REPORTS:
                 self.report(tell, segment.watermark)
@@ -168,10 +183,18 @@ class ResultCollector:
             self._recent.add(seconds, results)
 
 
-def _in_order(segment: Segment) -> pa.Table | None:
-    """The rows of a segment in the order of event time; None if there are none."""
-    batches = [batch for batch in segment.batches if batch is not None and batch.num_rows]
-    if not batches:
-        return None
-    table = pa.Table.from_batches(batches)
-    return table if len(batches) == 1 else in_time_order(table.combine_chunks(), np.concatenate(segment.times))[0]
+def _in_order(segment: Segment, sides: Sequence[int]) -> dict[int, pa.Table]:
+    """The rows of a segment in the order of event time, for each result that has some."""
+    found: dict[int, list[tuple[pa.RecordBatch, Array]]] = {}
+    for side, batch, times in zip(sides, segment.batches, segment.times, strict=False):
+        if batch is not None and batch.num_rows:
+            found.setdefault(side, []).append((batch, times))
+    return {side: _merged(parts) for side, parts in sorted(found.items())}
+
+
+def _merged(parts: list[tuple[pa.RecordBatch, Array]]) -> pa.Table:
+    """Rows of several inputs in the order of event time."""
+    table = pa.Table.from_batches([batch for batch, _ in parts])
+    if len(parts) == 1:
+        return table
+    return in_time_order(table.combine_chunks(), np.concatenate([times for _, times in parts]))[0]
