@@ -18,6 +18,7 @@ from tidegate.errors import (
 from tidegate.late_tuples import LateFolder
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query.advice import advised
+from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.nodes import is_stateful, sources, unique_names, walk
 from tidegate.query.outputs import names_of, schemas_of
 from tidegate.results import (
@@ -174,6 +175,8 @@ def start(
     balance: BalanceOption = None,
     late_to: str | Path | None = None,
     operators: Operators = "dedicated",
+    checkpoint: str | Path | None = None,
+    every: Duration = "10 seconds",
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
@@ -192,6 +195,10 @@ def start(
     stays. ``balance`` may also name a balancer, or be False for none. ``job.scaling`` tells what was decided.
     ``late_to``, as in `run`, is a folder for late tuples, and ``operators`` says what maps, filters and joins are made of.
 
+    With a ``checkpoint``, a folder, a snapshot of the run is taken ``every`` so often, while it goes on. A run that was
+    killed goes on from the last one when the same call is made again, on any number of instances, and each result is in the
+    folder ``to`` exactly once; one that was finished does nothing. It reads files, tables and lists (docs/local.md).
+
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
     >>> counts = tg.stream(rows, time="ts").key_by("k").window("1 second").aggregate(n=tg.count())
@@ -204,6 +211,8 @@ def start(
     from tidegate.compile.compiler import compile_query
     from tidegate.elastic.options import Elastic, most_of
     from tidegate.elastic.scaling import Scaling
+    from tidegate.runtime.local.checkpoint import refuse_undurable
+    from tidegate.runtime.local.durable_folder import DraftWriter, ToDurableFolders
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.local.observe import (
         BALANCER_HERE,
@@ -214,6 +223,7 @@ def start(
     )
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
     from tidegate.runtime.local.sinks import Sink, ToFolders, ToFunction, ToIterator
+    from tidegate.runtime.local.snapshots import Durable
 
     query = one_query("start", query)
     if on != "local":
@@ -222,20 +232,24 @@ def start(
     check_unread((source.name, source.origin) for source in plan.sources)
     if format is not None and not isinstance(to, str | Path):
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
+    every_seconds = parse_duration(every, "every") / 1e6
+    if checkpoint is not None:
+        refuse_undurable(plan, {"late_to": late_to}, to)
     late = None if late_to is None else _late_folder(late_to, to)
     output: Sink
     match to:
         case None:
             output = ToIterator()
         case str() | Path():
-            folder = require_writable(require_empty(local_folder(to, "to")))
-            kind = format_of(folder, format)
-            output = ToFolders(
-                tuple(
-                    PartWriter(require_writable(result_folder(folder, name)), kind, schema)
-                    for name, schema in schemas_of(query.node).items()
-                )
-            )
+            folder = local_folder(to, "to")
+            folder, kind = require_writable(folder if checkpoint else require_empty(folder)), format_of(folder, format)
+            parts = [
+                (require_writable(result_folder(folder, name)), kind, schema)
+                for name, schema in schemas_of(query.node).items()
+            ]
+            output = ToFolders(tuple(PartWriter(*each) for each in parts))
+            if checkpoint is not None:
+                output = ToDurableFolders(folder, tuple(DraftWriter(*each) for each in parts))
         case _:
             output = ToFunction(to, plan.names)
     first, most = _numbers(instances)
@@ -248,7 +262,10 @@ def start(
     settings = Settings(
         first, most, segment_rows=rows, linger_seconds=linger_seconds, waiting_rows=waiting_rows, late_to=late
     )
-    job = LocalJob(plan, output, settings, progress or (lambda _: None))
+    durable = None
+    if checkpoint is not None and isinstance(output, ToDurableFolders):
+        durable = Durable.open(plan, local_folder(checkpoint, "checkpoint"), output, every_seconds)
+    job = LocalJob(plan, output, settings, progress or (lambda _: None), durable)
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
         job.scaling = Scaling(

@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
         "operators",
         "gate",
         "sources",
+        "state",
         "progress",
         "late_tuples",
         "results",

@@ -10,6 +10,10 @@ paths part and meet again. A source that waits because it is ahead waits for a t
 wait for what reads its own results, which is not ahead of it; for its input, and so for a thread that is behind it or
 level; or because it is ahead of a third one. In a circle of threads that wait for one another the watermark could only
 fall, and strictly at each thread that is ahead of another; and without such a thread there is no circle.
+
+While a marker is on its way (`align`), a thread that has passed it may wait for one that has not, whatever their watermarks.
+So all gates expect it before any source passes it, and until a thread has passed it, it waits for readers alone: those go
+on, as nothing behind the marker is in a log before all of its sources have passed.
 """
 
 from __future__ import annotations
@@ -35,26 +39,33 @@ class FlowLimits:
     unready_bytes: int = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FlowControl:
-    """The bounds, applied to the log, its readers and its sources. Used under the merge lock."""
+    """The bounds, applied to the log, its readers and its sources. Used under the merge lock.
+
+    While the gate is ``aligning`` its sources on a marker, one that has not passed it is not stopped for being ahead, and
+    one that has waits for the others where it holds too much.
+    """
 
     limits: FlowLimits
     log: Log
     readers: Mapping[str, Reader]
+    aligning: bool = False
 
     def must_wait(self, source: GateSource, waiting: bool) -> bool:
         """Whether a source must wait; for one that does already, until half the bound is reached."""
-        if source.queue.closed:
+        if source.arriving.closed:
             return False
+        if source.later is not None:
+            return self.is_over(source, waiting)
         return self._log_is_filled(2 if waiting else 1) or (
-            self.is_over(source, waiting) and source.queue.watermark > self.log.watermark
+            not self.aligning and self.is_over(source, waiting) and source.queue.watermark > self.log.watermark
         )
 
     def is_over(self, source: GateSource, waiting: bool) -> bool:
         """Whether a source holds more than its bound."""
         share = 2 if waiting else 1
-        held = source.queue
+        held = source.arriving
         return held.rows * share > self.limits.unready_rows or held.nbytes * share > self.limits.unready_bytes
 
     def lags(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.errors import QueryError, TidegateError, UserError, choices
+from tidegate.gate.align import GateCut, cut_of, held_over
 from tidegate.gate.flow import BlockedTimes, FlowControl, FlowLimits
 from tidegate.gate.log import Log, LogNode, Reader
 from tidegate.gate.merge import SMALL, Merger
@@ -96,6 +97,7 @@ class Gate:
         self.failure: BaseException | None = None
         self._linger_seconds = linger_seconds
         self._lingers_until: float | None = None
+        self._marker: object = None
         self._open(specs, START)
 
     def source(self, name: str) -> GateSource:
@@ -144,11 +146,13 @@ class Gate:
             self._wake_sources()
             return bool(gone)
 
-    def add_sources(self, sources: Iterable[str | SourceSpec], watermark: Watermark = START) -> bool:
+    def add_sources(
+        self, sources: Iterable[str | SourceSpec], watermark: Watermark = START, by: GateSource | None = None
+    ) -> bool:
         """Add the sources that are not there yet; nothing below the watermark at the end of the log is due from them.
 
-        ``watermark`` sets a higher bound from which they begin. True if this call added any. Refused once the input has
-        ended.
+        ``watermark`` sets a higher bound from which they begin. They have passed the markers that ``by`` has. True if this
+        call added any. Refused once the input has ended.
         """
         with self.lock:
             self._raise_if_aborted()
@@ -158,6 +162,9 @@ class Gate:
             if new and self.log.ended:
                 raise UserError(f"gate: source '{new[0].name}' cannot be added: the input has ended")
             self._open(new, max(self.log.watermark, watermark))
+            if by is not None and by.later is not None:
+                for spec in new:
+                    self._hold_back(self.sources[spec.name])
             return bool(new)
 
     def remove_sources(self, names: Iterable[str]) -> bool:
@@ -192,6 +199,26 @@ class Gate:
             self._wake_readers()
             return index
 
+    def expect(self, marker: object) -> None:
+        """Expect a marker, other than None, from all sources; to be told to all gates of a run before a source passes it."""
+        with self.lock:
+            self._raise_if_aborted()
+            self._marker, self.flow.aligning = marker, True
+            self._wake_sources()
+
+    def resume(self, cut: GateCut) -> None:
+        """Go on from a cut, before anything has come; sources whose names it does not know begin at its watermark."""
+        with self.lock:
+            self.log.watermark = cut.watermark
+            time_of = {source.spec.input: source.spec.time for source in self.sources.values()}
+            for source in self.sources.values():
+                source.queue.watermark = cut.sources.get(source.name, cut.watermark)
+            for unready in cut.unready:
+                source = held_over(self, unready, time_of[unready.input])
+                self.merger.open(source)
+                self.merger.held_rows += source.queue.rows
+                self.merger.held_bytes += source.queue.nbytes
+
     def rouse(self) -> None:
         """Wake all readers that wait although there are segments for them."""
         if not self.eager and self.waiting:
@@ -216,7 +243,7 @@ class Gate:
         """How many rows have come in, become ready, and been passed by their readers until now."""
         with self.lock:
             ready = self.log.tail.rows_through
-            unready = sum(source.queue.rows for source in self.sources.values())
+            unready = sum(source.queue.rows + source.later_rows for source in self.sources.values())
             passed = [reader.passed_rows for reader in self.readers.values()] or [ready]
             return Traffic(ready + unready, ready, min(passed) if self.eager else max(passed))
 
@@ -226,12 +253,13 @@ class Gate:
         """Take a batch and a watermark in; whether so much is held now that the source should wait."""
         with self.lock:
             self._raise_if_aborted()
-            if source.queue.closed:
+            queue = source.arriving
+            if queue.closed:
                 raise UserError(f"source '{source.name}' has ended or was removed; it can deliver nothing more")
             if batch is not None:
                 self.merger.push(source, batch)
-            if watermark > source.queue.watermark:
-                source.queue.watermark = watermark
+            if watermark > queue.watermark:
+                queue.watermark = watermark
             if has_ended(watermark):
                 self._close([source])
                 return False
@@ -264,6 +292,14 @@ class Gate:
         with self.lock:
             if self.sources.get(source.name) is source:
                 self._close([source])
+
+    def mark_source(self, source: GateSource) -> None:
+        """Note that a source has passed the marker that is expected."""
+        with self.lock:
+            self._raise_if_aborted()
+            if self._marker is not None and source.later is None and not source.queue.closed:
+                self._hold_back(source)
+                self._align()
 
     # Called by readers.
 
@@ -316,14 +352,42 @@ class Gate:
             self.merger.open(source)
 
     def _close(self, gone: Sequence[GateSource]) -> bool:
-        """Take sources out of the minimum; whether there were any."""
+        """Take sources out of the minimum; whether there were any. One that has passed a marker leaves behind it."""
         for source in gone:
-            del self.sources[source.name]
-            source.queue.close()
+            if source.later is not None:
+                source.later.close()
+            else:
+                del self.sources[source.name]
+                source.queue.close()
         if gone:
             self._write_if_wanted()
             self._wake_sources()
+            self._align()
         return bool(gone)
+
+    def _hold_back(self, source: GateSource) -> None:
+        """Keep what comes from a source from now on until all have passed the marker."""
+        source.later = SourceQueue(source.queue.watermark, source.queue.in_order)
+
+    def _align(self) -> None:
+        """Cut the log if all sources have passed the marker, and let in what came behind it."""
+        sources = list(self.sources.values())
+        if self._marker is None or not sources or any(source.later is None for source in sources):
+            return
+        self._write()
+        self.log.append(self.log.watermark, control=cut_of(self._marker, self.log.watermark, self.merger.sources))
+        self._marker, self.flow.aligning = None, False
+        ended = []
+        for source in sources:
+            later, source.later = source.later, None
+            if later is not None:
+                source.queue.follow_with(later)
+                if later.closed:
+                    ended.append(source)
+        self._wake_readers()
+        self._close(ended)
+        self._write_if_wanted()
+        self._wake_sources()
 
     def _write(self, watermark: Watermark | None = None, takes: int = 0) -> None:
         """Write what is ready, and wake those it concerns: all, or one for each segment that the caller does not take."""

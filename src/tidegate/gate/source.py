@@ -131,6 +131,12 @@ class SourceQueue:
         self.closed = True
         self.watermark = END
 
+    def follow_with(self, later: SourceQueue) -> None:
+        """Queue what came later, and be as far as that."""
+        for batch in later.pending:
+            self.push(batch)
+        self.watermark = max(self.watermark, later.watermark)
+
     def ready(self, watermark: Watermark) -> tuple[int, float]:
         """How many rows and bytes are ready at a watermark."""
         if not self.in_order:
@@ -172,11 +178,14 @@ class GateSource:
 
     A batch costs one lock and, for all its rows together, one comparison of neighbours. It is always taken in; the thread
     that delivers it waits afterwards, until there is room again.
+
+    ``later`` is what it delivers behind a marker that other sources have not passed yet.
     """
 
     _gate: Gate
     spec: SourceSpec
     queue: SourceQueue
+    later: SourceQueue | None = None
     blocked: BlockedClock = field(default_factory=BlockedClock)
     _width: RowWidth = field(default_factory=RowWidth)
 
@@ -204,11 +213,12 @@ class GateSource:
         A thread that feeds several sources offers to all of them before it waits for any: one may be held up only until
         what is offered to another has gone through.
         """
-        times = self._times(batch)
-        pending = None
-        if len(times):
-            pending = PendingBatch(self.spec.input, *self._sorted(batch, times), self._width.of(batch))
-        return self._gate.admit(self, pending, watermark)
+        return self._gate.admit(self, self._pending(batch), watermark)
+
+    def deliver(self, batch: pa.RecordBatch) -> None:
+        """Queue a batch before the source takes part."""
+        if (pending := self._pending(batch)) is not None:
+            self.queue.push(pending)
 
     def wait_for_room(self) -> None:
         """Wait while the gate holds too much; returns at once if it does not, or if the source has ended."""
@@ -219,9 +229,30 @@ class GateSource:
         """A heartbeat: no tuple with τ below the watermark is still due from here. Never waits, never goes back."""
         self._gate.admit(self, None, watermark)
 
+    def mark(self) -> None:
+        """Pass the marker that the gate expects: what comes from here on is not part of its cut. Never waits."""
+        self._gate.mark_source(self)
+
+    @property
+    def later_rows(self) -> int:
+        """How many rows are held back behind a marker."""
+        return 0 if self.later is None else self.later.rows
+
+    @property
+    def arriving(self) -> SourceQueue:
+        """Where what it delivers now is queued."""
+        return self.queue if self.later is None else self.later
+
     def end(self) -> None:
         """Nothing more will come from this source; the last one to end ends the input. Never waits."""
         self._gate.end_source(self)
+
+    def _pending(self, batch: pa.RecordBatch) -> PendingBatch | None:
+        """A batch in the order of event time; None if it is empty."""
+        times = self._times(batch)
+        if not len(times):
+            return None
+        return PendingBatch(self.spec.input, *self._sorted(batch, times), self._width.of(batch))
 
     def _times(self, batch: pa.RecordBatch) -> Array:
         """The τ of a batch as int64, checked for what the gate cannot order."""

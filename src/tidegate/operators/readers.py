@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from tidegate.watermark import START, Watermark
 
+BEFORE = -1
+"""The segment before the first one: what was there already."""
+
 
 @dataclass(slots=True, eq=False)
 class SharedState(ABC):
@@ -43,8 +46,8 @@ class SharedState(ABC):
 
     @property
     def _acknowledged(self) -> int:
-        """The last segment that every reader has acknowledged, −1 if there is none; read under the lock."""
-        return min((segment for segment, _ in self._reached.values()), default=-1)
+        """The last segment that every reader has acknowledged, `BEFORE` if there is none; read under the lock."""
+        return min((segment for segment, _ in self._reached.values()), default=BEFORE)
 
     @property
     def _watermark(self) -> Watermark:

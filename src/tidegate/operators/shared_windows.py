@@ -9,16 +9,19 @@ Nothing here reads the log itself: callers number the segments and give the wate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array
-from tidegate.operators.readers import SharedState
+from tidegate.operators.readers import BEFORE, SharedState
 from tidegate.operators.window_state import PaneRun, WindowState
+from tidegate.state.chunks import Chunk, Data
+from tidegate.state.snapshot import SnapshotStore
 from tidegate.watermark import Watermark
 
 FAN_IN = 8
@@ -36,6 +39,21 @@ class LiftedPanes:
 
     runs: Sequence[PaneRun]
     reopened: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsCut:
+    """The panes of open windows at a marker, and how often windows had been revised."""
+
+    windows: WindowState
+    runs: Sequence[PaneRun]
+    rounds: Mapping[int, int]
+
+    def write(self, store: SnapshotStore) -> None:
+        """Put all runs into a snapshot; see `StateCut`."""
+        for run in self.runs:
+            store.put(run, partial(self.windows.panes.piece, run.panes, run.low, run.high))
+        store.chunks.directory.rounds = dict(self.rounds)
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +132,21 @@ class SharedWindows(SharedState):
             return False
         low, high = self.windows.slices(windows)
         return sum(len(run.slices) for run in runs if run.low <= high and run.high >= low) >= self.split_panes
+
+    def cut(self, segment: int, watermark: Watermark) -> WindowsCut:
+        """What windows that are open after a segment need; the panes of all segments before are lifted."""
+        runs, rounds = self._seen_at(segment)
+        least = self.windows.panes.node.window.least_open_slice(watermark)
+        return WindowsCut(self.windows, [run for run in runs if run.high >= least], rounds)
+
+    def restore(self, store: SnapshotStore) -> None:
+        """Begin with what a snapshot holds."""
+
+        def run_of(data: Data, chunk: Chunk) -> PaneRun:
+            return self.windows.run(self.windows.panes.decode(data, chunk.low), BEFORE)
+
+        self._runs = store.parts(run_of)
+        self._rounds = {number: [BEFORE] * count for number, count in store.chunks.directory.rounds.items()}
 
     def _compact(self) -> None:
         """Merge a few runs into one if there are many."""

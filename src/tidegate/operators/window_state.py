@@ -21,7 +21,7 @@ from tidegate.watermark import Watermark
 LEAST_RUN = 16_384
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PaneRun:
     """Panes in the order of their slices, from ``low`` to ``high``; ``segment`` is the latest segment they come from.
 

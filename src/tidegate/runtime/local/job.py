@@ -20,6 +20,7 @@ from tidegate.runtime.local.sinks import SIGNAL_SECONDS, Sink, ToIterator
 
 if TYPE_CHECKING:
     from tidegate.elastic.scaling import Scaling
+    from tidegate.runtime.local.snapshots import Durable
 
 CANCEL_SECONDS = 1.0
 """How long to wait for threads to end after a run was cancelled or has ended; users' functions may take longer."""
@@ -42,8 +43,9 @@ class LocalJob:
         sink: Sink,
         settings: Settings | None = None,
         report: Callable[[Progress], None] = lambda _: None,
+        durable: Durable | None = None,
     ) -> None:
-        self.running = RunningQuery(plan, sink, settings or Settings(), report)
+        self.running = RunningQuery(plan, sink, settings or Settings(), report, durable)
         self.scaling: Scaling | None = None
 
     def start(self) -> LocalJob:

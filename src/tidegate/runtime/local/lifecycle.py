@@ -18,6 +18,7 @@ from tidegate.runtime.local.figures import JobFigures, Latencies
 from tidegate.runtime.local.graph import Graph
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.sinks import ResultCollector, Sink, ToIterator
+from tidegate.runtime.local.snapshots import Durable, Snapshots
 from tidegate.runtime.local.sources.arrivals import ReadOptions
 from tidegate.runtime.local.sources.inlet import SourceInlet
 from tidegate.runtime.local.threads import ThreadPool
@@ -32,6 +33,8 @@ class RunningQuery:
     sink: Sink
     settings: Settings
     report: Callable[[Progress], None]
+    durable: Durable | None = None
+    snapshots: Snapshots | None = field(init=False, default=None)
     graph: Graph = field(init=False)
     collector: ResultCollector = field(init=False)
     pool: ThreadPool = field(default_factory=lambda: ThreadPool("tidegate"))
@@ -43,11 +46,17 @@ class RunningQuery:
     _reported: tuple[float, int] = (0.0, 0)
 
     def __post_init__(self) -> None:
+        if self.durable is not None:
+            self.plan = self.durable.plan(self.plan)
         self.graph = Graph.of(self.plan, self.settings, self.pool, self.fail)
         schedules = [inlet.schedule for inlet in self.graph.inlets]
         settled = any(subquery.safety().settled for subquery in self.plan.subqueries)
         sides = [feed.side for feed in self.plan.outputs]
         self.collector = ResultCollector(self.sink, sides, schedules, settled, self.graph.core)
+        if self.durable is not None:
+            self.snapshots = self.durable.snapshots(self.graph, self.fail)
+            self.snapshots.restore()
+            self.collector.on_cut = self.snapshots.on_output_cut
 
     def start(self) -> None:
         """Start all threads."""
@@ -56,6 +65,8 @@ class RunningQuery:
             running.start()
         for inlet in self.graph.inlets:
             self.pool.run(lambda inlet=inlet: self._read(inlet), awaited=False)  # type: ignore[misc]
+        if self.snapshots is not None:
+            self.pool.run(self.snapshots.run)
         self.pool.run(self._collect)
 
     @property
@@ -135,6 +146,7 @@ class RunningQuery:
             self.settings.linger_seconds,
             lambda function: self.pool.run(function, awaited=False),
             pause=inlet.pause,
+            position=None if self.snapshots is None else inlet.position,
         )
         try:
             inlet.read(options)
@@ -153,6 +165,8 @@ class RunningQuery:
                 with self.graph.core.outside():
                     self._close_late()
                     self.sink.close(complete=True)
+                    if self.snapshots is not None:
+                        self.snapshots.finish()
                 self.collector.report(self._report)
         except GateAborted:
             pass
@@ -165,6 +179,8 @@ class RunningQuery:
                     self.sink.close(complete=False)
                 with suppress(Exception):
                     self._close_late()
+            if self.snapshots is not None:
+                self.snapshots.close()
             self.pool.close()
             self.done.set()
             for running in self.graph.subqueries:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate.compile.plan import Feed, Subquery, apply_all
 from tidegate.errors import QueryError
+from tidegate.gate.align import GateCut
 from tidegate.gate.gate import Gate, GateAborted
 from tidegate.gate.log import Reader
 from tidegate.gate.segment import Segment
@@ -20,6 +21,7 @@ from tidegate.operators.cells import SHARDS
 from tidegate.runtime.local.epochs import Epoch, Switch, checked_mapping, even_mapping
 from tidegate.runtime.local.threads import CorePinning, ThreadPool
 from tidegate.runtime.local.work import Work
+from tidegate.state.snapshot import StateCut
 from tidegate.watermark import START, Watermark
 
 AHEAD = 4
@@ -39,7 +41,8 @@ class RunningSubquery:
     Instances are threads of the pool, each with a reader of the gate and a source in every gate the subquery feeds. A
     failure of one ends the run through ``fail``. ``outlets`` are the feeds of its results, each with the gate it leads to;
     ``emitted`` counts the rows that each target has got. A watermark that no reader awaits is passed on only where results
-    may wait for it. ``core`` is what its threads share while segments are small.
+    may wait for it. ``core`` is what its threads share while segments are small. ``on_cut`` is told the state at each
+    marker, and ``on_end`` that no marker comes any more.
     """
 
     subquery: Subquery
@@ -51,6 +54,8 @@ class RunningSubquery:
     most: int
     epoch: Epoch
     core: CorePinning = field(default_factory=CorePinning)
+    on_cut: Callable[[int, GateCut, StateCut | None], None] = lambda number, cut, state: None
+    on_end: Callable[[int], None] = lambda number: None
     _asked: Epoch = field(init=False)
     _next_instance: int = field(init=False)
     _switches: list[Switch] = field(default_factory=list)
@@ -107,6 +112,7 @@ class RunningSubquery:
         """The run is over: no switch will complete any more, and failures are ignored."""
         # The job and its subqueries know each other; without this, what the job holds would stay until a garbage collection.
         self.fail = lambda error: None
+        self.on_cut, self.on_end = lambda number, cut, state: None, lambda number: None
         with self._lock:
             self._ended = True
             for switch in self._switches:
@@ -139,12 +145,15 @@ class RunningSubquery:
         for segment in reader:
             if isinstance(segment.control, Switch):
                 epoch = segment.control.after
-                self._switch(instance, reader, segment, segment.control)
+                self._switch(instance, reader, segment, segment.control, sources)
                 if instance not in epoch.instances:
                     for source in sources:
                         source.end()
                     return
                 owned = epoch.owned(instance)
+                continue
+            if isinstance(segment.control, GateCut):
+                self._pass_marker(instance, segment, segment.control, sources)
                 continue
             self.core.begin(segment.written_at)
             expected = self.work.may_emit(segment)
@@ -164,6 +173,15 @@ class RunningSubquery:
             self.core.seen(segment.rows)
             for switch in tuple(self._switches):
                 switch.moved()
+        self.on_end(self.subquery.number)
+
+    def _pass_marker(self, instance: int, segment: Segment, cut: GateCut, sources: Sequence[GateSource]) -> None:
+        """Hand over the state at a marker, which the first instance does for all; then pass the marker on."""
+        segment.derive("state", lambda each: self.on_cut(self.subquery.number, cut, self.work.cut(each)))
+        for source in sources:
+            source.advance(segment.watermark)
+            source.mark()
+        self.work.acknowledge(instance, segment.index, segment.watermark)
 
     def _emit(self, tables: list[pa.Table], sources: Sequence[GateSource], watermark: Watermark) -> None:
         """Offer results to every gate the subquery feeds, then the watermark, with or without results; then wait for room.
@@ -188,7 +206,9 @@ class RunningSubquery:
         for source in full:
             source.wait_for_room()
 
-    def _switch(self, instance: int, reader: Reader, segment: Segment, switch: Switch) -> None:
+    def _switch(
+        self, instance: int, reader: Reader, segment: Segment, switch: Switch, sources: Sequence[GateSource]
+    ) -> None:
         """Go over to the next epoch, at the same place of the log as every other instance.
 
         Whoever is first adds the new instances: they read on from here. Nobody has to wait for the others, since what is
@@ -199,8 +219,8 @@ class RunningSubquery:
             self.gate.add_readers([str(number) for number in fresh], reader)
             for number in fresh:
                 self.work.attach(number, segment.index, segment.watermark)
-                for feed, gate in self.outlets:
-                    gate.add_sources([outlet(feed, self.subquery, number)], segment.watermark)
+                for (feed, gate), mine in zip(self.outlets, sources, strict=True):
+                    gate.add_sources([outlet(feed, self.subquery, number)], segment.watermark, by=mine)
                 self._begin(number, after, switch)
         if instance in after.instances:
             self.work.acknowledge(instance, segment.index, segment.watermark)

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from tidegate.gate.align import GateCut
 from tidegate.gate.gate import Gate
 from tidegate.gate.segment import Segment
 from tidegate.operators.columns import Array, in_time_order
@@ -133,7 +134,7 @@ class ResultCollector:
     """Writes results to the sink, in the order of event time, and measures how late they are. Used by one thread.
 
     ``sides`` says for each input of the gate before the output which result of the query its rows belong to. ``settled``
-    says that results lie before the watermark that releases them.
+    says that results lie before the watermark that releases them. ``on_cut`` is called at each marker.
     """
 
     sink: Sink
@@ -141,6 +142,7 @@ class ResultCollector:
     schedules: Sequence[Schedule]
     settled: bool
     core: CorePinning
+    on_cut: Callable[[GateCut], None] = lambda cut: None
     latencies: Latencies = field(default_factory=Latencies)
     results: int = 0
     segments: int = 0
@@ -151,6 +153,10 @@ class ResultCollector:
         """Write all that comes, until the input has ended; report about once a second."""
         for segment in gate.reader("output"):
             self.core.move()
+            if isinstance(segment.control, GateCut):
+                with self.core.outside():
+                    self.on_cut(segment.control)
+                continue
             tables = _in_order(segment, self.sides)
             rows = sum(table.num_rows for table in tables.values())
             if rows:

@@ -40,7 +40,8 @@ from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.session_work import SessionWork
 from tidegate.runtime.local.split_choice import SplitChoice
 from tidegate.runtime.local.work import FedTuples, Work
-from tidegate.watermark import START, has_ended
+from tidegate.state.snapshot import SnapshotStore, StateCut
+from tidegate.watermark import START, Watermark, has_ended
 
 if TYPE_CHECKING:
     from tidegate.runtime.local.settings import Settings
@@ -121,6 +122,12 @@ class WindowWork(Work):
     def may_emit(self, segment: Segment) -> bool:
         lateness = self.state.windows.panes.node.window.lateness
         return bool(lateness) or self.state.may_expire(segment.since, segment.watermark)
+
+    def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
+        self.state.restore(store)
+
+    def _cut(self, segment: Segment) -> StateCut:
+        return self.state.cut(segment.index, segment.watermark)
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> LiftedPanes:
         """Lift a segment's tuples and make their panes visible."""

@@ -23,6 +23,7 @@ from tidegate.query.nodes import Source
 from tidegate.runtime.local.figures import JoinFigures, ShardFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.shard_meter import ShardMeter
+from tidegate.state.snapshot import SnapshotStore, StateCut
 from tidegate.watermark import Watermark
 
 STATE_SECONDS = 1.0
@@ -186,6 +187,22 @@ class Work(ABC):
     def abort(self) -> None:
         """Wake instances that wait for another: the run has failed."""
         return
+
+    def cut(self, segment: Segment) -> StateCut | None:
+        """The state at a marker, None where there is none.
+
+        Called by the first instance to get there; no instance goes on before it has returned.
+        """
+        self._claims.finish(segment.index, iter(()))
+        return self._cut(segment)
+
+    def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
+        """Begin with the state of a snapshot, taken at a watermark; before any instance is attached."""
+        return
+
+    def _cut(self, segment: Segment) -> StateCut | None:
+        """The state at a marker, when all segments before it are taken in."""
+        return None
 
     @abstractmethod
     def _results(

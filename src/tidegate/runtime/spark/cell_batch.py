@@ -20,6 +20,7 @@ from tidegate.errors import CheckpointError, EnvironmentFault, InternalError, Qu
 from tidegate.operators.bags.bag_cell import BagCell
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
+from tidegate.operators.fingerprint import check_fingerprint
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
 from tidegate.operators.session_cell import SessionCell
@@ -34,7 +35,6 @@ from tidegate.query.nodes import (
     Stateful,
     WindowAggregate,
 )
-from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.control import END, for_step, step_label
 from tidegate.runtime.spark.epochs import Adopted, CellPlan, switch

@@ -1,4 +1,4 @@
-"""The folder in which a run keeps what it needs to go on after a stop, and what its state depends on.
+"""The folder in which a run keeps what it needs to go on after a stop.
 
 ::
 
@@ -12,39 +12,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TextIO
 
-import pyarrow as pa
-
-from tidegate.errors import CheckpointError, InternalError
-from tidegate.query.aggregates import Monoid, Ranked
-from tidegate.query.event_time import format_duration
-from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import (
-    BagAggregate,
-    Dedup,
-    Join,
-    KeyedApply,
-    Running,
-    SessionAggregate,
-    Stateful,
-    WindowAggregate,
-)
-from tidegate.query.schema import show_columns
+from tidegate.errors import CheckpointError
+from tidegate.operators.fingerprint import check_fingerprint
+from tidegate.state.run_lock import lock_folder
 
 VERSION = 3
-GRID = "none, on a grid"
-"""What a fingerprint says of the keys of a join without any."""
 # Hadoop takes these for patterns in the paths it reads from.
 PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 # How long a run waits for the Java process of one that was killed to let go.
@@ -161,118 +141,5 @@ class Checkpoint:
                 f"the checkpoint's path {str(self.folder)!r} holds {' '.join(odd)}, which Spark takes for a pattern; "
                 "choose another folder"
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("a+", encoding="utf-8") as file:
-            self._acquire(file)
-            try:
-                yield file.fileno()
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)
-
-    def _acquire(self, file: TextIO) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                owner = file.read().strip()
-                if _runs(owner) or time.monotonic() > deadline:
-                    raise CheckpointError(
-                        f"{self.folder} is in use by another run (process {owner or 'unknown'}); wait until it ends, or "
-                        "choose another checkpoint"
-                    ) from None
-                time.sleep(0.1)
-            else:
-                file.truncate(0)
-                file.write(str(os.getpid()))
-                file.flush()
-                return
-
-
-def _runs(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except PermissionError:
-        return True
-    except (ValueError, ProcessLookupError):
-        return False
-    return True
-
-
-def fingerprint(node: Stateful) -> str:
-    """Describes the parts of a stateful step that its state depends on, in words that an error can show.
-
-    Stateless steps may change between runs, and so may functions, as long as the state they declare is the same.
-    """
-    window = f"window {node.window}" if node.window is not None else "unbounded window"
-    match node:
-        case WindowAggregate() | SessionAggregate():
-            if isinstance(node, SessionAggregate):
-                window = f"sessions {node.session}"
-            parts = [window, f"keys {node.keys} ({show_columns(node.key_schema)})"]
-            for name, aggregate in node.aggregates:
-                tuples = node.input.schema
-                read = tuples if isinstance(aggregate, Ranked) else pa.schema(map(tuples.field, aggregate.columns()))
-                state = f" in ({show_columns(aggregate.state)})" if isinstance(aggregate, Monoid) else ""
-                parts.append(f"{name}={aggregate} of ({show_columns(read)}){state}")
-        case Dedup():
-            parts = [
-                f"dedup by {node.keys[0]} within {format_duration(node.within_us)}",
-                f"tuples ({show_columns(node.schema)})",
-            ]
-        case Running(form=form):
-            parts = [
-                f"running every {format_duration(node.period.every)}",
-                *(
-                    f"keys {keys} of ({show_columns(below.schema)})"
-                    for keys, below in zip(node.keys, node.inputs, strict=True)
-                ),
-                f"key ({show_columns(node.key_schema)})",
-                f"a state ({show_columns(form.state)})",
-            ]
-        case KeyedApply(form=form):
-            states = form.states if isinstance(form, TupleForm) else (form.state,)
-            kept = "per input" if isinstance(form, TupleForm) else "for all inputs"
-            parts = [
-                f"{window}, {'one that slides' if node.single else 'one for each place'}",
-                *(
-                    f"keys {keys} of ({show_columns(below.schema)})"
-                    for keys, below in zip(node.keys, node.inputs, strict=True)
-                ),
-                f"key ({show_columns(node.key_schema)})",
-                f"a state {kept}: {'; '.join(f'({show_columns(state)})' for state in states)}",
-            ]
-            if isinstance(form, TupleForm) and form.stores:
-                parts.append(f"stores: {'; '.join(f'{name} {of}' for name, of in form.stores.items())}")
-        case BagAggregate():
-            # State is tuples here too.
-            parts = [f"bags, {window}"]
-            parts += [
-                f"keys {keyed} of ({show_columns(below.schema)})"
-                for keyed, below in zip(node.keys, node.inputs, strict=True)
-            ]
-        case Join():
-            # State is tuples, and where they are depends on keys alone.
-            extent = window if node.window is not None else f"within {node.within_us} µs"
-            keys = ", ".join(f"{name} = {other}" for name, other in node.on) or GRID
-            left, right = (show_columns(side.schema) for side in node.inputs)
-            parts = [f"join {extent}", f"keys {keys}", f"left ({left})", f"right ({right})"]
-        case _:
-            raise InternalError(f"no fingerprint is known for {type(node).__name__}")
-    return " | ".join(parts)
-
-
-def check_fingerprint(found: str, wanted: str, where: str) -> None:
-    """Refuses a checkpoint whose state was written by another query."""
-    if found == wanted:
-        return
-    old, new = found.split(" | "), wanted.split(" | ")
-    pairs = [(a, b) for a, b in zip(old, new, strict=False) if a != b]
-    if len(old) != len(new):
-        pairs.append((found, wanted))
-    differences = [f"it holds «{a}», the query wants «{b}»" for a, b in pairs]
-    raise CheckpointError(
-        f"{where} was written by another query and cannot serve this one: {'; '.join(differences)}. "
-        "Start from a new checkpoint, or restore the query"
-    )
+        with lock_folder(self.folder, PATIENCE_SECONDS) as lock:
+            yield lock

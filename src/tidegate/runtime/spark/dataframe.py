@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import CheckpointError, InternalError, QueryError, UnsupportedError, UserError
+from tidegate.operators.fingerprint import check_fingerprint
 from tidegate.query.nodes import (
     Filter,
     MapBatches,
@@ -34,7 +35,6 @@ from tidegate.query.nodes import (
 from tidegate.query.schema import TIME, conform
 from tidegate.runtime.spark import codec
 from tidegate.runtime.spark.cell_batch import StateRoot
-from tidegate.runtime.spark.checkpoint import check_fingerprint
 from tidegate.runtime.spark.codec import CLOCK, DELTA_ROWS
 from tidegate.runtime.spark.control import Steering, control_rows
 from tidegate.runtime.spark.inputs import CONTROL, INPUT, TEXT, column_name

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.errors import CheckpointError
-from tidegate.runtime.spark.checkpoint import GRID, Checkpoint
+from tidegate.operators.fingerprint import GRID
+from tidegate.runtime.spark.checkpoint import Checkpoint
 from tidegate.runtime.spark.epochs import CellPlan, switch
 from tidegate.state.chunks import Directory
 from tidegate.state.step_folder import StepFolder

@@ -18,9 +18,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tidegate.compile.plan import Feed, Place, Plan, Subquery
+from tidegate.operators.fingerprint import fingerprint
 from tidegate.query.nodes import Source, Stateless, detached
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
-from tidegate.runtime.spark.checkpoint import fingerprint
 from tidegate.runtime.spark.codec import DELTA_ROWS
 from tidegate.runtime.spark.control import SteeredStep, step_label
 from tidegate.runtime.spark.epochs import CellPlan, Recreation

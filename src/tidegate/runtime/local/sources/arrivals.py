@@ -12,6 +12,7 @@ from tidegate.query.nodes import Source
 from tidegate.runtime.local.sources.items import ItemReader, LingerBuffer
 from tidegate.sources import BatchOrigin, PlacedBatch, Rejects
 from tidegate.sources.in_memory import Heartbeat, Marked, Paced
+from tidegate.sources.positions import ReadPosition, records_after
 
 LINGER_SECONDS = 0.001
 
@@ -34,7 +35,8 @@ class ReadOptions:
 
     Batches that we cut or gather ourselves have at most ``rows`` rows. What an iterable gives in small pieces is held
     back for others to come, ``linger_seconds`` at most; for that it is read on a thread of its own, which ``spawn`` starts.
-    What is not due yet is waited for by ``pause``, which may return early when no more is wanted.
+    What is not due yet is waited for by ``pause``, which may return early when no more is wanted. Records up to ``position``
+    are left out, where a source is read on.
     """
 
     rows: int
@@ -43,6 +45,11 @@ class ReadOptions:
     spawn: Callable[[Callable[[], None]], None] = _run_on_a_thread
     clock: Callable[[], float] = field(default=time.monotonic)
     pause: Callable[[float], object] = field(default=time.sleep)
+    position: ReadPosition | None = None
+
+    def behind(self, source: Source, found: Iterable[PlacedBatch | Heartbeat]) -> Iterator[Arrival]:
+        """What comes behind the position."""
+        return map(Arrival, found if self.position is None else records_after(found, self.position, source.name))
 
 
 def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None, None]:
@@ -50,12 +57,12 @@ def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None
     items = ItemReader(source.name, source.schema, reading.rows)
     match source.origin:
         case BatchOrigin() as origin:
-            yield from map(Arrival, origin.batches(source.schema, reading.rows, reading.rejects, source.time))
+            yield from reading.behind(source, origin.batches(source.schema, reading.rows, reading.rejects, source.time))
         case Paced():
             yield from _paced(source.name, items, source.origin, reading)
         case Marked():
             # Nothing is ready before the next heartbeat, so what is held back until then is not late for it.
-            yield from map(Arrival, items.gathered(items.guarded(source.origin), tables_at_once=True))
+            yield from reading.behind(source, items.gathered(items.guarded(source.origin), tables_at_once=True))
         case None:
             raise UnsupportedError(
                 f"stream '{source.name}' has a schema and nothing to read; make it with files, an Arrow table or an "
@@ -63,7 +70,7 @@ def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None
             )
         case list() | tuple():
             # What lies in memory is not waited for.
-            yield from map(Arrival, items.gathered(source.origin))
+            yield from reading.behind(source, items.gathered(source.origin))
         case Iterable():
             yield from _iterable(items, source.origin, reading)
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -18,9 +18,10 @@ from tidegate.runtime.local.figures import Schedule, SourceFigures
 from tidegate.runtime.local.sources.arrivals import ReadOptions, arrivals_of
 from tidegate.runtime.local.sources.checks import FutureFilter, order_violation
 from tidegate.runtime.local.threads import CorePinning
-from tidegate.sources import PlacedBatch, Rejects
+from tidegate.sources import PlacedBatch, Rejects, RowPlace
 from tidegate.sources.files import Files
 from tidegate.sources.in_memory import Heartbeat
+from tidegate.sources.positions import ReadPosition
 from tidegate.watermark import START
 
 SEGMENT_BYTES = 2 << 20
@@ -33,6 +34,8 @@ class SourceInlet:
     `read` runs on a thread of its own. `end` may be called by any thread, at any time; what the source gives after that is
     not taken. The thread that reads it may then still be held up in the source, which cannot be interrupted; it ends when
     the source returns.
+
+    ``position`` is how far it has come: what the gates have got, or what was set aside.
     """
 
     source: Source
@@ -41,12 +44,21 @@ class SourceInlet:
     core: CorePinning
     schedule: Schedule = field(default_factory=Schedule)
     rows: int = 0
-    newest: int = START
-    heartbeat: int = START
+    position: ReadPosition = field(default_factory=lambda: ReadPosition(START, START))
     ended: bool = False
     _due: float | None = None
     _unwanted: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def newest(self) -> int:
+        """The latest event time of a tuple that was delivered."""
+        return self.position.newest
+
+    @property
+    def heartbeat(self) -> int:
+        """The latest heartbeat."""
+        return self.position.heartbeat
 
     @property
     def figures(self) -> SourceFigures:
@@ -55,9 +67,13 @@ class SourceInlet:
 
     def read(self, options: ReadOptions) -> None:
         """Read the source to its end, or until `end` is called."""
-        reached, by_heartbeat = START, False
+        before = self.position
+        if before.ended:
+            self.end()
+            return
+        reached, by_heartbeat = max(before.newest, before.heartbeat), before.heartbeat > before.newest
         width = RowWidth()
-        future = FutureFilter(self.source, self.rejects)
+        future = FutureFilter(self.source, self.rejects, newest=reached if reached > START else None)
         try:
             with closing(arrivals_of(self.source, options)) as arrivals:
                 # Reading files may start threads; iterables are read by `ItemReader`, which takes care of that itself.
@@ -71,9 +87,12 @@ class SourceInlet:
                     else:
                         timely, latest = self._timely(future, arrival.what)
                         if timely is None:
+                            self._pass_by(arrival.what)
                             continue
                         try:
-                            delivered = self._deliver(timely.batch, latest, arrival.due, width)
+                            delivered = self._deliver(timely, latest, arrival.due, width)
+                            if timely is not arrival.what:
+                                self._pass_by(arrival.what)
                         except DataError as error:
                             raise order_violation(self.source, timely, reached, by_heartbeat) or error from error
                     if not delivered:
@@ -93,6 +112,13 @@ class SourceInlet:
     def leave(self) -> None:
         """Do not wait for the source any more."""
         self._unwanted.set()
+
+    def mark(self) -> ReadPosition:
+        """Pass a marker, which all gates expect, to each of them; how far the source had come. Never waits for it."""
+        with self._lock:
+            for gate in self.gates:
+                gate.mark()
+            return replace(self.position, ended=self.ended)
 
     def end(self) -> None:
         """Take nothing more from the source. Never waits for it."""
@@ -122,9 +148,10 @@ class SourceInlet:
         check_times(times, f"stream '{self.source.name}'", self.source.time, latest)
         return kept, latest
 
-    def _deliver(self, batch: pa.RecordBatch, latest: int | None, due: float | None, width: RowWidth) -> bool:
+    def _deliver(self, placed: PlacedBatch, latest: int | None, due: float | None, width: RowWidth) -> bool:
         """Give a batch to all gates, in parts of about `SEGMENT_BYTES`; False if the input has ended."""
         # Wide rows are cut, so that they are spread over instances too.
+        batch = placed.batch
         parts = int(-(-batch.num_rows * width.of(batch) // SEGMENT_BYTES)) or 1
         rows = -(-batch.num_rows // parts)
         for at in range(0, batch.num_rows, rows):
@@ -132,20 +159,22 @@ class SourceInlet:
             if parts > 1:
                 times = known_times(part.column(self.source.time))
                 latest = int(times.max()) if len(times) else None
-            if not self._offer(part, latest, due):
+            if not self._offer(part, placed.place, at, latest, due):
                 return False
         self.core.move()
         return True
 
-    def _offer(self, part: pa.RecordBatch, latest: int | None, due: float | None) -> bool:
-        """Deliver to all gates, then wait for room in each; False if the input has ended."""
+    def _offer(self, part: pa.RecordBatch, place: RowPlace, at: int, latest: int | None, due: float | None) -> bool:
+        """Deliver rows of a batch, from a place in it on, to all gates, then wait for room; False if the input has ended."""
         with self._lock:
             if self.ended:
                 return False
+            position = self.position.after(place, at + part.num_rows - 1)
             if latest is not None:
-                self.newest = max(self.newest, latest)
+                position = replace(position, newest=max(position.newest, latest))
                 if due is not None:
                     self.schedule.add(latest - self.source.disorder_us, due)
+            self.position = position
             self.rows += part.num_rows
             self._due = due
             # All before any: what one gate waits for may have to come through another.
@@ -154,10 +183,16 @@ class SourceInlet:
             gate.wait_for_room()
         return True
 
+    def _pass_by(self, placed: PlacedBatch) -> None:
+        """Note that all records of a batch were taken or set aside."""
+        if placed.batch.num_rows:
+            with self._lock:
+                self.position = self.position.after(placed.place, placed.batch.num_rows - 1)
+
     def _advance(self, time: int) -> bool:
         with self._lock:
             if not self.ended:
-                self.heartbeat = max(self.heartbeat, time)
+                self.position = replace(self.position, heartbeat=max(self.position.heartbeat, time))
                 for gate in self.gates:
                     gate.advance(time)
             return not self.ended

@@ -1,0 +1,228 @@
+"""The checkpoint of a run in this process: its snapshots, each in force when the file that lists it appears.
+
+::
+
+    lock                     held while a run uses the checkpoint
+    snapshots/<number>       what the query is, how far sources were read, which parts of the output belong to it
+    state/<step>/            chunks and directories, as on Spark: state-<n> of a subquery, gate-<n> what its gate holds
+
+Chunks and directories come first, then the parts of the output, synced under the names of drafts, then the list, which
+commits all of it; then parts get their names. What a run that was killed has left is either listed or of no use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tidegate.compile.plan import Plan
+from tidegate.errors import CheckpointError, UnsupportedError
+from tidegate.operators.fingerprint import check_fingerprint, fingerprint
+from tidegate.query.nodes import WindowAggregate, detached
+from tidegate.query.schema import show_columns
+from tidegate.runtime.local.durable_folder import DraftedPart
+from tidegate.sources.positions import ReadPosition, why_not_resumable
+from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
+from tidegate.state.run_lock import lock_folder
+from tidegate.state.snapshot import SnapshotStore
+from tidegate.state.step_folder import StepFolder
+from tidegate.state.storage import Storage, open_storage
+
+VERSION = 1
+SNAPSHOTS = "snapshots"
+KEPT_BEFORE_LAST = 1
+_DAMAGED = (
+    "the checkpoint is damaged; restore it from a copy, or start from a new one, with an empty folder for results"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotList:
+    """One snapshot: which run took it, of what query into what sink, how far sources were, and what it commits there.
+
+    ``positions`` are those of the sources in their order, ``ended`` the subqueries whose input had ended, ``parts`` what the
+    output has got since the snapshot before, ``next_parts`` the number of the next one of each result. A ``finished`` run
+    has no state.
+    """
+
+    number: int
+    run: str
+    query: str
+    sink: str
+    positions: tuple[ReadPosition, ...]
+    ended: tuple[int, ...]
+    parts: tuple[DraftedPart, ...]
+    next_parts: tuple[int, ...]
+    finished: bool = False
+
+    def encode(self) -> bytes:
+        """The list as bytes, with a checksum."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({"version": VERSION, "sha256": _sha256(text), "snapshot": text}).encode()
+
+    @staticmethod
+    def decode(data: bytes, where: str) -> SnapshotList:
+        """The list of some bytes; one that is damaged, or of another version, is refused."""
+        try:
+            known = json.loads(data)
+            version, text, digest = known["version"], known["snapshot"], known["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{where} holds no snapshot of tidegate: {_DAMAGED}") from error
+        if version != VERSION:
+            raise CheckpointError(f"{where} has version {version}; this tidegate reads {VERSION}")
+        if digest != _sha256(text):
+            raise CheckpointError(f"{where} is not what was written there: {_DAMAGED}")
+        fields = json.loads(text)
+        fields["positions"] = tuple(
+            ReadPosition(**{**each, "files": tuple(each["files"])}) for each in fields["positions"]
+        )
+        fields["parts"] = tuple(DraftedPart(**each) for each in fields["parts"])
+        fields["ended"], fields["next_parts"] = tuple(fields["ended"]), tuple(fields["next_parts"])
+        return SnapshotList(**fields)
+
+
+@dataclass(slots=True, eq=False)
+class LocalCheckpoint:
+    """A checkpoint that a run has locked. ``last`` is its newest snapshot, None if there is none."""
+
+    folder: Path
+    query: str
+    sink: str
+    last: SnapshotList | None = None
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _storage: Storage = field(init=False)
+    _lock: ExitStack = field(default_factory=ExitStack)
+    _known: dict[str, SnapshotStore] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._storage = open_storage(str(self.folder))
+
+    @staticmethod
+    def open(folder: Path, plan: Plan, sink: str) -> LocalCheckpoint:
+        """Lock a checkpoint and read its newest snapshot; refused if it is another query's, or no checkpoint."""
+        found = LocalCheckpoint(folder, query_of(plan), sink)
+        others = {path.name for path in folder.glob("*")} - {"lock", SNAPSHOTS, "state"} if folder.is_dir() else set()
+        if others:
+            kind = "a checkpoint of a run on Spark" if "tidegate.json" in others else "no checkpoint of tidegate"
+            raise CheckpointError(
+                f"{folder} is {kind}: it holds {', '.join(sorted(others)[:5])}; choose an empty or new folder"
+            )
+        found._lock.enter_context(lock_folder(folder))
+        try:
+            found._read()
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def close(self) -> None:
+        """Let go of the checkpoint."""
+        self._lock.close()
+
+    def commit(self, snapshot: SnapshotList) -> None:
+        """Commit a snapshot whose chunks, directories and parts are written."""
+        self._storage.put(f"{SNAPSHOTS}/{snapshot.number:010}", snapshot.encode())
+        self.last = snapshot
+
+    def sweep(self) -> None:
+        """Remove the snapshots before the last two, and what only they need."""
+        if self.last is None:
+            return
+        first = self.last.number - KEPT_BEFORE_LAST
+        old = [name for name in self._storage.names(SNAPSHOTS) if int(name) < first]
+        self._storage.remove(f"{SNAPSHOTS}/{name}" for name in old)
+        for step in self._known:
+            self._folder(step, self.run).sweep(self.last.number)
+
+    def write_to(self, step: str, number: int) -> SnapshotStore:
+        """What a step puts into a snapshot; to be committed with `write`."""
+        before = self._known.get(step)
+        chunks = ChunkStore(Directory(step), self._folder(step, self.run), number, ChunkMemory())
+        self._known[step] = SnapshotStore(chunks) if before is None else SnapshotStore(chunks, before.known)
+        return self._known[step]
+
+    def read_from(self, step: str) -> SnapshotStore:
+        """What a step has in the newest snapshot."""
+        assert self.last is not None
+        folder = self._folder(step, self.last.run)
+        directory = folder.written(0, self.last.number)
+        if directory is None:
+            raise CheckpointError(
+                f"the state of snapshot {self.last.number} is missing from {folder.where}: {_DAMAGED}"
+            )
+        self._known[step] = SnapshotStore(ChunkStore(directory, folder, self.last.number, ChunkMemory()))
+        return self._known[step]
+
+    def _folder(self, step: str, run: str) -> StepFolder:
+        return StepFolder(self._storage, f"state/{step}", step, run, KEPT_BEFORE_LAST)
+
+    def _read(self) -> None:
+        names = self._storage.names(SNAPSHOTS)
+        if not names:
+            return
+        where = f"{SNAPSHOTS}/{names[-1]}"
+        data = self._storage.get(where)
+        assert data is not None
+        found = SnapshotList.decode(bytes(data), f"{self.folder}/{where}")
+        check_fingerprint(found.query, self.query, str(self.folder))
+        if found.sink != self.sink:
+            raise CheckpointError(
+                f"{self.folder} belongs to a run that writes {found.sink}, not {self.sink}: what was written before would "
+                "be missing there. Go on with the same folder, or start from a new checkpoint"
+            )
+        self.last = found
+
+
+def query_of(plan: Plan) -> str:
+    """What snapshots of a plan depend on: its sources, the columns that gates hold, and its stateful steps."""
+    parts = [f"stream '{source.name}' ({show_columns(source.schema)})" for source in plan.sources]
+    for subquery in plan.subqueries:
+        if subquery.operator is not None:
+            parts.append(fingerprint(detached(subquery.operator)))
+    for feed in plan.feeds:
+        origin = feed.origin if isinstance(feed.origin, int) else feed.origin.name
+        parts.append(f"from {origin} to {feed.target}.{feed.input} ({show_columns(feed.schema)})")
+    return " | ".join(parts)
+
+
+def refuse_undurable(plan: Plan, given: Mapping[str, object], to: object) -> None:
+    """Refuse what a run with a checkpoint cannot go on with after it was killed."""
+    if not isinstance(to, str | Path):
+        raise UnsupportedError(
+            f"checkpoint: results go to {'nothing' if to is None else 'a function'}, where a run that goes on would bring "
+            "some of them twice; name a folder: to=..."
+        )
+    for source in plan.sources:
+        if (why := why_not_resumable(source.origin)) is not None:
+            raise UnsupportedError(f"checkpoint: stream '{source.name}' {why}")
+        if source.dead_letters is not None:
+            raise UnsupportedError(
+                f"checkpoint: stream '{source.name}' sets malformed records aside in {source.dead_letters}, where a run "
+                "that goes on would write some of them twice; leave dead_letters out, or run it on='spark'"
+            )
+    for subquery in plan.subqueries:
+        if subquery.operator is not None and not isinstance(subquery.operator, DURABLE):
+            raise UnsupportedError(
+                f"checkpoint: the state of step '{subquery.name}' is not in snapshots of a run in this process yet; leave "
+                "the checkpoint out, or run it on='spark'"
+            )
+    for name, why in UNDURABLE.items():
+        if given.get(name) is not None:
+            raise UnsupportedError(f"checkpoint: {name}={given[name]!r} cannot be kept exact: {why}")
+
+
+DURABLE = (WindowAggregate,)
+"""The stateful steps whose state is in snapshots."""
+UNDURABLE: Mapping[str, str] = {
+    "late_to": "late tuples of a run that goes on would be written twice; leave it out, or run it on='spark'",
+}
+"""What cannot be asked for together with a checkpoint, and why."""
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,116 @@
+"""How far a source was read, and how it is read on from there.
+
+Records have places that do not change: the row of a parquet file or a table, the line of a text file, the number of a row
+among the items of a list. A position is the place of the last record that was taken; reading on leaves out all records up to
+it. Files are read in the order in which they were known before, those that are new after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidegate.errors import CheckpointError
+from tidegate.sources import PlacedBatch, RowPlace
+from tidegate.sources.files import Files
+from tidegate.sources.in_memory import Heartbeat, Marked, TableOrigin
+
+NOTHING = -1
+"""Less than the number of any record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPosition:
+    """The number of the ``last`` record that was taken, in ``file`` if there are files, of which ``files`` are all in order.
+
+    ``size`` is that of the file in bytes. ``newest`` and ``heartbeat`` are how far event time had come, ``ended`` says that
+    nothing more is read.
+    """
+
+    newest: int
+    heartbeat: int
+    last: int = NOTHING
+    file: str | None = None
+    size: int = 0
+    files: tuple[str, ...] = ()
+    ended: bool = False
+
+    def after(self, place: RowPlace, row: int) -> ReadPosition:
+        """The position behind a row of a batch."""
+        return replace(self, last=place.number(row), file=place.file)
+
+    def measured(self) -> ReadPosition:
+        """The position, with the size of the file."""
+        return self if self.file is None else replace(self, size=Path(self.file).stat().st_size)
+
+
+def why_not_resumable(origin: Any) -> str | None:
+    """Why a source cannot be read on from a position, and what to do; None if it can."""
+    items = origin.items if isinstance(origin, Marked) else origin
+    if isinstance(items, Files | TableOrigin | list | tuple):
+        return None
+    return (
+        f"reads a {type(items).__name__}, which does not say how it is read on from where it was; write its items to files, "
+        "or make a table or a list of them"
+    )
+
+
+def absolute_paths(files: Files) -> Files:
+    """The files by paths that hold from wherever a run is started."""
+    return replace(files, paths=tuple(str(Path(path).absolute()) for path in files.paths))
+
+
+def files_from(files: Files, position: ReadPosition, stream: str) -> Files:
+    """The files in the order of a position, beginning with the one that was read last; refused if that is not as it was."""
+    known = position.files
+    if position.file is not None:
+        known = known[known.index(position.file) :]
+        for path in known:
+            if not Path(path).is_file():
+                raise CheckpointError(
+                    f"stream '{stream}': {path} was being read, or was to be read next, and is gone; restore it, or start "
+                    "from a new checkpoint"
+                )
+        size = Path(position.file).stat().st_size
+        if size != position.size:
+            raise CheckpointError(
+                f"stream '{stream}': {position.file} has {size:,} bytes and had {position.size:,} when it was read, so "
+                "which of its records were taken is not known; restore it and write what is new into files of its own, or "
+                "start from a new checkpoint"
+            )
+    return replace(files, paths=(*known, *(path for path in files.paths if path not in set(position.files))))
+
+
+def records_after(
+    arriving: Iterable[PlacedBatch | Heartbeat], position: ReadPosition, stream: str
+) -> Iterator[PlacedBatch | Heartbeat]:
+    """Batches without the records up to a position, and heartbeats; refused if there are fewer records than were taken."""
+    reached, found = position.last, NOTHING
+    for each in arriving:
+        if isinstance(each, Heartbeat):
+            yield each
+            continue
+        if not each.batch.num_rows:
+            continue
+        if each.place.file != position.file:
+            reached = NOTHING
+        found = max(found, each.place.number(each.batch.num_rows - 1))
+        if found > reached:
+            yield _behind(each, reached)
+            reached = NOTHING
+    if found < reached:
+        raise CheckpointError(
+            f"stream '{stream}' gives fewer records than the {reached + 1:,} that were taken from it before, so it is "
+            "another one; restore it, or start from a new checkpoint"
+        )
+
+
+def _behind(placed: PlacedBatch, last: int) -> PlacedBatch:
+    """A batch without the records up to a number."""
+    place = placed.place
+    done = last + 1 - place.first if place.numbers is None else int(np.searchsorted(place.numbers, last, "right"))
+    return placed if done <= 0 else PlacedBatch(placed.batch.slice(done), place.after(done))

@@ -1,0 +1,76 @@
+"""Runs in process that are ended at some moment and go on: nothing is lost and nothing is there twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from tidegate.errors import CheckpointError, UnsupportedError
+
+FILES, ROWS = 4, 20_000
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calls")
+    drawn = np.random.default_rng(7)
+    for number in range(FILES):
+        times = number * 10_000_000 + np.sort(drawn.integers(0, 10_000_000, ROWS))
+        columns = {"ts": pa.array(times, pa.timestamp("us")), "k": drawn.integers(0, 50, ROWS)}
+        pq.write_table(pa.table(columns), folder / f"{number:03}.parquet")
+    return folder
+
+
+def counts(calls: Path) -> tg.Stream:
+    tuples = tg.stream(f"{calls}/*.parquet", time="ts")
+    return tuples.key_by("k").window("2 seconds", every="1 second").aggregate(n=tg.count())
+
+
+def rows_of(folder: Path) -> list[tuple[str, ...]]:
+    return sorted(tuple(map(str, row.values())) for row in pq.read_table(folder).to_pylist())
+
+
+def test_a_run_that_is_ended_again_and_again_gives_the_same_rows(calls: Path, tmp_path: Path) -> None:
+    tg.start(counts(calls), to=tmp_path / "whole").wait()
+    ended = 0
+    for instances in (1, 3, 2, 1, 2):
+        job = tg.start(
+            counts(calls),
+            to=tmp_path / "out",
+            checkpoint=tmp_path / "cp",
+            every="5 milliseconds",
+            instances=instances,
+            segment_rows=500,
+        )
+        if not job.wait(0.2):
+            ended += 1
+            job.cancel()
+            assert job.running.done.wait(10)
+    tg.start(counts(calls), to=tmp_path / "out", checkpoint=tmp_path / "cp").wait()
+    assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
+    assert ended
+    again = tg.start(counts(calls), to=tmp_path / "out", checkpoint=tmp_path / "cp")
+    assert again.wait()
+    assert again.rows == again.results == 0
+    assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
+
+
+def test_another_query_is_refused_with_both_versions(calls: Path, tmp_path: Path) -> None:
+    tg.start(counts(calls), to=tmp_path / "out", checkpoint=tmp_path / "cp").wait()
+    other = tg.stream(f"{calls}/*.parquet", time="ts").key_by("k").window("3 seconds").aggregate(n=tg.count())
+    with pytest.raises(CheckpointError, match=r"2 seconds.*3 seconds"):
+        tg.start(other, to=tmp_path / "out", checkpoint=tmp_path / "cp")
+
+
+def test_what_cannot_go_on_is_refused_when_the_run_is_started(calls: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="name a folder"):
+        tg.start(counts(calls), checkpoint=tmp_path / "cp")
+    endless = tg.stream(iter([{"ts": 1, "k": 1}]), time="ts", schema={"ts": pa.timestamp("us"), "k": pa.int64()})
+    with pytest.raises(UnsupportedError, match="write its items to files"):
+        tg.start(endless, to=tmp_path / "out", checkpoint=tmp_path / "cp")
+    assert not (tmp_path / "cp").exists()
