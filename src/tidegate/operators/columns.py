@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.query.schema import canonical, contiguous
+from tidegate.query.schema import canonical, contiguous, is_text
 
 Array = np.ndarray[Any, Any]
 
@@ -93,7 +93,7 @@ def order_codes(array: pa.Array) -> Array:
         keys = [canonical(value) for value in array.to_pylist()]
         rank = {key: position for position, key in enumerate(sorted(set(keys)))}
         return np.array([rank[key] for key in keys], np.int64)
-    if array.null_count == 0 and not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+    if array.null_count == 0 and not is_text(kind):
         return _bits(array)
     if pa.types.is_floating(kind):
         array = pa.array(_bits(array), mask=~valid_mask(array))
@@ -104,6 +104,33 @@ def order_codes(array: pa.Array) -> Array:
     if len(rank_of) == 0:
         return np.zeros(len(array), np.int64)
     return np.where(valid_mask(array), rank_of[codes], 0)
+
+
+def sort_rows(first: Array, then: Sequence[pa.Array], descending: bool = False) -> Array:
+    """The order of rows by ``first`` and, where that is equal, by columns in canonical order, left to right.
+
+    A column is looked at only in rows that are equal in everything before it, so what differs early costs one sort.
+    ``descending`` reverses the order.
+
+    >>> sort_rows(np.array([7, 4, 7]), [pa.array(["b", "c", "a"])]).tolist()
+    [1, 2, 0]
+    """
+    first = ~first if descending else first  # never overflows, as a negative would
+    order = np.argsort(first, kind="stable")
+    places, values = np.arange(len(order)), first[order]
+    starts = is_first(values)
+    for column in then:
+        shared = ~starts
+        shared[:-1] |= ~starts[1:]
+        if not shared.any():
+            break
+        places, groups = places[shared], np.cumsum(starts[shared])
+        among = order[places]
+        codes = order_codes(column.take(pa.array(among)))
+        within = np.lexsort((~codes if descending else codes, groups))
+        order[places] = among[within]
+        starts = is_first(groups) | is_first(codes[within])
+    return order
 
 
 def identity_codes(array: pa.Array) -> tuple[Array, int]:
@@ -129,7 +156,7 @@ def hashes(array: pa.Array) -> Array:
     if pa.types.is_dictionary(array.type):
         of_values = np.append(hashes(array.dictionary), _NULL_HASH)
         return of_values[np.where(valid_mask(array.indices), as_numpy(array.indices), len(of_values) - 1)]
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+    if is_text(array.type):
         # Imported here: numba takes a while, and a query can be built without it.
         from tidegate.operators.kernels import hash_bytes
 

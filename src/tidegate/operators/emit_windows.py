@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.operators.aggregates import Logic, OverWindows, WindowSlots
+from tidegate.operators.aggregates.of_tuples import concat_states
 from tidegate.operators.columns import Array, as_numpy, expand_ranges
 from tidegate.operators.keys import distinct, group
 from tidegate.query.nodes import Join, WindowAggregate
@@ -156,7 +157,7 @@ def _merge_common(logics: Sequence[Logic], spans: Spans, low: int, high: int) ->
     rest = spans.take(np.flatnonzero(~common))
     of_key = which[grouped.first]
     return Spans(
-        [pa.concat_arrays([one, other]) for one, other in zip(merged, rest.states, strict=True)],
+        [concat_states(one, other) for one, other in zip(merged, rest.states, strict=True)],
         np.concatenate([spans.rows[of_key], rest.rows]),
         np.concatenate([spans.codes[of_key], rest.codes]),
         spans.bound,

@@ -365,7 +365,7 @@ class PaneIntake(Intake):
         ordered, start = merged.take(pa.array(rows[np.lexsort((rows, cells))])), 0
         for cell, count in enumerate(np.bincount(cells).tolist()):
             if count:
-                yield cell, Delta(ordered.slice(start, count))
+                yield cell, Delta(self._panes.compacted(ordered.slice(start, count)))
             start += count
 
     def _parts(self, tuples: pa.Table) -> _Parts:

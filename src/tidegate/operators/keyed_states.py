@@ -6,6 +6,7 @@ columns, and the state columns of every aggregate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -16,12 +17,13 @@ import pyarrow.compute as pc
 from tidegate.errors import InternalError
 from tidegate.operators.aggregates import Logic
 from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
-from tidegate.operators.aggregates.of_lists import DistinctLogic, RankedLogic
+from tidegate.operators.aggregates.of_lists import DistinctLogic
+from tidegate.operators.aggregates.of_tuples import RankedLogic, empty_table, is_pooled, without_unused
 from tidegate.operators.columns import Array, canonical_floats
 from tidegate.operators.keys import KeySets, compact, key_codes, key_hashes, shards_of
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
 from tidegate.query.nodes import SessionAggregate, WindowAggregate
-from tidegate.query.schema import contiguous, is_integer
+from tidegate.query.schema import contiguous, is_integer, is_text
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,33 @@ class KeyedStates:
         composite = len(self.node.key_schema) > 1
         fields = [pa.field(name, pa.int64()) for name in self.leading]
         for position, key in enumerate(self.node.key_schema):
-            text = pa.types.is_string(key.type) or pa.types.is_binary(key.type)
-            kind = pa.dictionary(pa.int32(), key.type) if composite and text else key.type
+            kind = pa.dictionary(pa.int32(), key.type) if composite and is_text(key.type) else key.type
             fields.append(pa.field(f"k{position}", kind))
         for number, logic in enumerate(self.logics):
             fields.extend(pa.field(f"s{number}_{field.name}", field.type) for field in logic.fields)
         return pa.schema(fields)
+
+    @property
+    def empty(self) -> pa.Table:
+        """A table of no rows."""
+        return empty_table(self.schema)
+
+    def unify(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Tables as one of whole columns, whose dictionaries and pools of tuples are one each."""
+        joined = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        for number, logic in enumerate(self.logics):
+            if isinstance(logic, RankedLogic):
+                place = joined.schema.get_field_index(f"s{number}_{logic.fields[0].name}")
+                states = joined.column(place).chunks
+                if len(states) > 1:
+                    joined = joined.set_column(place, joined.schema.field(place), logic.joined(states))
+        return joined.unify_dictionaries().combine_chunks()
+
+    def compacted(self, table: pa.Table) -> pa.Table:
+        """The same rows, without the values of dictionaries and the tuples of pools that none of them uses."""
+        columns = [contiguous(column) for column in table.columns]
+        kept = [without_unused(each) if is_pooled(each.type) else compact(each) for each in columns]
+        return pa.table(kept, schema=table.schema)
 
     @property
     def key_names(self) -> list[str]:
@@ -88,6 +111,10 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
         case Sum(column) | Mean(column):
             added = IntegerSum if is_integer(schema.field(column).type) else FloatSum
             return added(column, isinstance(aggregate, Mean))
+        case Extreme(column, sign) if is_text(schema.field(column).type):
+            # Text is compared once, where a pool of it is built. The order of `by` begins with the greatest.
+            extreme = Ranked(column, 1, descending=sign > 0, by=column, single=True)
+            return RankedLogic(extreme, (schema.field(column),), time)
         case Extreme(column, sign):
             return ExtremeLogic(column, sign, schema.field(column).type)
         case Distinct(column):
@@ -100,11 +127,6 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
             return MonoidLogic(aggregate)
         case _:
             raise InternalError(f"no logic for {aggregate!r}")
-
-
-def unify(panes: pa.Table) -> pa.Table:
-    """A table of whole columns whose dictionary columns share one dictionary each."""
-    return panes.unify_dictionaries().combine_chunks()
 
 
 def _as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -70,7 +70,8 @@ class SessionCell:
                 self._append(merged)
 
     def _append(self, run: SessionRun) -> None:
-        piece = Piece(run.first_due(self.node.session), run.last_end, run.rows, chunks.encode(run.table))
+        data = chunks.encode(self.sessions.tables.compacted(run.table))
+        piece = Piece(run.first_due(self.node.session), run.last_end, run.rows, data)
         self.store.remember(self.store.append(piece), run.nbytes, run)
 
     def _read(self, listed: Sequence[Chunk]) -> list[SessionRun]:

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.aggregates.of_tuples import empty_table
 from tidegate.operators.columns import Array, as_numpy, expand_ranges
-from tidegate.operators.keyed_states import unify
 from tidegate.operators.keys import key_codes
 from tidegate.operators.session_tables import MergedStretches, SessionTables
 from tidegate.query.schema import contiguous
@@ -111,7 +111,7 @@ class OpenSessions:
 
         ``runs`` are from old to new.
         """
-        arrived = unify(pa.concat_tables(fresh)) if fresh else self.tables.schema.empty_table()
+        arrived = self.tables.unify(fresh) if fresh else self.tables.empty
         parts = [hashes for hashes in self._due(runs, before, after) if len(hashes)]
         if arrived.num_rows:
             parts.append(self.tables.hashes(arrived))
@@ -119,7 +119,7 @@ class OpenSessions:
             return Advanced(None, None)
         touched = np.unique(np.concatenate(parts))
         held = self._open(self.latest([run.of(touched) for run in runs]), before)
-        stretches = unify(pa.concat_tables([held, arrived]))
+        stretches = self.tables.unify([held, arrived])
         sessions = self.tables.sessions(stretches, after)
         ends = self.tables.node.session.end(sessions.first, sessions.last)
         expired = ends <= after
@@ -131,12 +131,12 @@ class OpenSessions:
         rows += [self._marked(gone, False)] if gone.num_rows else []
         return Advanced(
             self._part(stretches, sessions, expired) if expired.any() else None,
-            self.run(unify(pa.concat_tables(rows))) if rows else None,
+            self.run(self.tables.unify(rows)) if rows else None,
         )
 
     def latest(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Of each session its last row in tables from old to new."""
-        rows = unify(pa.concat_tables([self.schema.empty_table(), *tables]))
+        rows = self.tables.unify([empty_table(self.schema), *tables])
         if sum(1 for table in tables if table.num_rows) < 2:
             return rows
         codes, _ = key_codes([contiguous(rows.column(name)) for name in self.tables.key_names])
@@ -155,7 +155,7 @@ class OpenSessions:
         rows = rows.filter(pa.array(self.tables.ends(rows) > watermark))
         if whole:
             rows = rows.filter(rows.column(ALIVE))
-        return self.run(unify(rows)) if rows.num_rows else None
+        return self.run(self.tables.unify([rows])) if rows.num_rows else None
 
     @cached_property
     def schema(self) -> pa.Schema:

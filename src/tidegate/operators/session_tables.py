@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.emit_windows import AT_ONCE, finished, merged_states
-from tidegate.operators.keyed_states import KeyedStates, unify
+from tidegate.operators.keyed_states import KeyedStates
 from tidegate.operators.keys import key_sets
 from tidegate.query.nodes import SessionAggregate
 from tidegate.watermark import END, START, Watermark
@@ -48,7 +48,7 @@ class SessionTables(KeyedStates):
 
         sets = key_sets(self.node.keys, rows)
         if len(sets) == 0:
-            return self.schema.empty_table()
+            return self.empty
         codes, bound = sets.codes()
         entries = sets.entries(codes, bound)
         take = sets.rows if entries is None or sets.rows is None else sets.rows[entries]
@@ -66,7 +66,7 @@ class SessionTables(KeyedStates):
         """One table of several, of stretches none of which is settled."""
         if len(tables) == 1:
             return tables[0]
-        stretches = unify(pa.concat_tables(tables))
+        stretches = self.unify(tables)
         return self.merged(stretches, self.sessions(stretches, START))
 
     def sessions(self, stretches: pa.Table, settled: Watermark) -> MergedStretches:
@@ -87,7 +87,8 @@ class SessionTables(KeyedStates):
         if size == stretches.num_rows:
             return stretches
         states = merged_states(self.logics, self._states(stretches), None, sessions.groups, size)
-        return self._table(sessions.first, sessions.last, self._key_columns(stretches, sessions.stretch), states)
+        keys = self._key_columns(stretches, sessions.stretch)
+        return self.compacted(self._table(sessions.first, sessions.last, keys, states))
 
     def begins(self, stretches: pa.Table) -> Array:
         """The times of the first tuples of stretches."""

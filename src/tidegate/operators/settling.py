@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import Array, as_numpy, in_time_order, order_codes
+from tidegate.operators.columns import Array, as_numpy, in_time_order, sort_rows
 from tidegate.operators.keys import key_hashes, key_sets, shards_of, step_shards
 from tidegate.query.nodes import InOrder
 from tidegate.query.schema import contiguous
@@ -162,18 +162,9 @@ def _ordered(parts: Sequence[WaitingTuples], schema: pa.Schema) -> tuple[pa.Tabl
     part_of = np.repeat(np.arange(len(parts)), [len(part.times) for part in parts])
     if (times[1:] > times[:-1]).all():
         return tuples, times, part_of
-    order = np.argsort(times, kind="stable")
-    by_time = times[order]
-    same = by_time[1:] == by_time[:-1]
-    if same.any():
-        # Only tuples that share their time need the rest of the order.
-        tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
-        among = order[tied]
-        rivals = tuples.take(pa.array(among))
-        codes = [order_codes(contiguous(column)) for column in rivals.columns]
-        order[tied] = among[np.lexsort((*reversed(codes), times[among]))]
+    order = sort_rows(times, [contiguous(column) for column in tuples.columns])
     if (order[1:] < order[:-1]).any():
-        tuples, times, part_of = tuples.take(pa.array(order)).combine_chunks(), by_time, part_of[order]
+        tuples, times, part_of = tuples.take(pa.array(order)).combine_chunks(), times[order], part_of[order]
     return tuples, times, part_of
 
 

@@ -96,7 +96,7 @@ class WindowState:
 
     def empty_run(self, low: int, high: int) -> PaneRun:
         """A run over some slices that holds no pane."""
-        return PaneRun(self.panes.schema.empty_table(), np.empty(0, np.int64), low, high, self._shard_of)
+        return PaneRun(self.panes.empty, np.empty(0, np.int64), low, high, self._shard_of)
 
     def expiring(self, low: int, high: int, before: Watermark, after: Watermark) -> range:
         """The windows over the slices ``low`` to ``high`` that expire as the watermark moves."""

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states, window_columns
-from tidegate.operators.keyed_states import KeyedStates, unify
-from tidegate.operators.keys import compact, distinct, group, key_sets
+from tidegate.operators.keyed_states import KeyedStates
+from tidegate.operators.keys import distinct, group, key_sets
 from tidegate.query.nodes import WindowAggregate
-from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
 
@@ -37,7 +36,7 @@ class Panes(KeyedStates):
         """The pane table of some tuples, in the order of slices."""
         sets = key_sets(self.node.keys, rows)
         if len(sets) == 0:
-            return self.schema.empty_table()
+            return self.empty
         seen, slots = self._slices(as_numpy(rows.column(self.node.time)))
         codes, bound = sets.codes()
         entries = sets.entries(codes, bound)
@@ -58,19 +57,18 @@ class Panes(KeyedStates):
         """One pane table of several, in the order of slices."""
         if len(tables) == 1:
             return tables[0]
-        joined = unify(pa.concat_tables(tables))
+        joined = self.unify(tables)
         seen, slots = distinct(as_numpy(joined.column(SLICE)))
         codes, bound = self._codes(joined)
         grouped = group(slots * bound + codes, len(seen) * bound)
         keys = self._key_columns(joined, grouped.first)
         states = merged_states(self.logics, self._states(joined), None, grouped.groups, grouped.size)
-        return self._table(seen[grouped.ids // bound], keys, states)
+        return self.compacted(self._table(seen[grouped.ids // bound], keys, states))
 
     def piece(self, panes: pa.Table, low: int, high: int) -> Piece:
         """Encode panes of the slices ``low`` to ``high``, in their order; those of one slice do not repeat which."""
         table = panes.drop_columns([SLICE]) if low == high else panes
-        columns = [compact(contiguous(column)) for column in table.columns]
-        return Piece(low, high, panes.num_rows, chunks.encode(pa.table(columns, schema=table.schema)))
+        return Piece(low, high, panes.num_rows, chunks.encode(self.compacted(table)))
 
     def decode(self, data: bytes | pa.Buffer, low: int) -> pa.Table:
         """The pane table of an encoded run that begins with the slice ``low``."""
@@ -81,7 +79,7 @@ class Panes(KeyedStates):
 
     def with_keys_of(self, panes: pa.Table, others: pa.Table) -> pa.Table:
         """The panes whose keys also occur in other panes."""
-        codes, bound = self._codes(unify(pa.concat_tables([panes, others])))
+        codes, bound = self._codes(self.unify([panes, others]))
         wanted = np.zeros(bound, np.bool_)
         wanted[codes[panes.num_rows :]] = True
         return panes.filter(pa.array(wanted[codes[: panes.num_rows]]))
@@ -90,7 +88,7 @@ class Panes(KeyedStates):
         """The results of windows ``first`` to ``last``, in their order, a bounded number at a time (`emit_windows`)."""
         if panes.num_rows == 0:
             return
-        panes = unify(panes)
+        panes = self.unify([panes])
         codes, bound = self._codes(panes)
         slices, slots = distinct(as_numpy(panes.column(SLICE)))
         begins = np.maximum(self.node.window.first_window(slices), first)

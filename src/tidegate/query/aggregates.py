@@ -161,8 +161,8 @@ class Ranked(Aggregate):
     """The first ``limit`` tuples (all if None) in an order: the value or the list of values of ``take``, or whole tuples.
 
     The order is canonical (τ, then all columns left to right), reversed if ``descending``; or, with ``by``, that
-    column from the greatest down, nulls left out, ties in canonical order. State holds whole tuples, because ties are
-    broken by all of their columns: select the columns you need before the aggregate.
+    column from the greatest down, nulls left out, ties in canonical order. State refers to whole tuples, because ties are
+    broken by all of their columns; each is held once, however many keys and windows it counts for.
     """
 
     take: str | None

@@ -19,6 +19,11 @@ def is_integer(kind: pa.DataType) -> bool:
     return bool(pa.types.is_signed_integer(kind))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Strings of characters or bytes."""
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
 def is_number(kind: pa.DataType) -> bool:
     """Numbers that can be added."""
     return is_integer(kind) or kind in (pa.float32(), pa.float64())

@@ -35,7 +35,7 @@ Data: TypeAlias = bytes | pa.Buffer
 Decoded = TypeVar("Decoded")
 Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """Does some work on each item, on as many threads as there are, and gives the results in the order of the items."""
-CHUNK_VERSION = b"2"
+CHUNK_VERSION = b"3"
 DIRECTORY_VERSION = 6
 NO_GROUP = -1
 _KEY = b"tidegate.chunk"

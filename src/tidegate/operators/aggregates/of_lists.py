@@ -1,4 +1,4 @@
-"""Aggregates whose state is a list for each slot: distinct values, and the first tuples in some order."""
+"""Aggregates whose state is a list of values for each slot: distinct values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tidegate.operators.columns import (
     valid_mask,
 )
 from tidegate.operators.keys import group
-from tidegate.query.aggregates import Ranked
 from tidegate.query.schema import contiguous
 
 HASHED = 65_536
@@ -90,10 +89,11 @@ class DistinctLogic:
         values = canonical_floats(values)
         codes, bound = _codes(values)
         first = group(groups.astype(np.int64) * bound + codes, size * bound).first
-        return _lists_of(np.bincount(groups[first], minlength=size), values.take(pa.array(first)))
+        return lists_of(np.bincount(groups[first], minlength=size), values.take(pa.array(first)))
 
 
-def _lists_of(lengths: Array, values: pa.Array) -> pa.ListArray:
+def lists_of(lengths: Array, values: pa.Array) -> pa.ListArray:
+    """Lists of some lengths, one after the other."""
     return pa.ListArray.from_arrays(pa.array(list_offsets(lengths).astype(np.int32)), values)
 
 
@@ -108,80 +108,3 @@ def _codes(values: pa.Array) -> tuple[Array, int]:
         if span.bit_length() < 63:
             return dense_ranks(codes - codes.min(), span.bit_length())
     return identity_codes(values)
-
-
-@dataclass(frozen=True, slots=True)
-class RankedLogic:
-    """State: the list of leading tuples, in order, for first, last, collect and top_k.
-
-    There are as many as the limit, with the columns that decide ties.
-    """
-
-    ranked: Ranked
-    tuple_fields: tuple[pa.Field, ...]
-    time: str
-
-    @property
-    def fields(self) -> tuple[pa.Field, ...]:
-        return (pa.field("tuples", pa.list_(pa.struct(self.tuple_fields))),)
-
-    def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        columns = [taken(contiguous(rows.column(field.name)), take) for field in self.tuple_fields]
-        return [self._lead(columns, groups, size)]
-
-    def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
-        lists = taken(states[0], take)
-        owners = np.repeat(groups, as_numpy(pc.list_value_length(lists)))
-        tuples = lists.flatten()
-        return [self._lead([tuples.field(i) for i in range(len(self.tuple_fields))], owners, size)]
-
-    def finish(self, states: Sequence[pa.Array]) -> pa.Array:
-        values = states[0].flatten()
-        if self.ranked.take is not None:
-            values = values.field([field.name for field in self.tuple_fields].index(self.ranked.take))
-        if self.ranked.single:
-            return values
-        return _lists_of(as_numpy(pc.list_value_length(states[0])), values)
-
-    def _lead(self, columns: list[pa.Array], groups: Array, size: int) -> pa.Array:
-        """One list per slot with its first tuples in order."""
-        names = [field.name for field in self.tuple_fields]
-        if self.ranked.by is not None:
-            kept = np.flatnonzero(valid_mask(columns[names.index(self.ranked.by)]))
-            columns, groups = [column.take(pa.array(kept)) for column in columns], groups[kept]
-        elif self.ranked.limit == 1:
-            columns, groups = self._only_extreme_time(columns, groups, size)
-        order = np.lexsort([*reversed(self._order(columns, names)), groups])
-        ordered = groups[order]
-        starts = np.searchsorted(ordered, np.arange(size))
-        if self.ranked.limit is not None:
-            order = order[np.arange(len(order)) - starts[ordered] < self.ranked.limit]
-        tuples = pa.StructArray.from_arrays(
-            [column.take(pa.array(order)) for column in columns], fields=self.tuple_fields
-        )
-        return _lists_of(np.bincount(groups[order], minlength=size), tuples)
-
-    def _order(self, columns: list[pa.Array], names: list[str]) -> list[Array]:
-        """Sort keys, the most significant first."""
-        keys = []
-        if self.ranked.by is not None:
-            keys.append(-dense(order_codes(columns[names.index(self.ranked.by)])))
-        if self.time in names:
-            keys.append(order_codes(columns[names.index(self.time)]))
-            keys.extend(order_codes(column) for column in columns)
-        return [-dense(key) for key in keys] if self.ranked.descending else keys
-
-    def _only_extreme_time(self, columns: list[pa.Array], groups: Array, size: int) -> tuple[list[pa.Array], Array]:
-        """Drop tuples that the event time alone rules out, before the costly comparison of whole tuples."""
-        from tidegate.operators.kernels import extreme_row
-
-        times = as_numpy(columns[[field.name for field in self.tuple_fields].index(self.time)])
-        everywhere = np.ones(len(times), np.bool_)
-        best = extreme_row(times, everywhere, groups, size, -1 if self.ranked.descending else 1)
-        kept = np.flatnonzero(times == times[best[groups]])
-        return [column.take(pa.array(kept)) for column in columns], groups[kept]
-
-
-def dense(codes: Array) -> Array:
-    """Codes from 0 on in the same order, which can be negated without overflow."""
-    return np.unique(codes, return_inverse=True)[1]

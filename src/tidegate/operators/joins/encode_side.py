@@ -18,7 +18,7 @@ from tidegate.operators.columns import Array, as_numpy, canonical_floats, combin
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Column, Side
-from tidegate.query.schema import contiguous
+from tidegate.query.schema import contiguous, is_text
 
 LEAST_TEXTS = 65_536
 """So many texts are kept before those that are not in use any more are forgotten."""
@@ -204,7 +204,7 @@ class SideEncoder:
 
     def _key(self, array: pa.Array) -> Array:
         """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""
-        if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+        if is_text(array.type):
             return self.codes.encode(array)
         if pa.types.is_floating(array.type):
             return as_numpy(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
