@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,7 @@ from tidegate.query.outputs import outputs_node
 from tidegate.query.schema import as_schema
 from tidegate.sources import BatchOrigin
 from tidegate.sources.files import Files, files_of
-from tidegate.sources.in_memory import TableOrigin, items_of
+from tidegate.sources.in_memory import TableOrigin, as_table, is_dataframe, items_of
 
 if TYPE_CHECKING:
     from tidegate.compile.lower_to_aggregates import Operators
@@ -132,9 +132,10 @@ def stream(
 ) -> Stream:
     """A stream of tuples.
 
-    ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), an Arrow table, a schema
-    alone, or, given a ``schema``, an iterable of batches, tables or dicts, or a function that returns one each time that
-    the query is run (see also `paced` and `marked`); or a source of your own, see `tidegate.sources.BatchOrigin`.
+    ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), a table or DataFrame of
+    Arrow, Polars, pandas or DuckDB, a reader of record batches, a schema alone, or, given a ``schema``, an iterable of
+    batches, tables or dicts, which may be asynchronous, or a function that returns one each time that the query is run
+    (see also `paced` and `marked`); or a source of your own, see `tidegate.sources.BatchOrigin`.
 
     ``time`` names the event-time column. ``disorder`` is how far out of order tuples may be, between partitions too; a
     tuple that comes later still is late and counted. ``schema`` also declares the columns of files, whose first one gives
@@ -186,10 +187,12 @@ def _opened(
     if isinstance(given, str | Path):
         files = files_of(str(given), declared, lenient=lenient)
         return files, files.schema, files.name
-    origin = TableOrigin(given) if isinstance(given, pa.Table) else given
+    if isinstance(given, pa.RecordBatchReader) and declared is None:
+        return items_of(iter(given)), given.schema, DEFAULT_NAME
+    origin = TableOrigin(as_table(given)) if is_dataframe(given) else given
     has_schema = isinstance(origin, pa.Schema | Mapping | BatchOrigin)
     if declared is not None:
-        if has_schema or not (hasattr(origin, "__iter__") or callable(origin)):
+        if has_schema or not (isinstance(origin, Iterable | AsyncIterable) or callable(origin)):
             raise QueryError(
                 "stream: schema=... goes with files, an iterable of batches, tables or dicts, or a function that returns "
                 f"one; other origins have their own. Got {type(given).__name__}"
@@ -201,8 +204,8 @@ def _opened(
         return origin, arrow_schema(origin.schema), DEFAULT_NAME
     if not has_schema:
         raise QueryError(
-            "stream: an origin is a streaming DataFrame, the path or glob of files, an Arrow table, a schema, or an "
-            f"iterable together with schema=...; got {type(given).__name__}"
+            "stream: an origin is a streaming DataFrame, the path or glob of files, a table or DataFrame of Arrow, Polars, "
+            f"pandas or DuckDB, a schema, or an iterable together with schema=...; got {type(given).__name__}"
         )
     return (origin, origin.schema, origin.name) if isinstance(origin, BatchOrigin) else (None, origin, DEFAULT_NAME)
 

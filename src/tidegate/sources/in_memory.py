@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from inspect import GEN_CLOSED, getgeneratorstate, isgenerator
@@ -35,6 +36,22 @@ class TableOrigin:
             place = place.after(batch.num_rows)
 
 
+def is_dataframe(given: Any) -> bool:
+    """Whether an object is a table or DataFrame that Arrow can read whole, as often as wanted."""
+    of_spark = type(given).__module__.startswith("pyspark.")
+    one_shot = isinstance(given, pa.RecordBatchReader | pa.ChunkedArray)
+    return hasattr(given, "__arrow_c_stream__") and not of_spark and not one_shot
+
+
+def as_table(given: Any) -> pa.Table:
+    """A table or DataFrame of any library as an Arrow table; an index of pandas that holds numbers of rows is left out."""
+    if isinstance(given, pa.Table):
+        return given
+    table = pa.table(given)
+    unnamed = [name for name in table.column_names if name == "__index_level_0__"]
+    return table.drop_columns(unnamed).replace_schema_metadata(None)
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """A promise: no tuple before this time, in microseconds since the epoch, is still due."""
@@ -63,10 +80,12 @@ class OneShotIterator:
 class IteratorFunction:
     """A function that gives the items anew each time that they are read."""
 
-    function: Callable[[], Iterable[Any]]
+    function: Callable[[], Iterable[Any] | AsyncIterable[Any]]
 
     def __iter__(self) -> Iterator[Any]:
         items = self.function()
+        if isinstance(items, AsyncIterable):
+            return iter(AsyncItems(items))
         if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
             raise DataError(
                 f"the function {getattr(self.function, '__name__', 'given')!r} returned {type(items).__name__}; it should "
@@ -75,11 +94,36 @@ class IteratorFunction:
         return iter(items)
 
 
-IterableOrFunction: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
+@dataclass(frozen=True, slots=True)
+class AsyncItems:
+    """The items of an asynchronous iterable, on an event loop of its own in the thread that reads them."""
+
+    items: AsyncIterable[Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        given = aiter(self.items)
+
+        async def following() -> Any:
+            return await anext(given, _END)
+
+        with asyncio.Runner() as loop:
+            try:
+                while (item := loop.run(following())) is not _END:
+                    yield item
+            finally:
+                if isinstance(given, AsyncGenerator):
+                    loop.run(given.aclose())
+
+
+_END = object()
+IterableOrFunction: TypeAlias = Iterable[Any] | AsyncIterable[Any] | Callable[[], Iterable[Any] | AsyncIterable[Any]]
 
 
 def items_of(given: IterableOrFunction) -> Iterable[Any]:
-    """What gives the items of a stream: an iterable, or a function that returns one."""
+    """What gives the items of a stream: an iterable, asynchronous or not, or a function that returns one."""
+    if isinstance(given, AsyncIterable):
+        items = AsyncItems(given)
+        return OneShotIterator(iter(items)) if isinstance(given, AsyncIterator) else items
     if isinstance(given, Iterator):
         return OneShotIterator(given)
     if callable(given) and not isinstance(given, Iterable):
@@ -196,6 +240,6 @@ def paced(items: IterableOrFunction, *, rate: float | None = None, every: Durati
 
 
 def _checked(items: IterableOrFunction, what: str) -> IterableOrFunction:
-    if not isinstance(items, Iterable) and not callable(items):
+    if not isinstance(items, Iterable | AsyncIterable) and not callable(items):
         raise QueryError(f"{what}: takes an iterable of batches, tables or dicts, or a function of one; got {items!r}")
     return items
