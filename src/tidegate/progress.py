@@ -19,8 +19,9 @@ class Progress:
     ``watermark`` is the event time below which the batch expected no more tuples, None while nothing is known.
     ``lag_seconds`` is the event time from there to the newest tuple seen: what windows still wait for, whether the
     input is live or replayed. ``state_rows`` counts states per key and slice. ``malformed_total`` counts records that
-    could not be read and were set aside, ``ahead_total`` tuples that lay too far in the future. ``ended`` says that the
-    input has ended and every window has been emitted.
+    could not be read and were set aside, ``ahead_total`` tuples that lay too far in the future, ``unfilled_total`` windows
+    in number of tuples that were not full when input ended. ``ended`` says that the input has ended and every window has
+    been emitted.
     ``latency_…`` is that of the results since the report before, from when the tuple that released them was due; None
     where no source keeps to a schedule.
     ``instances`` is, on Spark, how many each cell ran when it last had something to do, step by step and cell by cell.
@@ -39,6 +40,7 @@ class Progress:
     ended: bool
     malformed_total: int = 0
     ahead_total: int = 0
+    unfilled_total: int = 0
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
     latency_max_seconds: float | None = None
@@ -54,6 +56,8 @@ class Progress:
             parts.append(f"{self.malformed_total:,} malformed")
         if self.ahead_total:
             parts.append(f"{self.ahead_total:,} ahead")
+        if self.unfilled_total:
+            parts.append(f"{self.unfilled_total:,} unfilled")
         if self.ended:
             parts.append("input ended")
         elif self.watermark is not None:

@@ -92,8 +92,9 @@ class RunResult:
 
     ``finished`` says that all input was read and every window emitted. ``late`` counts tuples that came too late for
     all of their windows, ``malformed`` records that could not be read and went to a stream's ``dead_letters``, ``ahead``
-    tuples that lay too far in the future and were set aside. ``notes`` says what was done in another way than one may
-    expect. ``outputs`` are the names of several results, each in a folder of its own in ``to``.
+    tuples that lay too far in the future and were set aside, ``unfilled`` windows in number of tuples that were not full
+    when input ended, and gave nothing. ``notes`` says what was done in another way than one may expect. ``outputs`` are
+    the names of several results, each in a folder of its own in ``to``.
     """
 
     to: Path | None
@@ -109,6 +110,7 @@ class RunResult:
     malformed: int = 0
     ahead: int = 0
     outputs: tuple[str, ...] = ()
+    unfilled: int = 0
 
     def read(self, output: str | None = None) -> pa.Table:
         """All results in the folder, those of earlier runs on the same checkpoint too; of several, those of one name."""

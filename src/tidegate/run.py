@@ -406,6 +406,7 @@ class _Asked:
             malformed=job.malformed,
             ahead=job.ahead,
             outputs=names,
+            unfilled=job.unfilled,
         )
 
     @contextmanager

@@ -124,6 +124,7 @@ def run_whole(
         malformed=sum(each.rejects.count for each in inputs),
         ahead=found.ahead,
         outputs=names_of(query.node),
+        unfilled=found.unfilled,
     )
 
 

@@ -95,7 +95,13 @@ def busy_times() -> tg.Stream:
     return busy.aggregate(calls=tg.count(), last=tg.last("dst"), name="busy")
 
 
+def every_hundred_calls() -> tg.Stream:
+    hundreds = calls().filter(col("end_s") > col("start_s"), name="ended").key_by("src").count_window(100, every=30)
+    return hundreds.aggregate(longest=tg.max("end_s"), last=tg.last("dst"), name="hundreds")
+
+
 QUERIES = [
+    every_hundred_calls,
     busy_times,
     calls_once,
     heavy_customers,

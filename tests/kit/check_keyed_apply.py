@@ -21,6 +21,7 @@ def check_keyed_apply(case: KeyedApplyCase, how: Settings, reconfigure: Reconfig
     told = difference(made, law.rows)
     assert told is None, f"{case.told}: results differ (left: the run, right: the law)\n{told}"
     assert run.job.late == law.late, f"{case.told}: {run.job.late} late tuples, and {law.late} by the law"
+    assert run.job.unfilled == law.unfilled, f"{case.told}: {run.job.unfilled} unfilled, and {law.unfilled} by the law"
     if how.late_to is not None:
         check_late_files(run.job.late, run.job.running.plan, how.late_to.path, law)
     assert (run.job.state_rows, run.job.state_bytes) == (0, 0), f"{case.told}: state is left after the end of input"

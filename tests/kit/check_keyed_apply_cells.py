@@ -40,4 +40,5 @@ def check_on_driver(case: KeyedApplyCase, driver: Driver, batches: list[Batch], 
     told = difference(made, law.rows)
     assert told is None, f"{case.told}: results differ (left: the run, right: the law)\n{told}"
     assert outcome.late == law.late, f"{case.told}: {outcome.late} late tuples, and {law.late} by the law"
+    assert outcome.unfilled == law.unfilled, f"{case.told}: {outcome.unfilled} unfilled, and {law.unfilled} by the law"
     assert not driver.held(), f"{case.told}: state is left after the end of input"

@@ -134,6 +134,9 @@ QUERIES: dict[str, Callable[[], tg.Stream]] = {
     "short sessions": lambda: (
         stream().key_by(tg.each("tags", name="k")).session("2ms", most="3ms").aggregate(n=tg.sum("n"))
     ),
+    "count windows": lambda: (
+        stream().key_by("k").count_window(4, every=2).aggregate(n=tg.sum("n"), all=tg.collect("n"))
+    ),
     "any pair in windows": lambda: stream().join(stream("two"), window="4ms", where=odd),
 }
 
@@ -174,7 +177,7 @@ class Life:
         where = f"{self.kind}, seed {self.seed}: " + "; ".join(self.told)
         different = difference(made, rows)
         assert different is None, f"{where}\n{different}"
-        assert driver.outcome.late == law.late, where
+        assert (driver.outcome.late, driver.outcome.unfilled) == (law.late, law.unfilled), where
         assert not driver.held(), f"{where}: state is left"
         epochs = {(one["step"], one["epoch"]) for batch in driver.outcome.reports for one in batch if "step" in one}
         return sum(epoch > 0 for _, epoch in epochs)

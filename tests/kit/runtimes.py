@@ -38,6 +38,7 @@ class Result:
 
     rows: pa.Table
     late: int
+    unfilled: int = 0
 
 
 class Runtime(Protocol):
@@ -51,7 +52,7 @@ class OnReference:
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         law = interpret(query.node, self._events(query.node, batches))
-        return Result(law.rows, law.late)
+        return Result(law.rows, law.late, law.unfilled)
 
     def _events(self, query: Node, batches: Batches) -> Iterator[Event]:
         latest = dict.fromkeys((source.name for source in sources(query)), START)
@@ -124,7 +125,8 @@ class OnDriver:
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         driver = Driver(query.node, self.cells, instances=self.instances)
         outcome = driver.run([Batch({name: [table] for name, table in batch.items()}) for batch in batches])
-        return Result(pa.concat_tables([query.schema.empty_table(), *outcome.tables]), outcome.late)
+        made = pa.concat_tables([query.schema.empty_table(), *outcome.tables])
+        return Result(made, outcome.late, outcome.unfilled)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class OnLocal:
     def run(self, query: tg.Stream, batches: Batches) -> Result:
         arrivals = [{name: [table] for name, table in batch.items()} for batch in batches]
         run = run_in_step(query.node, arrivals, Settings(self.instances, split_panes=0, split_pairs=0, split_keys=0))
-        return Result(pa.concat_tables([query.schema.empty_table(), *run.tables]), run.job.late)
+        made = pa.concat_tables([query.schema.empty_table(), *run.tables])
+        return Result(made, run.job.late, run.job.unfilled)
 
 
 @dataclass(frozen=True)
@@ -156,13 +159,13 @@ class OnSpark:
         df = tg.Stream(bound).to_spark(
             state=self.folder / "state", control=steering, cells=self.cells, instances=self.instances
         )
-        late = self._run(df)
+        before = self._run(df)
         control.Steering(steering).send(control.EndInput())
-        late += self._run(df)
+        after = self._run(df)
         made = self.spark.read.schema(spark_schema(query.schema)).parquet(str(self.folder / "out")).toArrow()
-        return Result(made.cast(query.schema), late)
+        return Result(made.cast(query.schema), *(sum(counts) for counts in zip(before, after, strict=True)))
 
-    def _run(self, df: Any) -> int:
+    def _run(self, df: Any) -> tuple[int, int]:
         writer = df.writeStream.format("parquet").option("path", str(self.folder / "out"))
         query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
@@ -170,7 +173,7 @@ class OnSpark:
         cells = [each for each in told if "step" in each]
         ran = {each["instances"] for each in cells}
         assert ran <= {self.instances}, f"asked for {self.instances} instances a cell, cells ran {ran}"
-        return sum(each["late"] for each in cells)
+        return sum(each["late"] for each in cells), sum(each.get("unfilled", 0) for each in cells)
 
     def _bound(self, source: Source, batches: Batches) -> Node:
         place = self.folder / "in" / source.name

@@ -80,6 +80,7 @@ class Outcome:
 
     tables: list[pa.Table] = field(default_factory=list)
     late: int = 0
+    unfilled: int = 0
     events: list[Event] = field(default_factory=list)
     instances: list[set[int]] = field(default_factory=list)
     reports: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -207,6 +208,7 @@ class Driver:
         outcome = self.outcome
         outcome.tables += results
         outcome.late += sum(one["late"] for one in told if "step" in one)
+        outcome.unfilled += sum(one.get("unfilled", 0) for one in told)
         outcome.instances.append({one["instances"] for one in told if "step" in one})
         outcome.reports.append(told)
         outcome.events += [Rows(name, part) for name, parts in batch.parts.items() for part in parts]

@@ -1,7 +1,8 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
 Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
-About every tenth brings an O+, running state, sessions or a dedup along, about every fourth ways that part and meet again.
+About every tenth brings an O+, running state, sessions, count windows or a dedup along, about every fourth ways that part
+and meet again.
 ``make fuzz N=20000 ARGS=--joins`` runs joins instead. ``--seconds 30`` begins no more rounds of cases after
 that time, whatever their number.
 """
@@ -27,6 +28,7 @@ from tests.kit.check_join import check_join, check_join_on_cells
 from tests.kit.check_keyed_apply import check_keyed_apply
 from tests.kit.check_keyed_apply_cells import any_driver, check_on_driver
 from tests.kit.check_local import any_reconfigurer, any_settings, check_locally
+from tests.kit.count_window_cases import count_window_cases
 from tests.kit.coverage import Coverage
 from tests.kit.dedup_cases import dedup_cases
 from tests.kit.join_cases import join_cases, spark_join_cases
@@ -38,7 +40,14 @@ from tests.kit.store_cases import store_cases
 REPORT_EVERY = 500
 KEYED_APPLY_EVERY = 10
 FLOW_EVERY = 4
-_APPLIED = (keyed_apply_cases(), running_cases(), dedup_cases(), store_cases(), session_cases())
+_APPLIED = (
+    keyed_apply_cases(),
+    running_cases(),
+    dedup_cases(),
+    store_cases(),
+    session_cases(),
+    count_window_cases(),
+)
 
 
 def main() -> int:

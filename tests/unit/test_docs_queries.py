@@ -36,3 +36,11 @@ def test_sessions_are_what_is_shown() -> None:
     visits = names["visits"]
     assert isinstance(visits, tg.Stream)
     assert visits.schema.names == ["ts", "user", "window_start", "window_end", "pages", "landing"]
+
+
+def test_windows_in_number_of_tuples_print_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"tg": tg, "pa": pa}
+    (_, code), (kind, shown) = blocks("Windows in number of tuples")
+    assert kind == "text"
+    exec(code, names)
+    assert capsys.readouterr().out == shown

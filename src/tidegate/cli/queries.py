@@ -96,8 +96,9 @@ def show_result(result: RunResult) -> str:
     where = f" written to {result.to}" if result.to is not None else ""
     malformed = f", {result.malformed:,} malformed" if result.malformed else ""
     ahead = f", {result.ahead:,} ahead" if result.ahead else ""
+    unfilled = f", {result.unfilled:,} windows unfilled" if result.unfilled else ""
     return (
-        f"{result.rows:,} rows read, {result.late:,} late{malformed}{ahead}; {result.results:,} results{where} "
+        f"{result.rows:,} rows read, {result.late:,} late{malformed}{ahead}{unfilled}; {result.results:,} results{where} "
         f"({result.seconds:.1f} s)"
     )
 

@@ -26,6 +26,7 @@ from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns, KeyFunction, Keys
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     DefaultName,
     Filter,
@@ -211,6 +212,8 @@ def _refuse(node: Any, operators: str) -> None:
             problem = "running state outlives windows, and a bag ends with its own"
         case Dedup():
             problem = "dedup compares a tuple with the last one kept, which may lie in any window before"
+        case CountAggregate():
+            problem = "count windows number tuples in order, and a bag knows no tuples but its own"
         case SessionAggregate():
             problem = "a session ends after its last tuple, and Aggregates have windows whose ends are known beforehand"
         case WindowAggregate() if node.window.lateness:

@@ -8,7 +8,16 @@ from dataclasses import replace
 from tidegate.compile.plan import Partitioning, Plan, Region, Subquery
 from tidegate.errors import InternalError
 from tidegate.query.keys import Keys, OneForAll
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, SessionAggregate, WindowAggregate
+from tidegate.query.nodes import (
+    BagAggregate,
+    CountAggregate,
+    Dedup,
+    Join,
+    KeyedApply,
+    Running,
+    SessionAggregate,
+    WindowAggregate,
+)
 
 
 def mark_regions(plan: Plan) -> Plan:
@@ -57,8 +66,8 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
             return "keys", f"tuples that share keys ({', '.join(keys)}) meet in one cell"
         case WindowAggregate(keys=keys) | SessionAggregate(keys=keys):
             return "keys", _meeting((keys,))
-        case KeyedApply(keys=keys) | BagAggregate(keys=keys) | Running(keys=keys) | Dedup(keys=keys):
-            return "keys", _meeting(keys)
+        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() as keyed:
+            return "keys", _meeting(keyed.keys)
         case operator:
             raise InternalError(f"no partitioning is known for {type(operator).__name__}")
 

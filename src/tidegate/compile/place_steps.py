@@ -10,9 +10,10 @@ from tidegate.compile.plan import Feed, Place, PlacedStep, Plan, Subquery
 from tidegate.errors import InternalError
 from tidegate.query.expressions import columns_made
 from tidegate.query.forms import TupleForm
-from tidegate.query.keys import Each, KeyFunction, Words
+from tidegate.query.keys import Each, KeyFunction, Keys, Words
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     Filter,
     Join,
@@ -158,7 +159,7 @@ def _list_of_keys(operator: Stateful, side: int) -> str | None:
     match operator:
         case WindowAggregate(keys=Each(column=column)) | SessionAggregate(keys=Each(column=column)):
             return column
-        case KeyedApply() | Running() if isinstance(keys := operator.keys[side], Each):
+        case KeyedApply() | Running() | CountAggregate() if isinstance(keys := operator.keys[side], Each):
             return keys.column
         case _:
             return None
@@ -177,18 +178,22 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
                 if spark
                 else "each segment aggregated once, windows emitted by the owners of their shards"
             )
-            return Place.KERNEL, how + _about_keys(operator)
+            return Place.KERNEL, how + _about_keys(operator.keys)
         case SessionAggregate():
             how = (
                 "combined per key where tuples come in, merged into sessions and emitted in cells, on whole columns"
                 if spark
                 else "each segment aggregated once, merged into sessions in the order of segments"
             )
-            return Place.KERNEL, how + _about_keys(operator)
+            return Place.KERNEL, how + _about_keys(operator.keys)
         case KeyedApply(form=form):
             by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             return Place.PYTHON, f"the user's functions, {by}; {where}"
+        case CountAggregate():
+            where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
+            how = f"settled tuples are numbered by key, and aggregated once, on whole columns; {where}"
+            return Place.KERNEL, how + _about_keys(operator.keys[0])
         case Dedup():
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             return Place.KERNEL, f"on whole columns of settled tuples; {where}"
@@ -205,12 +210,12 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             raise InternalError(f"no place is known for {type(operator).__name__}")
 
 
-def _about_keys(node: WindowAggregate | SessionAggregate) -> str:
-    match node.keys:
+def _about_keys(keys: Keys) -> str:
+    match keys:
         case KeyFunction():
-            return f"; Python builds the keys, {node.keys} once per batch"
+            return f"; Python builds the keys, {keys} once per batch"
         case Each() | Words():
-            return f"; a tuple is not copied for the keys of {node.keys}"
+            return f"; a tuple is not copied for the keys of {keys}"
         case _:
             return ""
 

@@ -13,6 +13,7 @@ from tidegate.query import expressions
 from tidegate.query.aggregates import Ranked
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     Filter,
     Join,
@@ -31,7 +32,9 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.predicates.tree import Side, columns_of
 
-_KEEP_THEIR_COLUMNS = MapBatches | WindowAggregate | SessionAggregate | KeyedApply | BagAggregate | Running | Dedup
+_ALL_COLUMNS = MapBatches | KeyedApply | BagAggregate | Running | Dedup | CountAggregate
+"""What reads every column: order is that of whole tuples."""
+_KEEP_THEIR_COLUMNS = _ALL_COLUMNS | WindowAggregate | SessionAggregate
 
 
 def read_used_columns(plan: Plan) -> Plan:
@@ -91,7 +94,7 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
         case WithColumns():
             made = set(expressions.select(before.empty_table(), node.exprs).column_names)
             return (wanted - made) | {node.time} | expressions.columns_read(node.exprs, before)
-        case MapBatches() | KeyedApply() | BagAggregate() | Running() | Dedup() | Outputs():
+        case _ if isinstance(node, _ALL_COLUMNS | Outputs):
             return set(before.names)
         case WindowAggregate() | SessionAggregate():
             return read_by(node)

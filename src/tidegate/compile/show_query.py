@@ -16,6 +16,7 @@ from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     Filter,
     Join,
@@ -96,6 +97,9 @@ def _show(node: Node) -> tuple[str, str]:
         case SessionAggregate():
             computed = _listed(f"{column} = {aggregate}" for column, aggregate in node.aggregates)
             return "aggregate", f"by {node.keys}, sessions {node.session}: {computed}"
+        case CountAggregate():
+            computed = _listed(f"{column} = {aggregate}" for column, aggregate in node.aggregates)
+            return "aggregate", f"by {node.keys[0]}, {node.counted}: {computed}"
         case KeyedApply():
             return "apply", _keyed_apply(node)
         case Dedup():

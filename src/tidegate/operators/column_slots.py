@@ -20,11 +20,12 @@ from tidegate.operators.columns import Array, expand_ranges, in_time_order, is_f
 from tidegate.operators.dedup_slots import DedupSlots, LastKept
 from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, TupleSlots
 from tidegate.operators.keys import group, key_codes
+from tidegate.operators.logged_slots import LoggedSlots, rows_of
 from tidegate.operators.running_slots import RunningSlots
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import Dedup, InOrder, KeyedApply, Running
+from tidegate.query.nodes import CountAggregate, Dedup, InOrder, KeyedApply, Running
 from tidegate.query.schema import canonical, contiguous
 from tidegate.watermark import START, Watermark, has_ended
 
@@ -218,6 +219,8 @@ def slots_of(node: InOrder, reached: Watermark = START, last_time: Callable[[], 
     step's sources have come.
     """
     waiting, shards = Settling(node, SHARDS, reached), tuple(ShardSlots() for _ in range(SHARDS))
+    if isinstance(node, CountAggregate):
+        return LoggedSlots(node, waiting, (), rows_of(node))
     if isinstance(node, Dedup):
         return DedupSlots(node, waiting, shards, tuple(LastKept() for _ in shards))
     if isinstance(node, Running):

@@ -27,6 +27,7 @@ from tidegate.query.event_time import check_times
 from tidegate.query.keys import Columns, Keys, OneForAll
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     Join,
     KeyedApply,
@@ -184,7 +185,7 @@ def first_in_time(operator: Stateful, watermark: Watermark) -> int:
             return near_of(operator).least_arriving(watermark)
         case SessionAggregate(session=session):
             return session.least_arriving(watermark)
-        case KeyedApply() | Running() | Dedup():
+        case KeyedApply() | Running() | Dedup() | CountAggregate():
             return watermark
         case _:
             raise InternalError(f"no lateness is known for {type(operator).__name__}")

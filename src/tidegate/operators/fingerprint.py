@@ -10,6 +10,7 @@ from tidegate.query.event_time import format_duration
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     Join,
     KeyedApply,
@@ -31,10 +32,13 @@ def fingerprint(node: Stateful) -> str:
     """
     window = f"window {node.window}" if node.window is not None else "unbounded window"
     match node:
-        case WindowAggregate() | SessionAggregate():
+        case WindowAggregate() | SessionAggregate() | CountAggregate():
+            keyed = node.keys[0] if isinstance(node, CountAggregate) else node.keys
             if isinstance(node, SessionAggregate):
                 window = f"sessions {node.session}"
-            parts = [window, f"keys {node.keys} ({show_columns(node.key_schema)})"]
+            elif isinstance(node, CountAggregate):
+                window = f"windows of {node.counted}, tuples ({show_columns(node.input.schema)})"
+            parts = [window, f"keys {keyed} ({show_columns(node.key_schema)})"]
             for name, aggregate in node.aggregates:
                 tuples = node.input.schema
                 read = tuples if isinstance(aggregate, Ranked) else pa.schema(map(tuples.field, aggregate.columns()))

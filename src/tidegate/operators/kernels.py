@@ -122,6 +122,22 @@ def dense_slots(codes: Array, bound: int) -> tuple[Array, Array, Array]:
 
 
 @njit(cache=True, nogil=True)
+def sort_slots(groups: Array, size: int) -> tuple[Array, Array]:
+    """Rows by slot, those of one slot in their order, and where each slot begins; one more says where the last one ends."""
+    starts = np.zeros(size + 1, np.int64)
+    for i in range(groups.size):
+        starts[groups[i] + 1] += 1
+    for g in range(size):
+        starts[g + 1] += starts[g]
+    places, order = starts[:-1].copy(), np.empty(groups.size, np.int64)
+    for i in range(groups.size):
+        g = groups[i]
+        order[places[g]] = i
+        places[g] += 1
+    return order, starts
+
+
+@njit(cache=True, nogil=True)
 def dense_ranks(codes: Array, bits: int) -> tuple[Array, int]:
     """Rank codes of so many bits, equal ones alike, by a radix sort; returns the ranks and how many there are."""
     keys, rows = codes.copy(), np.arange(codes.size)

@@ -28,7 +28,7 @@ from tidegate.operators.log_rows import ALIVE, LAST, NUMBER, LogRows, table_of_r
 from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.store_log import StoreLogs
 from tidegate.query.column_form import ColumnForm
-from tidegate.query.nodes import Dedup, InOrder
+from tidegate.query.nodes import InOrder, KeyedApply, Running
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece
@@ -265,7 +265,7 @@ class WindowLog:
         """The windows of rows, one per row."""
         keys = len(self.node.key_schema)
         columns = [column.to_pylist() for column in table.drop_columns([ALIVE]).columns]
-        if not isinstance(self.node, Dedup) and not isinstance(self.node.form, ColumnForm):
+        if isinstance(self.node, KeyedApply | Running) and not isinstance(self.node.form, ColumnForm):
             # States were checked before they were kept; the check turns them into read-only values.
             for position, shape in enumerate(self.node.form.shapes, start=2 + keys):
                 columns[position] = [shape.take(value)[0] for value in columns[position]]

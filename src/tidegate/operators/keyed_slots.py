@@ -119,7 +119,7 @@ class ShardSlots:
 
 @dataclass(frozen=True)
 class KeyedSlots(ABC):
-    """The state of one `apply`, `running` or `dedup`: tuples that wait to be settled, and the windows of the others.
+    """The state of one operator that takes tuples in order: those that wait to be settled, and the windows of the others.
 
     `process` is called by the owner of the shards it is about, in the order of settling. `prepare` does what is the same for
     all shards, once for what is settled, and touches no slot.
@@ -138,6 +138,15 @@ class KeyedSlots(ABC):
     def bytes(self) -> int:
         """About how many bytes the tuples and the states of slots take."""
         return self.waiting.bytes + sum(shard.bytes for shard in self.shards)
+
+    @property
+    def unfilled(self) -> int:
+        """How many windows in number of tuples were not full when input ended."""
+        return 0
+
+    def shard_bytes(self) -> Array:
+        """About how many bytes the states of each shard take."""
+        return np.array([shard.bytes for shard in self.shards], np.float64)
 
     @abstractmethod
     def prepare(self, settled: Settled) -> Any:

@@ -22,7 +22,7 @@ from tidegate.operators.aggregates.of_tuples import RankedLogic, empty_table, is
 from tidegate.operators.columns import Array, canonical_floats
 from tidegate.operators.keys import KeySets, compact, key_codes, key_hashes, shards_of
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
-from tidegate.query.nodes import SessionAggregate, WindowAggregate
+from tidegate.query.nodes import CountAggregate, SessionAggregate, WindowAggregate
 from tidegate.query.schema import contiguous, is_integer, is_text
 
 
@@ -30,7 +30,7 @@ from tidegate.query.schema import contiguous, is_integer, is_text
 class KeyedStates:
     """How one aggregate is computed: its logics and the layout of its tables, which begin with ``leading`` whole numbers."""
 
-    node: WindowAggregate | SessionAggregate
+    node: WindowAggregate | SessionAggregate | CountAggregate
     leading: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
@@ -88,7 +88,7 @@ class KeyedStates:
     def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
         kinds = [self.schema.field(name).type for name in self.key_names]
         return [
-            compact(_as_kind(canonical_floats(column.take(pa.array(first))), kind))
+            compact(as_kind(canonical_floats(column.take(pa.array(first))), kind))
             for column, kind in zip(sets.columns, kinds, strict=True)
         ]
 
@@ -129,7 +129,8 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
             raise InternalError(f"no logic for {aggregate!r}")
 
 
-def _as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A key column in the type that it has in a table."""
     if column.type == kind:
         return column
     if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(column.type):

@@ -21,6 +21,8 @@ _SELECT = "columns are left out or renamed with .select(...)"
 _RUN = "a query is a value; run it with tg.run(query, ...) or tg.start(query)"
 _ENDLESS = "a stream is without end, and what looks at all of it has no meaning: it has no order and no first rows"
 _SESSION = "session windows are .key_by('column').session(gap='30 minutes').aggregate(n=tg.count())"
+_COUNTED = "windows in number of tuples are .key_by('column').count_window(100, every=10).aggregate(n=tg.count())"
+_ROLLING = "the last 100 tuples of a key are .key_by('column').count_window(100, every=1).aggregate(n=tg.count())"
 _AGGREGATE = "aggregates need windows: .key_by('column').window('1 minute').aggregate(n=tg.count()), or without key_by"
 _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
@@ -28,8 +30,13 @@ _FOLDS = ("count", "sum", "mean", "avg", "min", "max", "first", "last", "distinc
 _APPLY = "gathered streams have different columns; your own functions see them all: .window(...).apply(...)"
 _STATELESS_STEPS = ("filter", "where", "select", "with_columns", "map", "map_batches", "union", "join")
 
-_OF_STREAMS = {
+_OTHER_WINDOWS = {
     **dict.fromkeys(("session_window", "sessions"), _SESSION),
+    **dict.fromkeys(("countWindow", "countWindowAll", "tumbling_count", "sliding_count", "count_windows"), _COUNTED),
+    **dict.fromkeys(("rolling", "rows", "rows_between", "over", "last_n"), _ROLLING),
+}
+_OF_STREAMS = {
+    **_OTHER_WINDOWS,
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", "unbounded", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy", "partition_by"), _KEY_BY),
     "where": "tuples are kept with .filter(nw.col('x') > 3)",
@@ -42,7 +49,7 @@ _OF_STREAMS = {
     ),
 }
 _OF_KEYED = {
-    **dict.fromkeys(("session_window", "sessions"), _SESSION),
+    **_OTHER_WINDOWS,
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(_STATELESS_STEPS, _STATELESS),
 }
@@ -57,6 +64,12 @@ _ADVICE: Mapping[str, Mapping[str, str]] = MappingProxyType(
             **_OF_WINDOWED,
             **dict.fromkeys(
                 ("apply", "apply_columns", "top_n"), "sessions have aggregates alone: .aggregate(n=tg.count())"
+            ),
+        },
+        "CountWindows": {
+            **_OF_WINDOWED,
+            **dict.fromkeys(
+                ("apply", "apply_columns", "top_n"), "count windows have aggregates alone: .aggregate(n=tg.count())"
             ),
         },
         "Gathered": dict.fromkeys(("aggregate", "agg", "apply", *_FOLDS), _APPLY),
@@ -108,6 +121,15 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             **dict.fromkeys(
                 ("max", "max_size", "longest", "maximum"), "how long a session may last is said with most=..."
             ),
+        },
+        "count_window": {
+            **dict.fromkeys(
+                ("slide", "step", "hop", "advance", "positional"),
+                "by how many tuples a window advances is said with every=..., as in .count_window(100, every=10)",
+            ),
+            **dict.fromkeys(("n", "count", "length"), "the size, a number of tuples, comes first"),
+            "lateness": "a full window is emitted once; how far out of order tuples may be is said with disorder=... of the "
+            "stream",
         },
         "aggregate": {"positional": "name each aggregate, as in n=tg.count()"},
         "apply": _FUNCTIONS,

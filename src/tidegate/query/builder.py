@@ -15,6 +15,8 @@ from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.apply import Applies, Declared, Unbounded
 from tidegate.query.classes.operator import ClassOperator, ClassUpdate
+from tidegate.query.count_window_builder import CountWindows
+from tidegate.query.count_windows import CountWindow
 from tidegate.query.dedup import dedup_node
 from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.forms import Tuple
@@ -267,6 +269,12 @@ class Builder(Advises):
         keys = OneForAll()
         return Keyed(self, keys, keys.returns(self.schema, "session")).session(gap, most=most, name=name)
 
+    @advised
+    def count_window(self, size: int, *, every: int | None = None, name: str | None = None) -> CountWindows[Self]:
+        """Cut all tuples into windows of so many, as `Keyed.count_window` does: there is one key."""
+        keys = OneForAll()
+        return Keyed(self, keys, keys.returns(self.schema, "count_window")).count_window(size, every=every, name=name)
+
     def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
         computed = tuple(expressions.as_expr(expr) for expr in exprs)
         computed += tuple(
@@ -315,6 +323,15 @@ class Keyed(Advises, Generic[B]):
         after its first tuple, whatever comes, and tuples are taken in the order of their time, once they are settled.
         """
         return Sessions(self, SessionWindow.parse(self.stream._step("session", name), gap, most))
+
+    @advised
+    def count_window(self, size: int, *, every: int | None = None, name: str | None = None) -> CountWindows[B]:
+        """Put each ``size`` tuples of a key into one window, and begin one ``every`` so many (default: back to back).
+
+        Tuples count in the order of event time, and among those of one time of all columns from left to right, once they
+        are settled. A window that never fills gives nothing.
+        """
+        return CountWindows(self, CountWindow.parse(self.stream._step("count_window", name), size, every))
 
     def unbounded(self) -> Unbounded[B]:
         """Give each key one window that never ends; its state stays until `apply`'s ``update`` retires the key."""

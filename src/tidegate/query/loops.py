@@ -12,6 +12,7 @@ from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Join,
     KeyedApply,
     Node,
@@ -62,7 +63,7 @@ def _check(step: str, node: Node, entry: Source) -> None:
                 f"step '{step}': its body reads the stream '{node.name}', and a round has only the rows it is given; join "
                 "it with them before the loop"
             )
-        case KeyedApply() | Running() | SessionAggregate():
+        case KeyedApply() | Running() | SessionAggregate() | CountAggregate():
             kind = _REFUSED[type(node)]
             raise QueryError(
                 f"step '{step}': '{node.name}' in its body is {kind}; a body has {choices(_ALLOWED)} and aggregates and "
@@ -76,5 +77,10 @@ def _check(step: str, node: Node, entry: Source) -> None:
             )
 
 
-_REFUSED = {KeyedApply: "an apply", Running: "running state", SessionAggregate: "an aggregate of sessions"}
+_REFUSED = {
+    KeyedApply: "an apply",
+    Running: "running state",
+    SessionAggregate: "an aggregate of sessions",
+    CountAggregate: "an aggregate of count windows",
+}
 _ALLOWED = ("with_columns", "select", "filter", "map_batches", "union", "loop")

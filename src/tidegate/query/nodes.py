@@ -20,6 +20,7 @@ from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.bags import BagFunction
 from tidegate.query.column_form import ColumnForm
+from tidegate.query.count_windows import CountWindow
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Keys
 from tidegate.query.predicates.predicate import Predicate
@@ -38,6 +39,7 @@ _KINDS = {
     "WithColumns": "with_columns",
     "WindowAggregate": "aggregate",
     "SessionAggregate": "aggregate of sessions",
+    "CountAggregate": "aggregate of count windows",
     "KeyedApply": "apply",
     "MapBatches": "map_batches",
     "BagAggregate": "aggregate of bags",
@@ -191,6 +193,21 @@ class Dedup(Step):
         return Window(2 * self.within_us, self.within_us)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CountAggregate(Step):
+    """Aggregates so many tuples of a key; the results of a window carry the time of the tuple that fills it."""
+
+    keys: tuple[Keys]
+    key_schema: pa.Schema
+    counted: CountWindow
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+    @property
+    def window(self) -> None:
+        """Nothing says beforehand when a window is full."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class JoinColumn:
     """A column of a join's result: its name, and the side and column it comes from."""
@@ -245,7 +262,7 @@ class Outputs(Step):
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-InOrder = KeyedApply | Running | Dedup
+InOrder = KeyedApply | Running | Dedup | CountAggregate
 """What takes settled tuples, in canonical order."""
 Stateful = WindowAggregate | SessionAggregate | InOrder | Join | BagAggregate
 Node = Source | Stateless | Union | Stateful | Outputs

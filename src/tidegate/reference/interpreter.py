@@ -17,6 +17,7 @@ from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     Join,
     KeyedApply,
@@ -37,6 +38,7 @@ from tidegate.query.nodes import (
 from tidegate.query.outputs import tagged, untagged
 from tidegate.query.schema import fitting
 from tidegate.reference.bags import BagLaw
+from tidegate.reference.count_windows import CountLaw
 from tidegate.reference.dedup import DedupLaw
 from tidegate.reference.feedback import FeedbackLaw
 from tidegate.reference.joins import JoinLaw
@@ -82,7 +84,7 @@ class Answer:
     Of a query with several results ``rows`` are those of all, each in the column of its result (`query.nodes.Outputs`), and
     ``answer["name"]`` are those of one.
     ``ahead_tuples`` are those, by stream, that lay further in the future than it allows, ``ahead_rows`` their numbers
-    among all tuples of the stream, from 0.
+    among all tuples of the stream, from 0. ``unfilled`` counts windows in number of tuples that were not full at the end.
     """
 
     rows: pa.Table
@@ -91,12 +93,15 @@ class Answer:
     ahead: int = 0
     ahead_tuples: Mapping[str, tuple[RowValues, ...]] = field(default_factory=dict)
     ahead_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    unfilled: int = 0
 
     def __getitem__(self, name: str) -> pa.Table:
         return untagged(self.rows, name)
 
 
-Law = WindowLaw | SessionLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
+Law = (
+    WindowLaw | SessionLaw | CountLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
+)
 
 
 def _bag_law(node: BagAggregate) -> BagLaw | LoopLaw | FeedbackLaw:
@@ -113,6 +118,7 @@ def _run_body(query: Node, rows: pa.Table) -> pa.Table:
 _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     WindowAggregate: WindowLaw,
     SessionAggregate: SessionLaw,
+    CountAggregate: CountLaw,
     KeyedApply: KeyedApplyLaw,
     Running: RunningLaw,
     Dedup: DedupLaw,
@@ -168,7 +174,8 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     rows = pa.concat_tables(results) if results else query.schema.empty_table()
     aside = {name: tuple(values for _, values in law.set_aside) for name, law in ahead.items() if law.set_aside}
     numbers = {name: tuple(number for number, _ in ahead[name].set_aside) for name in aside}
-    return Answer(rows, len(late), tuple(late), sum(map(len, aside.values())), aside, numbers)
+    unfilled = sum(each.law.unfilled for each in operators.values() if isinstance(each.law, CountLaw))
+    return Answer(rows, len(late), tuple(late), sum(map(len, aside.values())), aside, numbers, unfilled)
 
 
 @dataclass

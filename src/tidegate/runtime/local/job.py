@@ -80,6 +80,11 @@ class LocalJob:
         return sum(running.work.late for running in self.running.graph.subqueries)
 
     @property
+    def unfilled(self) -> int:
+        """Windows in number of tuples that were not full when input ended."""
+        return sum(running.work.unfilled for running in self.running.graph.subqueries)
+
+    @property
     def rows(self) -> int:
         """Tuples read so far."""
         return self.running.graph.rows

@@ -210,6 +210,7 @@ class RunningQuery:
                 state_rows=sum(state.rows for state in states),
                 state_bytes=sum(state.bytes for state in states),
                 late_total=sum(running.work.late for running in self.graph.subqueries),
+                unfilled_total=sum(running.work.unfilled for running in self.graph.subqueries),
                 results_total=self.collector.results,
                 malformed_total=self.graph.malformed,
                 ahead_total=self.graph.ahead,

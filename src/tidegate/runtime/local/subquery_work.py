@@ -25,6 +25,7 @@ from tidegate.operators.columns import Array
 from tidegate.operators.dedup_slots import DedupSlots
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.keyed_slots import KeyedSlots
+from tidegate.operators.logged_slots import LoggedSlots
 from tidegate.operators.session_runs import OpenSessions
 from tidegate.operators.session_tables import SessionTables
 from tidegate.operators.settling import Settled
@@ -32,7 +33,16 @@ from tidegate.operators.shared_sessions import SharedSessions
 from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, SessionAggregate, WindowAggregate
+from tidegate.query.nodes import (
+    BagAggregate,
+    CountAggregate,
+    Dedup,
+    Join,
+    KeyedApply,
+    Running,
+    SessionAggregate,
+    WindowAggregate,
+)
 from tidegate.query.user_functions import user_context
 from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.figures import JoinFigures
@@ -66,7 +76,7 @@ def work_of(
             return SessionWork(
                 subquery, SharedSessions(OpenSessions(SessionTables(subquery.operator))), late_tuples=late
             )
-        case KeyedApply() | Running() | Dedup():
+        case KeyedApply() | Running() | Dedup() | CountAggregate():
             slots, choice = slots_of(subquery.operator, last_time=last_time), SplitChoice(settings.split_keys)
             return KeyedApplyWork(subquery, slots, choice, late_tuples=late)
         case Join():
@@ -260,7 +270,11 @@ class KeyedApplyWork(Work):
         self.sequencer.abort()
 
     def _shard_bytes(self) -> Array:
-        return np.array([shard.bytes for shard in self.state.shards], np.float64)
+        return self.state.shard_bytes()
+
+    @property
+    def unfilled(self) -> int:
+        return self.state.unfilled
 
     def _results(
         self, segment: Segment, instance: int, owned: Array | None, ahead: Iterator[Segment]
@@ -311,7 +325,7 @@ class KeyedApplyWork(Work):
         """
         # Functions on tuples are called too often to put something around each call.
         results = self.state.process(step.settled, step.prepared, owned)
-        with nullcontext() if isinstance(self.state, ColumnSlots | DedupSlots) else user_context():
+        with nullcontext() if isinstance(self.state, ColumnSlots | DedupSlots | LoggedSlots) else user_context():
             first = next(results, None)
         self.sequencer.done(step.settled.turn, owned)
         return iter(()) if first is None else chain((first,), results)

@@ -127,6 +127,11 @@ class Work(ABC):
         """Whether any instance may do the work of any shard: then neither the mapping nor one shard limits anything."""
         return True
 
+    @property
+    def unfilled(self) -> int:
+        """How many windows in number of tuples were not full when input ended."""
+        return 0
+
     def shard_figures(self) -> ShardFigures:
         """What is known of the shards; that of their memory is up to a second old."""
         now = self.clock()

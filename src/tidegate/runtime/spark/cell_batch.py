@@ -23,10 +23,12 @@ from tidegate.operators.exchange import Delta
 from tidegate.operators.fingerprint import check_fingerprint
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
+from tidegate.operators.keyed_rows_cell import KeyedRowsCell
 from tidegate.operators.session_cell import SessionCell
 from tidegate.operators.window_cell import WindowCell
 from tidegate.query.nodes import (
     BagAggregate,
+    CountAggregate,
     Dedup,
     Join,
     KeyedApply,
@@ -149,6 +151,8 @@ def logic_of(node: Stateful) -> CellLogic:
             return CellLogic(JoinCell, node)
         case KeyedApply() | Running() | Dedup():
             return CellLogic(KeyedApplyCell, node)
+        case CountAggregate():
+            return CellLogic(KeyedRowsCell, node)
         case BagAggregate():
             return CellLogic(BagCell, node)
         case _:
@@ -170,6 +174,7 @@ class CellBatch:
     began: bool
     adopted: Adopted | None = None
     late: int = 0
+    unfilled: int = 0
     rows: int = 0
     loads: dict[int, int] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
@@ -215,7 +220,10 @@ class CellBatch:
         self.late = sum(each.late for each in header.arrived.values()) if self.cell == 0 else 0
         watermark = ENDED if END in header.messages else self.step.watermark(directory.newest)
         watermark = max(directory.watermark, watermark)
-        return self.step.logic.open(self.cell, self.store, self.instances).receive(deltas, watermark)
+        cell = self.step.logic.open(self.cell, self.store, self.instances)
+        results = cell.receive(deltas, watermark)
+        self.unfilled = cell.unfilled if isinstance(cell, KeyedRowsCell) else 0
+        return results
 
     def commit(self) -> None:
         """Writes the state after the batch."""
@@ -235,6 +243,8 @@ class CellBatch:
             told["adopted"] = self.adopted.told()
         if self.loads:
             told["loads"] = self.loads
+        if self.unfilled:
+            told["unfilled"] = self.unfilled
         if self.left_out:
             told["left_out"] = self.left_out
         if self.directory.epoch.handover is not None:

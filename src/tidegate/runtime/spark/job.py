@@ -127,6 +127,7 @@ class SparkJob:
             rows=run.tally.rows,
             results=run.tally.results,
             late=run.tally.late,
+            unfilled=run.tally.unfilled,
             batches=run.tally.batches,
             finished=finished,
             seconds=time.monotonic() - began,
@@ -174,6 +175,7 @@ class Tally:
     rows: int = 0
     results: int = 0
     late: int = 0
+    unfilled: int = 0
     ahead: dict[str, int] = field(default_factory=dict)
     malformed: dict[str, int] = field(default_factory=dict)
     ended: bool = False
@@ -203,6 +205,7 @@ class Tally:
         for each in told:
             if "step" in each:
                 self.late += each["late"]
+                self.unfilled += each.get("unfilled", 0)
                 self._cells[each["step"], each["cell"]] = each
         self._take_times()
         return Progress(
@@ -215,6 +218,7 @@ class Tally:
             state_rows=sum(each["state_rows"] for each in self._cells.values()),
             state_bytes=sum(each["state_bytes"] for each in self._cells.values()),
             late_total=self.late,
+            unfilled_total=self.unfilled,
             results_total=self.results,
             ended=self.ended,
             ahead_total=sum(self.ahead.values()),

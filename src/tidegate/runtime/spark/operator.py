@@ -36,7 +36,17 @@ from tidegate.operators.exchange import (
     first_in_time,
 )
 from tidegate.query.keys import Columns
-from tidegate.query.nodes import BagAggregate, Dedup, Join, KeyedApply, Running, Source, Stateless, apply_stateless
+from tidegate.query.nodes import (
+    BagAggregate,
+    CountAggregate,
+    Dedup,
+    Join,
+    KeyedApply,
+    Running,
+    Source,
+    Stateless,
+    apply_stateless,
+)
 from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.query.schema import conform
 from tidegate.runtime.spark import codec
@@ -84,7 +94,7 @@ def intake_of(
         return PaneIntake(*given)
     cells = epoch or CellEpoch(0, first_mapping(1))
     match node, subquery.safety().partitioning:
-        case KeyedApply() | BagAggregate() | Running() | Dedup(), "keys":
+        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
             router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells, feed.time)

@@ -1,0 +1,151 @@
+"""State as rows by key, for operators that handle settled tuples on whole columns: a log of runs.
+
+What settles together reads the rows of the keys it touches and appends those that have changed as one run; of several rows
+about the same thing the newest counts, and the operator says which do not count any more. Rows of a run are in the order of
+the hashes of their keys: what is not touched is not looked at. In process runs are held in memory (`logged_slots`), on
+Spark they are the chunks of a cell (`keyed_rows_cell`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.cells import SHARDS, worth_merging
+from tidegate.operators.columns import Array, expand_ranges
+from tidegate.operators.keys import key_hashes, shards_of
+from tidegate.operators.settling import Settled
+from tidegate.query.nodes import InOrder
+from tidegate.query.schema import contiguous
+from tidegate.watermark import END, Watermark
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedRun:
+    """Rows in the order of the ``hashes`` of their keys. Never changed.
+
+    None of them counts from the watermark ``until`` on.
+    """
+
+    table: pa.Table
+    hashes: Array
+    until: Watermark
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return len(self.hashes)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return int(self.table.nbytes) + self.hashes.nbytes
+
+    def of(self, touched: Array) -> pa.Table:
+        """The rows of keys with some hashes, which ascend."""
+        low = np.searchsorted(self.hashes, touched)
+        _, places = expand_ranges(low, np.searchsorted(self.hashes, touched, side="right") - low)
+        return self.table.take(pa.array(places))
+
+    def in_shards(self, owned: Array) -> pa.Table:
+        """The rows of keys in owned shards."""
+        return self.table.filter(pa.array(owned[shards_of(self.hashes, SHARDS)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What became of settled tuples: rows that have changed, and results in the order of time."""
+
+    changed: pa.Table
+    results: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Of each input the settled entries that are handled together, and the hashes of their keys, which ascend."""
+
+    entries: tuple[Array, ...]
+    hashes: Array
+
+    @classmethod
+    def of(cls, settled: Settled, hashes: Sequence[Array], owned: Array | None) -> Touched:
+        """The entries in owned shards, given the hash of each entry's key."""
+        chosen = tuple(
+            np.arange(len(each.rows)) if owned is None else np.flatnonzero(owned[each.shards])
+            for each in settled.entries
+        )
+        return cls(chosen, np.unique(np.concatenate([part[own] for part, own in zip(hashes, chosen, strict=True)])))
+
+
+@dataclass(frozen=True)
+class KeyedRows(ABC):
+    """How one operator is computed: the layout of its rows, which have the columns ``key_names``, and what changes them."""
+
+    node: InOrder
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of rows."""
+
+    @property
+    def key_names(self) -> list[str]:
+        """Those of their keys."""
+        return [f"k{position}" for position in range(len(self.node.key_schema))]
+
+    @abstractmethod
+    def handle(self, held: pa.Table, settled: Settled, entries: Sequence[Array]) -> Handled:
+        """Handle some settled entries of each input, given the rows that count of their keys, and maybe of others."""
+
+    @abstractmethod
+    def current(self, rows: pa.Table, watermark: Watermark, whole: bool) -> pa.Table:
+        """Of rows from old to new those that count at a watermark, or that say of older ones that they do not.
+
+        ``whole`` says that there are no older rows of their keys, and that what is left out is gone.
+        """
+
+    def until(self, rows: pa.Table) -> Watermark:
+        """The watermark from which on none of some rows counts, one or more."""
+        return END
+
+    def unfilled(self, rows: pa.Table) -> int:
+        """How many windows are not full in rows that count, at the end of input."""
+        return 0
+
+    def hashes(self, rows: pa.Table) -> Array:
+        """The hash of each row's key."""
+        return key_hashes([contiguous(rows.column(name)) for name in self.key_names])
+
+    def run(self, rows: pa.Table) -> KeyedRun:
+        """Rows as a run; those of one key stay in their order."""
+        hashes = self.hashes(rows)
+        order = np.argsort(hashes, kind="stable")
+        return KeyedRun(self.kept(rows.take(pa.array(order))), hashes[order], self.until(rows))
+
+    def joined(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Rows of several tables in whole columns."""
+        return pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
+
+    def kept(self, rows: pa.Table) -> pa.Table:
+        """Rows as they are kept."""
+        return rows.combine_chunks()
+
+    def advance(self, runs: Sequence[KeyedRun], settled: Settled, touched: Touched) -> Handled:
+        """Handle some of what is settled; ``runs`` are from old to new."""
+        held = self.joined([run.of(touched.hashes) for run in runs])
+        return self.handle(self.current(held, settled.since, whole=False), settled, touched.entries)
+
+    def merged(self, runs: Sequence[KeyedRun], watermark: Watermark, most: int) -> tuple[int, KeyedRun | None]:
+        """How many of some runs, the last ones, are worth merging where there are more than ``most``, and what they become.
+
+        None if nothing is left of them.
+        """
+        if len(runs) <= most:
+            return 0, None
+        chosen = worth_merging(runs[::-1], 0, most)[::-1]
+        rows = self.current(self.joined([run.table for run in chosen]), watermark, whole=len(chosen) == len(runs))
+        return len(chosen), self.run(rows) if rows.num_rows else None

@@ -1,0 +1,96 @@
+"""A cell of an operator whose state is rows by key: tuples wait in chunks until they are settled, and runs are chunks.
+
+What a batch settles is handled on whole columns; the rows that change are appended as one chunk. Where there are more than
+`MOST_CHUNKS` the newest are merged, so each row is rewritten a logarithmic number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidegate.operators.cells import SHARDS
+from tidegate.operators.exchange import Delta
+from tidegate.operators.keyed_apply_cell import KeyedApplyCell
+from tidegate.operators.keyed_rows import KeyedRows, KeyedRun, Touched
+from tidegate.operators.keys import key_hashes, step_shards
+from tidegate.operators.log_rows import WINDOWS
+from tidegate.operators.logged_slots import rows_of
+from tidegate.operators.settling import Settled, Settling
+from tidegate.query.nodes import CountAggregate
+from tidegate.state import chunks
+from tidegate.state.chunks import Chunk, Data, Piece
+from tidegate.state.epochs import members
+from tidegate.watermark import Watermark, has_ended
+
+MOST_CHUNKS = 8
+
+
+@dataclass(slots=True)
+class KeyedRowsCell(KeyedApplyCell):
+    """The working side of a directory; ``unfilled`` counts the windows that are not full at the end of input."""
+
+    node: CountAggregate
+    unfilled: int = 0
+
+    def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
+        """Handle what is settled; see `OpenCell`."""
+        directory, logic = self.store.directory, rows_of(self.node)
+        if watermark <= directory.watermark:
+            for delta in deltas:
+                self._wait(delta.rows, delta.side)
+            return iter(())
+        settled = self._settle(Settling(self.node, SHARDS, directory.watermark), deltas, watermark)
+        results = self._handle(logic, settled) if settled.size else []
+        if has_ended(watermark):
+            rows = logic.joined([run.table for run in self._read(logic, self._listed)])
+            self.unfilled = logic.unfilled(logic.current(rows, watermark, whole=True))
+        self._tidy(logic, watermark)
+        directory.watermark = watermark
+        return iter(results)
+
+    def _handle(self, logic: KeyedRows, settled: Settled) -> list[pa.Table]:
+        """Handle settled tuples and append what changes."""
+        runs = self._read(logic, self._listed)
+        hashes = [key_hashes(each.columns) for each in settled.entries]
+        shares = [Touched.of(settled, hashes, owned) for owned in self.instances.shares(settled.size)]
+        handled = self.instances.spread(lambda touched: logic.advance(runs, settled, touched), shares)
+        changed = logic.joined([each.changed for each in handled])
+        if changed.num_rows:
+            self._append(logic.run(changed))
+        return [each.results for each in handled if each.results.num_rows]
+
+    @property
+    def _listed(self) -> list[Chunk]:
+        return [chunk for chunk in self.store.directory.chunks if chunk.group == WINDOWS]
+
+    def _tidy(self, logic: KeyedRows, watermark: Watermark) -> None:
+        """Forget chunks of which nothing counts any more, and merge the newest if there are many."""
+        for chunk in self._listed:
+            if chunk.high <= watermark:
+                self.store.drop(chunk)
+        listed = self._listed
+        if len(listed) > MOST_CHUNKS:
+            number, merged = logic.merged(self._read(logic, listed), watermark, MOST_CHUNKS)
+            for chunk in listed[len(listed) - number :]:
+                self.store.drop(chunk)
+            if merged is not None:
+                self._append(merged)
+
+    def _append(self, run: KeyedRun) -> None:
+        piece = Piece(run.until, run.until, run.rows, chunks.encode(run.table))
+        self.store.remember(self.store.append(piece, group=WINDOWS), run.nbytes, run)
+
+    def _read(self, logic: KeyedRows, listed: Sequence[Chunk]) -> list[KeyedRun]:
+        """The run that each chunk holds in the shards for which it is listed."""
+
+        def build(data: Data, chunk: Chunk) -> tuple[KeyedRun, int]:
+            table = chunks.decode(data)
+            if not chunk.is_whole:
+                table = table.filter(pa.array(members(chunk.shards)[step_shards(logic.hashes(table))]))
+            run = logic.run(table)
+            return run, run.nbytes
+
+        return self.store.read(listed, build, self.instances.spread)

@@ -1,0 +1,91 @@
+"""The state of an operator whose instances share memory and whose state is rows by key: its runs.
+
+The owner of shards reads and appends rows of their keys alone, in the order of settling, so what another does at the same
+time cannot matter to it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.operators.cells import SHARDS
+from tidegate.operators.columns import Array
+from tidegate.operators.count_panes import CountPanes
+from tidegate.operators.keyed_rows import KeyedRows, KeyedRun, Touched
+from tidegate.operators.keyed_slots import KeyedSlots
+from tidegate.operators.keys import key_hashes, shards_of
+from tidegate.operators.settling import Settled
+from tidegate.query.nodes import CountAggregate
+from tidegate.watermark import START, has_ended
+
+MOST_RUNS = 8
+
+
+def rows_of(node: CountAggregate) -> KeyedRows:
+    """How the rows of an operator are computed."""
+    return CountPanes(node)
+
+
+@dataclass(frozen=True)
+class LoggedSlots(KeyedSlots):
+    """The state of one operator; ``reached`` is how far each shard has come, ``runs`` are from old to new."""
+
+    logic: KeyedRows
+    runs: list[KeyedRun] = field(default_factory=list)
+    reached: Array = field(default_factory=lambda: np.full(SHARDS, START, np.int64))
+    counted: list[int] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def rows(self) -> int:
+        return self.waiting.rows + sum(run.rows for run in tuple(self.runs))
+
+    @property
+    def bytes(self) -> int:
+        return self.waiting.bytes + sum(run.nbytes for run in tuple(self.runs))
+
+    @property
+    def unfilled(self) -> int:
+        return sum(self.counted)
+
+    def shard_bytes(self) -> Array:
+        found = np.zeros(SHARDS)
+        for run in tuple(self.runs):
+            found += np.bincount(shards_of(run.hashes, SHARDS), minlength=SHARDS) * (run.nbytes / run.rows)
+        return found
+
+    def prepare(self, settled: Settled) -> list[Array]:
+        """The hashes of the keys of entries."""
+        return [key_hashes(each.columns) for each in settled.entries]
+
+    def process(self, settled: Settled, prepared: list[Array], owned: Array | None) -> Iterator[pa.Table]:
+        touched = Touched.of(settled, prepared, owned)
+        handled = self.logic.advance(tuple(self.runs), settled, touched) if len(touched.hashes) else None
+        with self.lock:
+            if handled is not None and handled.changed.num_rows:
+                self.runs.append(self.logic.run(handled.changed))
+            if has_ended(settled.watermark):
+                self._end(settled, owned)
+            self.reached[slice(None) if owned is None else owned] = settled.watermark
+            self._tidy()
+        if handled is not None and handled.results.num_rows:
+            yield handled.results
+
+    def _tidy(self) -> None:
+        """Forget runs of which nothing counts any more, and merge the newest if there are many."""
+        least = int(self.reached.min())
+        going = [run for run in self.runs if run.until > least]
+        number, merged = self.logic.merged(going, least, MOST_RUNS)
+        kept = going[: len(going) - number]
+        self.runs[:] = kept if merged is None else [*kept, merged]
+
+    def _end(self, settled: Settled, owned: Array | None) -> None:
+        """Count what has not become full in owned shards."""
+        mine = np.ones(SHARDS, np.bool_) if owned is None else owned
+        rows = self.logic.joined([run.in_shards(mine) for run in tuple(self.runs)])
+        self.counted.append(self.logic.unfilled(self.logic.current(rows, settled.watermark, whole=True)))
