@@ -314,8 +314,8 @@ def show_count(total: int, shown: int) -> str:
     return f"({rows}, {shown:,} shown)" if shown < total else f"({rows})"
 
 
-def show_first(name: str | None, rows: pa.Table | None, total: int) -> str:
-    """The first of so many rows of a result, below its name if there are several.
+def show_first(name: str | None, rows: pa.Table | None, total: int | None = None) -> str:
+    """The first rows of a result, below its name if there are several, and how many there are if that is known.
 
     >>> print(show_first("calls", pa.table({"who": ["ann"]}), 3))
     calls
@@ -326,7 +326,8 @@ def show_first(name: str | None, rows: pa.Table | None, total: int) -> str:
     title = "" if name is None else f"{name}\n"
     if rows is None or not rows.num_rows:
         return f"{title}(no rows)"
-    return f"{title}{show_rows(rows)}\n{show_count(total, rows.num_rows)}"
+    counted = "" if total is None else f"\n{show_count(total, rows.num_rows)}"
+    return f"{title}{show_rows(rows)}{counted}"
 
 
 def in_order(table: pa.Table, time: str) -> pa.Table:

@@ -330,9 +330,13 @@ class _Asked:
         node, folder = self.query.node, self.folder
         if bounded is None:
             bounded = all(isinstance(source.origin, BatchOrigin | None) for source in sources(node))
-        sink: SparkSink = SparkScreen(self.query.time, self.show, live=not bounded)
+        names = names_of(node)
+        times: dict[str | None, str] = {None: node.time}
+        if names:
+            times = {name: result.time for name, result in zip(names, node.inputs, strict=True)}
+        sink: SparkSink = SparkScreen(times, self.show, live=not bounded)
         if folder is not None and self.format is not None:
-            sink = SparkFolder(folder, self.format)
+            sink = SparkFolder(folder, self.format, names)
         where = local_folder(checkpoint, "checkpoint") if checkpoint is not None else folder and folder / "_checkpoint"
         with self._reporting() as (report, say):
             job = SparkJob(

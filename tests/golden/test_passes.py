@@ -21,6 +21,7 @@ from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.compile.plan import Plan
 from tidegate.compile.show_query import show_query
 from tidegate.query.nodes import unique_names
+from tidegate.stream import one_query
 
 FOLDER = Path(__file__).parent / "compile"
 RULE = "\n\n" + "-" * 100 + "\n"
@@ -100,6 +101,14 @@ def every_hundred_calls() -> tg.Stream:
     return hundreds.aggregate(longest=tg.max("end_s"), last=tg.last("dst"), name="hundreds")
 
 
+def parted_calls() -> tg.Stream:
+    long = calls().with_columns(duration=col("end_s") - col("start_s"), name="length")
+    parts = long.route(endless=col("duration") > 3600, wrong=col("duration") < 0, rest=True)
+    minutes = parts.rest.key_by("src").window("1 minute").aggregate(n=tg.count(), name="minutes")
+    hours = minutes.key_by("src").window("1 hour").aggregate(most=tg.max("n"), name="hours")
+    return one_query("golden", {"endless": parts.endless, "wrong": parts.wrong, "minutes": minutes, "hours": hours})
+
+
 QUERIES = [
     every_hundred_calls,
     busy_times,
@@ -109,6 +118,7 @@ QUERIES = [
     calls_back,
     alerts_beside_counts,
     minutes_so_far,
+    parted_calls,
 ]
 
 

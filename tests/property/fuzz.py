@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from tests.kit.cases import Case, any_features, cases
 from tests.kit.check import check_case
-from tests.kit.check_flow import check_flow
+from tests.kit.check_flow import check_flow, check_flow_on_driver
 from tests.kit.check_join import check_join, check_join_on_cells
 from tests.kit.check_keyed_apply import check_keyed_apply
 from tests.kit.check_keyed_apply_cells import any_driver, check_on_driver
@@ -90,6 +90,8 @@ def fuzz_windows(wanted: int, first: int, phases: Sequence[Phase], cells: bool =
                 check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             if local and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
                 check_flow(data)
+            if cells and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
+                check_flow_on_driver(data)
             if data.draw(st.integers(1, KEYED_APPLY_EVERY)) == KEYED_APPLY_EVERY:
                 applied = data.draw(st.one_of(*_APPLIED))
                 if local:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.kit.cases import Case, any_features, cases
 from tests.kit.check import check_case
+from tests.kit.check_flow import check_flow_on_driver
 from tests.kit.effort import examples
 from tests.kit.spark_driver import Batch, Driver
 from tidegate.reference import interpret
@@ -36,6 +37,15 @@ def test_what_a_step_makes_reaches_the_next_before_the_watermark(tmp_path: Path)
     @given(chains())
     def check(case: Case) -> None:
         check_case(case, tmp_path)
+
+    check()
+
+
+def test_ways_that_part_and_meet_again_or_leave_by_themselves() -> None:
+    @settings(max_examples=examples(25), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        check_flow_on_driver(data)
 
     check()
 

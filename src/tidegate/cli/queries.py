@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +18,7 @@ from tidegate.cli import flag, option, show
 from tidegate.cli.rescale import parsed_cells
 from tidegate.elastic.options import Elastic
 from tidegate.errors import QueryError, TidegateError, UserError, choices
-from tidegate.stream import Stream
+from tidegate.stream import Stream, one_query
 
 if TYPE_CHECKING:
     from tidegate.control.instantiate import Sampled
@@ -59,7 +60,8 @@ def run(
 ) -> None:
     """Run the query in a Python file: the variable after the colon, else 'query', else the only query there is.
 
-    Results go to a folder, or to the screen. If a run on Spark is stopped or
+    Results go to a folder, or to the screen. A dict of queries is one query of
+    several results, each in a folder of its name. If a run on Spark is stopped or
     killed, the same command goes on where it was, and every result is in the
     folder exactly once.
 
@@ -193,7 +195,7 @@ def _run_sample(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
     from tidegate.control.instantiate import Sampled
     from tidegate.run import start
 
-    job = start(query, to=lambda _: None, instances=1)
+    job = start(query, to=lambda *_: None, instances=1)
     while not job.wait(0.005):
         if job.rows >= tuples:
             job.stop()
@@ -269,9 +271,9 @@ def _free(path: Path) -> Path:
 
 
 def load_query(target: str) -> Stream:
-    """The query that ``FILE`` or ``FILE:name`` names.
+    """The query that ``FILE`` or ``FILE:name`` names; a dict of queries is one of several results.
 
-    Without a name it is the one called ``query``, or the only one that the file defines.
+    Without a name it is the one called ``query``, or the only dict of queries, or the only query that the file defines.
     """
     path, name = Path(target), None
     if not path.is_file():
@@ -279,18 +281,25 @@ def load_query(target: str) -> Stream:
         path = Path(file if colon else target)
         if not path.is_file():
             raise QueryError(f"there is no file {str(path)!r}")
-    found = {key: value for key, value in _execute(path).items() if isinstance(value, Stream) and key[0] != "_"}
+    found = {key: value for key, value in _execute(path).items() if _is_query(value) and key[0] != "_"}
     if name is not None:
         if name in found:
-            return found[name]
+            return one_query(name, found[name])
         raise QueryError(f"{path} has no query called '{name}'; it has {choices(found)}")
-    if PREFERRED in found or len(found) == 1:
-        return found.get(PREFERRED) or next(iter(found.values()))
+    several = [key for key, value in found.items() if isinstance(value, Mapping)]
+    for candidates in ([PREFERRED] if PREFERRED in found else [], several, list(found)):
+        if len(candidates) == 1:
+            return one_query(candidates[0], found[candidates[0]])
     if not found:
         raise QueryError(f"{path} has no query: assign one to a variable, as in query = tg.stream(...)...")
     raise QueryError(
         f"{path} has several queries; name one, as in {path}:{next(iter(found))}. There are {choices(found)}"
     )
+
+
+def _is_query(value: object) -> bool:
+    results = list(value.values()) if isinstance(value, Mapping) else [value]
+    return bool(results) and all(isinstance(result, Stream) for result in results)
 
 
 def _execute(path: Path) -> dict[str, object]:

@@ -32,6 +32,7 @@ from tidegate.query.predicates.bounds import band_of
 # Why a step joins the kernel of the stateful step it feeds.
 _BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
 _IN_THE_CELL = "whole columns of results, in the cell that emits them"
+_ONCE_FOR_ALL = "whole columns of tuples that come to a worker once for all outputs"
 _WHERE_READ = "whole columns of what the worker has read; no row of Spark's is built"
 _DROPS = "running state is emitted up to the last tuple of its sources, so the worker must see the time of every one"
 _LIST = "builds the list that the keys are taken from: it costs more to ship than the columns it is built from"
@@ -67,9 +68,7 @@ def place_steps(plan: Plan) -> Plan:
     """
     timed = _before_running(plan)
     subqueries = tuple(_placed(subquery, plan.runtime, subquery.number in timed) for subquery in plan.subqueries)
-    return replace(
-        plan, subqueries=subqueries, outputs=tuple(_placed_feed(feed, None, plan.runtime) for feed in plan.outputs)
-    )
+    return replace(plan, subqueries=subqueries, outputs=tuple(_placed_output(feed, plan) for feed in plan.outputs))
 
 
 def _before_running(plan: Plan) -> set[int]:
@@ -85,6 +84,15 @@ def _placed(subquery: Subquery, runtime: str, timed: bool) -> Subquery:
     place, why = _place_operator(subquery.operator, runtime)
     feeds = tuple(_placed_feed(feed, subquery.operator, runtime, timed) for feed in subquery.feeds)
     return replace(subquery, place=place, why=why, feeds=feeds)
+
+
+def _placed_output(feed: Feed, plan: Plan) -> Feed:
+    placed = _placed_feed(feed, None, plan.runtime)
+    if plan.runtime != "spark" or not isinstance(feed.origin, int) or plan.subqueries[feed.origin].operator is not None:
+        return placed
+    return replace(
+        placed, steps=tuple(replace(step, why=_in_worker(step.node, _ONCE_FOR_ALL)) for step in placed.steps)
+    )
 
 
 def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str, timed: bool = False) -> Feed:

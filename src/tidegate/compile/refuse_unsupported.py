@@ -8,17 +8,13 @@ from types import MappingProxyType
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
 from tidegate.query.bag_functions import Iterate
-from tidegate.query.nodes import BagAggregate, Node, Outputs, sources, walk
+from tidegate.query.nodes import BagAggregate, Node, sources, walk
 
 
 def _looping(query: Node) -> tuple[Node, ...]:
     """Aggregates that read their own rows, and loops of the user's."""
     found = (node for node in walk(query) if isinstance(node, BagAggregate))
     return tuple(node for node in found if node.loop_us is not None or isinstance(node.function, Iterate))
-
-
-def _several_results(query: Node) -> tuple[Node, ...]:
-    return (query,) if isinstance(query, Outputs) else ()
 
 
 def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
@@ -28,7 +24,6 @@ def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
 LIMITS: Mapping[str, tuple[tuple[Callable[[Node], tuple[Node, ...]], str, str], ...]] = MappingProxyType(
     {
         "spark": (
-            (_several_results, "Spark cannot run a query of several results", 'run it on="local"'),
             (
                 _ahead_of_itself,
                 "Spark cannot compare a tuple with the newest one before it, as ahead_of='stream' asks",

@@ -32,6 +32,18 @@ def test_the_only_query_or_the_one_called_query(tmp_path: Path) -> None:
     assert load_query(f"{preferred}:a").node.name == "stream"
 
 
+def test_a_dict_of_queries_is_one_query_of_several_results(tmp_path: Path) -> None:
+    lines = ["a = tg.stream(s, time='ts', name='a')", "b = a.select('ts')"]
+    several = write(tmp_path, *lines, "results = {'all': a, 'times': b}", "settings = {'all': 1}", "empty = {}")
+    assert load_query(several).schema.names == ["all", "times"]
+    assert load_query(f"{several}:a").node.name == "a"
+    preferred = write(tmp_path, *lines, "results = {'all': a}", "query = b")
+    assert load_query(preferred).schema.names == ["ts"]
+    two = write(tmp_path, *lines, "one = {'all': a}", "two = {'times': b}")
+    with pytest.raises(QueryError, match=r"several queries; .* There are 'a', 'b', 'one', 'two'"):
+        load_query(two)
+
+
 def test_the_choices_are_listed(tmp_path: Path) -> None:
     several = write(tmp_path, "a = tg.stream(s, time='ts')", "b = tg.stream(s, time='ts')")
     with pytest.raises(QueryError, match=r"several queries; name one, as in .*my_query.py:a. There are 'a', 'b'"):

@@ -7,6 +7,7 @@ from tidegate.compile.split_at_stateful import split_at_stateful
 from tidegate.query.aggregates import count
 from tidegate.query.builder import Builder
 from tidegate.query.nodes import Source
+from tidegate.query.outputs import outputs_node
 
 a = nw.col("a")
 
@@ -47,6 +48,20 @@ def test_a_stateless_query_is_a_subquery_without_an_operator(numbers) -> None:
 def test_each_stateful_step_begins_a_subquery(numbers) -> None:
     first = counted(numbers.filter(a > 1, name="f"), "g").filter(nw.col("n") > 1, name="h")
     assert split(counted(first, "i")) == {"g": ["numbers: f"], "i": ["g: h"], "output": ["i"]}
+
+
+def test_several_results_are_sides_of_the_output_and_a_source_passes_once(numbers) -> None:
+    counts, low = counted(numbers, "g"), numbers.filter(a < 1, name="low")
+    results = {"counts": counts, "busy": counts.filter(nw.col("n") > 1, name="busy"), "low": low, "all": numbers}
+    query = Builder(outputs_node("test", results))
+    assert split(query) == {
+        "g": ["numbers"],
+        "numbers": ["numbers"],
+        "output": ["g", "g: busy", "numbers: low", "numbers"],
+    }
+    plan = split_at_stateful(Plan(query.node, "reference"))
+    assert [feed.side for feed in plan.outputs] == [0, 1, 2, 3]
+    assert [feed.schema.names for feed in plan.outputs] == [stream.schema.names for stream in results.values()]
 
 
 def test_the_branches_of_a_union_are_feeds(numbers, more_numbers) -> None:

@@ -212,9 +212,11 @@ def frames_of(plan: Plan) -> Iterator[DataFrame]:
 
 
 def needs_workers(plan: Plan) -> bool:
-    """Whether a plan has state, or reads files: then its tuples pass stages of ours."""
-    return any(subquery.operator is not None for subquery in plan.subqueries) or any(
-        not isinstance(source.origin, DataFrame) for source in plan.sources
+    """Whether a plan has state, several results, or reads files: then its tuples pass stages of ours."""
+    return (
+        bool(plan.names)
+        or any(subquery.operator is not None for subquery in plan.subqueries)
+        or any(not isinstance(source.origin, DataFrame) for source in plan.sources)
     )
 
 

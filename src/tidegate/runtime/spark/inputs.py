@@ -86,7 +86,7 @@ class NamedFiles:
 
 @dataclass(frozen=True, slots=True)
 class FrameRows:
-    """An input of rows of a DataFrame, for one feed, after the steps that Spark runs itself."""
+    """An input of rows of a DataFrame, for feeds that begin with the same steps, after those that Spark runs itself."""
 
     source: Source
     columns: pa.Schema

@@ -134,6 +134,7 @@ class SparkJob:
             notes=tuple(run.notes),
             malformed=sum(run.tally.malformed.values()),
             ahead=sum(run.tally.ahead.values()),
+            outputs=plan.names,
         )
 
     def _info(self, plan: Plan, found: CheckpointInfo | None) -> CheckpointInfo:
@@ -274,7 +275,14 @@ class _Run:
         try:
             df = to_dataframe(
                 plan,
-                RunOptions(root, str(self.control), self.job.instances, late_to, None if parts is None else str(parts)),
+                RunOptions(
+                    root,
+                    str(self.control),
+                    self.job.instances,
+                    late_to,
+                    None if parts is None else str(parts),
+                    self.job.sink.format or "parquet",
+                ),
             )
         except NotImplementedError as error:
             raise UnsupportedError(f"an expression of the query has no counterpart on Spark: {error}") from error

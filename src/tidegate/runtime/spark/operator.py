@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.compile.plan import OUTPUT, Feed, Place, Plan, Subquery
+from tidegate.compile.plan import OUTPUT, Feed, Place, Plan, Subquery, apply_all
 from tidegate.errors import InternalError
 from tidegate.late_tuples import LateFolder, with_missed
 from tidegate.operators.cells import keep_memory
@@ -125,10 +125,9 @@ class WholeQuery:
                 # They are written before the first row leaves.
                 read = iter(list(read))
                 write_letters(header, task, self.root)
-            passed = (
-                (out, conform(applied(feed)(table), feed.schema)) for feed, table in read for out in self.plan.outputs
-            )
-            yield from self.output.emit((applied(out)(table) for out, table in passed), task.batch)
+            passed = ((feed.target, conform(applied(feed)(table), feed.schema)) for feed, table in read)
+            leaving = (made for number, table in passed for made in self._last_steps(number, table))
+            yield from self.output.emit(leaving, task.batch)
             yield from self.output.metrics(source_metrics(header))
             return
         with ExitStack() as stack:
@@ -143,11 +142,16 @@ class WholeQuery:
             told = [cell.metrics() for cell in cells.values()]
         yield from self.output.metrics([*told, *source_metrics(header)])
 
-    def _leaving(self, results: dict[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        """What leaves of the results of the subqueries, after the last steps."""
-        for out in self.plan.outputs:
-            assert isinstance(out.origin, int)
-            yield from map(applied(out), results[out.origin])
+    def _leaving(self, results: dict[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+        """What leaves of the results of the subqueries, each after the number of the query's result that it is part of."""
+        for number, tables in results.items():
+            for table in tables if any(out.origin == number for out in self.plan.outputs) else ():
+                yield from self._last_steps(number, table)
+
+    def _last_steps(self, number: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """What leaves of results of a subquery."""
+        outs = (out for out in self.plan.outputs if out.origin == number)
+        return ((out.side, made) for out, made in apply_all(outs, table))
 
     def _run(
         self, batches: Iterator[pa.RecordBatch], cells: dict[int, CellBatch], header: Header
@@ -340,7 +344,7 @@ class CellStage:
                 feeds = {feed.input: feed for feed in self.feeds}
                 yield from finished(intakes, feeds, onward, following.cells, epoch)
                 return
-            leaving = (applied(feed)(table) for table in results for feed in self.feeds)
+            leaving = ((feed.side, made) for table in results for feed, made in apply_all(self.feeds, table))
             yield from self.output.emit(leaving, task.batch)
             told = [*header.metrics, cell.metrics(), *source_metrics(header)] if self.reports else []
         yield from self.output.metrics(told)

@@ -10,27 +10,42 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from tidegate.query.outputs import in_column
 from tidegate.query.schema import conform
-from tidegate.results import PartWriter
+from tidegate.results import PartWriter, result_folder
 from tidegate.runtime.spark.codec import METRICS
 
 ROWS_PER_BATCH = 65_536
 ROWS_PER_GROUP = 131_072
-PART_COLUMNS = pa.schema([("part", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
-"""What is said of a part that a worker has written."""
+PART_COLUMNS = pa.schema([("output", pa.int32()), ("part", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
+"""What is said of a part that a worker has written: which result of the query it belongs to, its name and its size."""
+
+
+Results = Iterable[tuple[int, pa.Table]]
+"""Tables of results, each after the number of the result of the query that it belongs to; 0 if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output(ABC):
-    """Where the results of a query, of a schema, go; metrics go with them, in rows of their own."""
+    """Where the results of a query go; metrics go with them, in rows of their own.
+
+    ``schema`` are the columns of the result. Of several it has one column for each, a struct of that result's columns.
+    """
 
     schema: pa.Schema
+    names: tuple[str, ...] = field(default=(), kw_only=True)
+    """The names of several results."""
+
+    @property
+    def schemas(self) -> list[pa.Schema]:
+        """The columns of each result."""
+        return [pa.schema(list(each.type)) for each in self.schema] if self.names else [self.schema]
 
     @property
     def columns(self) -> pa.Schema:
@@ -43,7 +58,7 @@ class Output(ABC):
         """The columns of the rows that leave the stage, without metrics."""
 
     @abstractmethod
-    def emit(self, tables: Iterable[pa.Table], batch: int) -> Iterator[pa.RecordBatch]:
+    def emit(self, results: Results, batch: int) -> Iterator[pa.RecordBatch]:
         """The rows that leave the stage for the results of a batch."""
 
     def metrics(self, told: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -58,51 +73,66 @@ class Output(ABC):
 
 @dataclass(frozen=True, slots=True)
 class RowOutput(Output):
-    """Results as rows, for any sink of Spark."""
+    """Results as rows, for any sink of Spark; those of several in columns of structs, of which one is not null."""
 
     @property
     def row_schema(self) -> pa.Schema:
         return self.schema
 
-    def emit(self, tables: Iterable[pa.Table], batch: int) -> Iterator[pa.RecordBatch]:
-        for table in tables:
-            yield from self._rows(conform(table, self.schema))
+    def emit(self, results: Results, batch: int) -> Iterator[pa.RecordBatch]:
+        schemas = self.schemas
+        for number, table in results:
+            table = conform(table, schemas[number])
+            yield from self._rows(in_column(self.schema, number, table) if self.names else table)
 
 
 @dataclass(frozen=True, slots=True)
 class PartOutput(Output):
-    """Results as parquet parts of a folder; a row for each part tells the driver, which lists it (`part_log`).
+    """Results as parts of a folder, or of a folder in it for each of several; a row for each part tells the driver of it.
 
-    Attempts of a batch write parts of different names, and the parts of the attempt that Spark takes are listed.
+    The driver lists it (`part_log`). Attempts of a batch write parts of different names, and the parts of the attempt that
+    Spark takes are listed.
     """
 
     folder: str
+    format: str = "parquet"
 
     @property
     def row_schema(self) -> pa.Schema:
         return PART_COLUMNS
 
-    def emit(self, tables: Iterable[pa.Table], batch: int) -> Iterator[pa.RecordBatch]:
-        writer = PartWriter(Path(self.folder), "parquet", self.schema, label=f"{batch:010}-{uuid.uuid4().hex}-")
+    def emit(self, results: Results, batch: int) -> Iterator[pa.RecordBatch]:
+        label = f"{batch:010}-{uuid.uuid4().hex}-"
+        folders = [result_folder(Path(self.folder), name) for name in self.names or (None,)]
+        writers = [
+            PartWriter(folder, self.format, schema, label=label)
+            for folder, schema in zip(folders, self.schemas, strict=True)
+        ]
         try:
-            for group in _gathered(conform(table, self.schema) for table in tables):
-                writer.write(group)
-            writer.close()
+            for number, group in _gathered(results):
+                writers[number].write(conform(group, writers[number].schema))
+            for writer in writers:
+                writer.close()
         finally:
-            writer.discard()
-        columns = zip(*((part.name, part.rows, part.bytes) for part in writer.written), strict=True)
-        if writer.written:
-            yield from self._rows(pa.table(list(map(list, columns)), schema=PART_COLUMNS))
+            for writer in writers:
+                writer.discard()
+        rows = [
+            (number, part.name, part.rows, part.bytes)
+            for number, writer in enumerate(writers)
+            for part in writer.written
+        ]
+        if rows:
+            yield from self._rows(pa.table(list(map(list, zip(*rows, strict=True))), schema=PART_COLUMNS))
 
 
-def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Tables of `ROWS_PER_GROUP` rows or more, but the last: each becomes a row group."""
-    held: list[pa.Table] = []
-    for table in tables:
+def _gathered(results: Results) -> Iterator[tuple[int, pa.Table]]:
+    """For each result tables of `ROWS_PER_GROUP` rows or more, but the last: each becomes a row group."""
+    held: dict[int, list[pa.Table]] = {}
+    for number, table in results:
         if table.num_rows:
-            held.append(table)
-            if sum(each.num_rows for each in held) >= ROWS_PER_GROUP:
-                yield pa.concat_tables(held)
-                held = []
-    if held:
-        yield pa.concat_tables(held)
+            mine = held.setdefault(number, [])
+            mine.append(table)
+            if sum(each.num_rows for each in mine) >= ROWS_PER_GROUP:
+                yield number, pa.concat_tables(held.pop(number))
+    for number, mine in held.items():
+        yield number, pa.concat_tables(mine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.errors import CheckpointError, InternalError
-from tidegate.results import Part, has_log, in_order, remove_unlisted, show_count, show_rows, visible_entries
+from tidegate.query.outputs import untagged
+from tidegate.results import (
+    Part,
+    has_log,
+    in_order,
+    remove_unlisted,
+    result_folder,
+    show_count,
+    show_first,
+    visible_entries,
+)
 from tidegate.runtime.spark.checkpoint import Checkpoint
 from tidegate.runtime.spark.part_log import PartLog
 
@@ -53,20 +63,32 @@ class SparkSink(ABC):
 
 @dataclass(frozen=True)
 class SparkFolder(SparkSink):
-    """Parquet or JSON-lines parts in a folder, each result in it exactly once."""
+    """Parquet or JSON-lines parts in a folder, each result in it exactly once.
+
+    Several results, which have ``names``, each have a folder in it. The batches of all are committed folder by folder: one
+    that was committed to some of them when the driver died is run again, and then committed to the others.
+    """
 
     folder: Path
     format: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folder of each result."""
+        return tuple(result_folder(self.folder, name) for name in self.names or (None,))
 
     @property
     def parts(self) -> Path | None:  # type: ignore[override]
-        return self.folder if self.format == "parquet" else None
+        # One query of Spark's has one sink of its own.
+        return self.folder if self.format == "parquet" or self.names else None
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
-        if resumed and checkpoint.has_commits() and self.is_empty():
-            raise CheckpointError(
-                f"{checkpoint.folder} goes on from results in {self.folder}, and they are gone; start from a new checkpoint"
-            )
+        for gone in (folder for folder in self.folders if not has_log(folder)):
+            if resumed and checkpoint.has_commits():
+                raise CheckpointError(
+                    f"{checkpoint.folder} goes on from results in {gone}, and they are gone; start from a new checkpoint"
+                )
         if not resumed and (not self.is_empty() or visible_entries(self.folder)):
             raise CheckpointError(
                 f"{self.folder} is not empty, and its checkpoint is not {checkpoint.folder}: the results of two runs would "
@@ -76,10 +98,11 @@ class SparkFolder(SparkSink):
             self.clean()
 
     def is_empty(self) -> bool:
-        return not has_log(self.folder)
+        return not any(map(has_log, self.folders))
 
     def clean(self) -> None:
-        remove_unlisted(self.folder)
+        for folder in self.folders:
+            remove_unlisted(folder)
 
     def writer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
         writer = _writer(df, checkpoint).format("parquet").option("path", str(self.folder))
@@ -93,49 +116,60 @@ class SparkFolder(SparkSink):
         return writer
 
     def committer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
-        PartLog(self.folder).begin()
+        for folder in self.folders:
+            PartLog(folder).begin()
         return _writer(df, checkpoint).foreachBatch(self.commit)
 
     def commit(self, df: DataFrame, batch: int) -> None:
         """Runs a batch, and commits the parts that its workers wrote."""
-        PartLog(self.folder).add(batch, [Part(row["part"], row["rows"], row["bytes"]) for row in df.collect()])
+        rows = df.collect()
+        for number, folder in enumerate(self.folders):
+            own = [Part(row["part"], row["rows"], row["bytes"]) for row in rows if row["output"] == number]
+            PartLog(folder).add(batch, own)
 
     def close(self, results: int) -> None:
         self.clean()
 
     def __str__(self) -> str:
-        return f"{self.format} to {self.folder}"
+        return f"{self.format} to {self.folder}" + (f": {', '.join(self.names)}" if self.names else "")
 
 
 @dataclass
 class SparkScreen(SparkSink):
-    """The first rows on standard output: of each batch if ``live``, else of the whole run when it is over."""
+    """The first rows on standard output: of each batch if ``live``, else of the whole run when it is over.
 
-    time: str
+    ``times`` are the event times of the results by their names; of one result under None.
+    """
+
+    times: Mapping[str | None, str]
     show: int
     live: bool
-    _held: list[pa.Table] = field(default_factory=list)
+    _held: dict[str | None, list[pa.Table]] = field(default_factory=dict)
 
     def writer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
         return _writer(df, checkpoint).foreachBatch(self.take)
 
     def take(self, df: DataFrame, batch: int) -> None:
         """Takes the first rows of each partition. The batch is run once, and all of it: state depends on it."""
-        rows = df.mapInArrow(_FirstRows(self.show), df.schema).toArrow()
-        kept = in_order(rows, self.time)
-        if self.live and kept.num_rows:
-            print(show_rows(kept.slice(0, self.show)), flush=True)
-        elif sum(table.num_rows for table in self._held) < self.show:
-            self._held.append(kept)
+        columns = tuple(name for name in self.times if name is not None)
+        rows = df.mapInArrow(_FirstRows(self.show, columns), df.schema).toArrow()
+        for name, time in self.times.items():
+            kept = in_order(rows if name is None else untagged(rows, name), time)
+            held = self._held.setdefault(name, [])
+            if self.live and kept.num_rows:
+                print(show_first(name, kept.slice(0, self.show)), flush=True)
+            elif sum(table.num_rows for table in held) < self.show:
+                held.append(kept)
 
     def close(self, results: int) -> None:
-        if self.live:
-            print(show_count(results, results), flush=True)
-        elif results and self._held:
-            rows = pa.concat_tables(self._held).slice(0, self.show)
-            print(f"{show_rows(rows)}\n{show_count(results, rows.num_rows)}", flush=True)
-        else:
-            print("(no rows)", flush=True)
+        shown = results if self.live else 0
+        for name in () if self.live else self.times:
+            tables = self._held.get(name)
+            rows = pa.concat_tables(tables).slice(0, self.show) if tables else None
+            shown += 0 if rows is None else rows.num_rows
+            print(show_first(name, rows), flush=True)
+        if results or self.live:
+            print(show_count(results, shown), flush=True)
 
     def __str__(self) -> str:
         return "to the screen"
@@ -147,13 +181,16 @@ def _writer(df: DataFrame, checkpoint: Path) -> DataStreamWriter:
 
 @dataclass(frozen=True)
 class _FirstRows:
-    """Keeps the first rows of a partition and reads the rest."""
+    """Keeps the first rows of a partition, of several results the first of each, and reads the rest."""
 
     limit: int
+    results: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        left = self.limit
+        left = dict.fromkeys(self.results or (None,), self.limit)
         for batch in batches:
-            if left > 0:
-                yield batch.slice(0, left)
-            left -= batch.num_rows
+            for name, limit in left.items():
+                own = batch if name is None else batch.filter(batch.column(name).is_valid())
+                if limit > 0 and own.num_rows:
+                    yield own.slice(0, limit)
+                left[name] = limit - own.num_rows

@@ -35,8 +35,8 @@ from tidegate.state.epochs import ADOPT, PROTOCOLS
 class RunOptions:
     """How a plan runs: where its state and its control stream are, and the instances of each cell to begin with.
 
-    ``late_to`` is the folder for late tuples. ``parts`` is the folder to which workers write results; without one they
-    leave as rows.
+    ``late_to`` is the folder for late tuples. ``parts`` is the folder to which workers write results, in a ``format``;
+    without one they leave as rows.
     """
 
     root: StateRoot
@@ -44,6 +44,7 @@ class RunOptions:
     instances: int = 1
     late_to: str | None = None
     parts: str | None = None
+    format: str = "parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,13 @@ def steered_steps(plan: Plan) -> list[SteeredStep]:
 def shipped(plan: Plan) -> Plan:
     """A plan as workers get it: without DataFrames, and each step without what lies before it."""
     bare = plan.reading(lambda source: replace(source, origin=None))
+    # A step of several feeds stays one, so that it runs once where they begin at one place.
+    steps = {id(step.node): detached(step.node) for feed in bare.feeds for step in feed.steps}
 
     def lean(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         return tuple(
-            replace(feed, steps=tuple(replace(step, node=detached(step.node)) for step in feed.steps)) for feed in feeds
+            replace(feed, steps=tuple(replace(step, node=steps[id(step.node)]) for step in feed.steps))
+            for feed in feeds
         )
 
     subqueries = tuple(
@@ -162,8 +166,11 @@ class _Builder:
     @property
     def output(self) -> Output:
         """Where results go."""
-        schema, parts = self.plan.outputs[0].schema, self.options.parts
-        return RowOutput(schema) if parts is None else PartOutput(schema, parts)
+        names, parts = self.plan.names, self.options.parts
+        schema = self.plan.query.schema if names else self.plan.outputs[0].schema
+        if parts is None:
+            return RowOutput(schema, names=names)
+        return PartOutput(schema, parts, self.options.format, names=names)
 
     def one_stage(self) -> OneStage:
         """The whole plan in one task."""
@@ -274,10 +281,11 @@ def _leaves(stage: OneStage | BeforeExchange) -> Iterator[str | None]:
 
 
 def _by_input(feeds: Sequence[Feed]) -> list[list[Feed]]:
-    """Feeds that read one input: those of a source whose files are named, or one alone."""
+    """Feeds that read one input: those of a source whose files are named, or of a DataFrame after the same native steps."""
     found: dict[object, list[Feed]] = {}
-    for position, feed in enumerate(feeds):
+    for feed in feeds:
         assert isinstance(feed.origin, Source)
-        key = id(feed.origin) if isinstance(feed.origin.origin, FileNames) else -1 - position
-        found.setdefault(key, []).append(feed)
+        named = isinstance(feed.origin.origin, FileNames)
+        native = () if named else tuple(id(step) for step in native_steps(feed))
+        found.setdefault((id(feed.origin), native), []).append(feed)
     return list(found.values())

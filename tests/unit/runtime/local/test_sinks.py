@@ -12,7 +12,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.cli.main import main
-from tidegate.errors import EnvironmentFault, QueryError, UserError
+from tidegate.errors import CheckpointError, EnvironmentFault, QueryError, UserError
 from tidegate.results import PartWriter, read_results, write_results
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -49,6 +49,50 @@ def test_a_function_takes_results() -> None:
 
 def test_a_loop_takes_results() -> None:
     assert sum(table.num_rows for table in tg.start(counts())) == 30
+
+
+def parted(rows: int = 30) -> dict[str, tg.Stream]:
+    stream = tg.stream(calls(rows), time="ts")
+    return {"calls": stream, "counts": stream.key_by("k").window("10us").aggregate(n=tg.count())}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize("on", ["local", "reference"])
+def test_each_of_several_results_has_a_folder(kind: str, on: str, tmp_path: Path) -> None:
+    result = tg.run(parted(), on=on, to=tmp_path / "out", format=kind, progress=False)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["calls", "counts"]
+    assert result.read("calls").num_rows == sum(result.read("counts").column("n").to_pylist()) == 30
+    assert result.results == 60
+    with pytest.raises(UserError, match=r"read\(\) names none; it has 'calls', 'counts'"):
+        result.read()
+    with pytest.raises(UserError, match="read\\('n'\\) names none"):
+        result.read("n")
+    with pytest.raises(CheckpointError, match="out is not empty"):
+        tg.run(parted(), on=on, to=tmp_path / "out", format=kind, progress=False)
+
+
+def test_a_function_and_a_loop_are_told_which_result_a_table_is_of() -> None:
+    taken: list[tuple[str, int]] = []
+    tg.run(parted(), on="local", to=lambda name, table: taken.append((name, table.num_rows)), progress=False)
+    looped = [(name, table.num_rows) for name, table in tg.start(parted())]
+    for found in (taken, looped):
+        assert {name: sum(rows for other, rows in found if other == name) for name, _ in found} == {
+            "calls": 30,
+            "counts": 30,
+        }
+
+
+def test_the_screen_shows_each_of_several_results(capsys: pytest.CaptureFixture[str]) -> None:
+    tg.run(parted(), on="local", progress=False, show=1)
+    shown = capsys.readouterr().out
+    tg.run(parted(), on="reference", progress=False, show=1)
+    assert shown == capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line[0] in "c("] == [
+        "calls",
+        "(30 rows, 1 shown)",
+        "counts",
+        "(30 rows, 1 shown)",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
