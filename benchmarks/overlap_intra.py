@@ -41,8 +41,6 @@ KEYS = 7
 LENGTHS = {"low": 8_000, "average": 1_000, "high": 300}
 SHARE_OF_SLOWEST = 0.3
 SPAN_SECONDS = 3.0
-MOST_ROWS = 30_000
-"""What `single` gives in all for a join: its loop carries whole collections, so more takes it very long."""
 PAPER = {
     "map, low cost": "multi 30–38 %, single 3–28 %",
     "map, high cost": "multi 98–100 %, single 90–96 % at low selectivity",
@@ -59,7 +57,6 @@ class IntraCase:
     kind: str
     table: pa.Table
     build: Callable[[tg.Stream], tg.Stream]
-    operators: tuple[str, ...] = OPERATORS
 
     def query(self) -> tg.Stream:
         return self.build(tg.stream(self.table, time="ts", name="tuples"))
@@ -110,7 +107,6 @@ def joins(count: int, seed: int) -> Iterator[IntraCase]:
         for selectivity, lengths in LENGTHS.items():
             columns = {"length": pa.array(random.integers(0, lengths, count)), "weight": pa.array(weights)}
             table = pa.table({"ts": _times(count, JOINED_PER_SECOND), "key": pa.array(keys), **columns})
-            rows = count * JOINED_PER_SECOND * size * size / KEYS / lengths / 2
             yield IntraCase(
                 f"join, {size} s every 1 s, {selectivity} selectivity",
                 "joins",
@@ -122,7 +118,6 @@ def joins(count: int, seed: int) -> Iterator[IntraCase]:
                     every="1 second",
                     where=lambda l, r: (l.length == r.length) & (l.weight < r.weight),
                 ),
-                OPERATORS if rows < MOST_ROWS else OPERATORS[:2],
             )
 
 
@@ -153,11 +148,11 @@ def run(options: Options) -> int:
     print(f"{'case':<46}{'operators':<11}{'tuples/CPU s':>14}{'share':>8}{'p50 ms':>9}{'p99 ms':>9}")
     for case in cases:
         found = _measure(case, options.runs)
-        told = [difference(found[each][1], found["dedicated"][1]) for each in case.operators]
-        wrong += [f"{case.name}, {each}: {what}" for each, what in zip(case.operators, told, strict=True) if what]
+        told = [difference(found[each][1], found["dedicated"][1]) for each in OPERATORS]
+        wrong += [f"{case.name}, {each}: {what}" for each, what in zip(OPERATORS, told, strict=True) if what]
         rates = {each: case.table.num_rows / median(seconds) for each, (seconds, _) in found.items()}
         offered = SHARE_OF_SLOWEST * min(rates.values())
-        for each in case.operators:
+        for each in OPERATORS:
             probed = _latency(case, each, offered, options)
             share = rates[each] / rates["dedicated"]
             rows.append(
@@ -189,7 +184,7 @@ def _measure(case: IntraCase, runs: int) -> dict[str, tuple[list[float], pa.Tabl
     """CPU seconds of each run, operators in turn after one that warms up, and the rows."""
     taken: dict[str, tuple[list[float], pa.Table]] = {}
     for turn in range(runs + 1):
-        for operators in case.operators:
+        for operators in OPERATORS:
             tables: list[pa.Table] = []
             gc.collect()  # what earlier runs left is not this one's to clean up
             began = time.process_time()

@@ -14,11 +14,12 @@ from tests.kit.cases import Case
 from tests.kit.join_cases import JoinCase, SparkJoinCase
 from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.errors import UnsupportedError
-from tidegate.query.nodes import sources, unique_names
+from tidegate.query.nodes import BagAggregate, Node, rewrite, sources, unique_names
 from tidegate.reference import Advance, Event, Rows
 from tidegate.watermark import END, START
 
 AnyCase = TypeVar("AnyCase", Case, JoinCase, SparkJoinCase)
+LOOP_STEP_US = 1_000_000
 
 
 def lowered(query: tg.Stream, operators: Operators, **options: Any) -> tg.Stream:
@@ -27,11 +28,18 @@ def lowered(query: tg.Stream, operators: Operators, **options: Any) -> tg.Stream
 
 
 def lowered_case(case: AnyCase, operators: Operators) -> AnyCase:
-    """The case with its query made of Aggregates; where that is refused, another case is drawn."""
+    """The case with its query made of Aggregates, whose loops go in small steps; where it is refused, another is drawn."""
     try:
-        return replace(case, query=lowered(case.query, operators))
+        query = lowered(case.query, operators)
     except UnsupportedError:
         reject()
+    return replace(case, query=tg.Stream(rewrite(query.node, _in_small_steps)))
+
+
+def _in_small_steps(node: Node) -> Node:
+    if isinstance(node, BagAggregate) and node.loop_us is not None:
+        return replace(node, loop_us=LOOP_STEP_US)
+    return node
 
 
 def in_order(case: JoinCase) -> JoinCase:

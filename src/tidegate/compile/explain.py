@@ -8,7 +8,7 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.cost import ALPHA, BETA, cost_of, shape_of
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import Feed, PlacedStep, Plan, Subquery
-from tidegate.compile.show_query import show_query, show_table
+from tidegate.compile.show_query import show_graph, show_query, show_table
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
 from tidegate.query.nodes import Join, Node, Source, unique_names
@@ -50,6 +50,7 @@ def explain(
         return "\n\n".join([*shown, f"on {runtime}: refused\n" + show_table([(str(refusal),)], indent=_INDENT)]) + "\n"
     if operators != "dedicated":
         shown.append(f"made of Aggregates, {operators}\n{show_query(plan.query, _INDENT)}")
+        shown.append(f"graph: what each reads\n{show_graph(plan.query, _INDENT)}")
     shown += [show_plan(plan), _cost(query if operators == "dedicated" else plan.query, instances, rate, alpha, beta)]
     return "\n\n".join(shown) + "\n"
 

@@ -50,8 +50,9 @@ from tidegate.query.windows import INSTANT, Window
 
 Operators: TypeAlias = Literal["dedicated", "multi", "single"]
 OPERATORS: tuple[str, ...] = get_args(Operators)
-WATERMARK_STEP_US = 1_000_000
-"""How far a watermark moves at most at once, for a stream that does not say so."""
+WATERMARK_STEP_US = 3_600_000_000
+"""How far a watermark moves at most at once, for a stream that does not say so. Where one moves further it goes in steps,
+and each of them loops for itself."""
 
 
 def lower_to_aggregates(query: Node, operators: Operators, lateness_us: int | None = None) -> Node:

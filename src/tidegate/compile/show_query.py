@@ -53,6 +53,29 @@ def show_query(query: Node, indent: str = "") -> str:
     return show_table(rows, indent=indent)
 
 
+def show_graph(query: Node, indent: str = "") -> str:
+    """What each step reads, below it, with the numbers of `show_query`; a step that loops reads itself too."""
+    numbers = {id(node): number for number, node in enumerate(walk(query), start=1)}
+    lines: list[str] = []
+    shown: set[int] = set()
+
+    def show(node: Node, first: str, below: str) -> None:
+        number = numbers[id(node)]
+        again = id(node) in shown and bool(node.inputs)
+        shown.add(id(node))
+        lines.append(f"{indent}{first}{number} {node.name}{', as above' if again else ''}")
+        reads = () if again else node.inputs
+        loops = not again and isinstance(node, BagAggregate) and node.loop_us is not None
+        for place, upstream in enumerate(reads, start=1):
+            is_last = place == len(reads) and not loops
+            show(upstream, below + ("└─ " if is_last else "├─ "), below + ("   " if is_last else "│  "))
+        if loops:
+            lines.append(f"{indent}{below}└─ ↺ {number} {node.name}: its own rows")
+
+    show(query, "", "")
+    return "\n".join(lines)
+
+
 def show_table(rows: Sequence[Sequence[str]], *, indent: str = "", right: frozenset[int] = frozenset()) -> str:
     """Align the cells of rows of equal length; columns whose number is in ``right`` end together.
 

@@ -101,6 +101,26 @@ def merge_sessions(
 
 
 @njit(cache=True, nogil=True)
+def unfold_rounds(sizes: Array) -> tuple[Array, Array]:
+    """The rounds of lists that loop: in each, a list that has another element gives one row. The list and round of rows."""
+    lists, rounds = np.empty(sizes.sum(), np.int64), np.empty(sizes.sum(), np.int64)
+    looping = np.arange(sizes.size)
+    number, made, running = 0, 0, sizes.size
+    while running:
+        left = 0
+        for at in range(running):
+            which = looping[at]
+            if number < sizes[which]:
+                lists[made], rounds[made] = which, number
+                made += 1
+                looping[left] = which
+                left += 1
+        running = left
+        number += 1
+    return lists, rounds
+
+
+@njit(cache=True, nogil=True)
 def dense_slots(codes: Array, bound: int) -> tuple[Array, Array, Array]:
     """Number the codes that occur, in their order: the slot of each row, the code of each slot, its first row."""
     slot = np.full(bound, -1, np.int64)

@@ -41,7 +41,7 @@ class ForEach:
         for each in self.steps:
             result = apply_stateless(each, result)
         times = times_of(result, step.time)
-        first = np.flatnonzero(np.concatenate([[True], bags.starts[1:] != bags.starts[:-1]])[: len(bags)])
+        first = np.flatnonzero(_is_first(bags.starts))
         place = np.searchsorted(bags.starts[first], times)
         known = place < len(first)
         known[known] = bags.starts[first[place[known]]] == times[known]
@@ -137,30 +137,37 @@ class Aggregated:
 class Embed:
     """All rows that another function gives for a bag, in one tuple; nothing where it gives none (listings 1 and 2, line 4).
 
-    Tuples of one time are told apart by a number.
+    Tuples of one time are told apart by a number. Where it does not matter to the other function which tuples share a bag,
+    it does not matter here either: the same rows are embedded, in more or fewer tuples.
     """
 
     inner: BagFunction
-    per_tuple: bool = False
+
+    @property
+    def per_tuple(self) -> bool:
+        return self.inner.per_tuple
 
     def __call__(self, bags: Bags) -> BagRows:
         rank = _rank(bags.starts)
         parts, owners = [], []
         # A function of single tuples tells by the time alone where a row comes from: one bag of each time in a call.
-        for turn in range(int(rank.max(initial=-1)) + 1) if self.inner.per_tuple else (None,):
-            chosen = np.ones(len(bags), np.bool_) if turn is None else rank == turn
-            found = self.inner(bags if turn is None else bags.take(chosen))
+        turns = int(rank.max(initial=0)) + 1 if self.inner.per_tuple else 1
+        for turn in range(turns):
+            chosen = np.flatnonzero(rank == turn) if turns > 1 else np.arange(len(bags))
+            found = self.inner(bags.take(rank == turn) if turns > 1 else bags)
             parts.append(found.rows)
-            owners.append(np.flatnonzero(chosen)[found.of])
-        if not parts:
-            found = self.inner(bags)
-            parts, owners = [found.rows], [found.of]
+            owners.append(chosen[found.of])
         rows, of = pa.concat_tables(parts), np.concatenate(owners)
-        order = np.argsort(of, kind="stable")
+        if (of[1:] < of[:-1]).any():
+            order = np.argsort(of, kind="stable")
+            rows = rows.take(pa.array(order))
         sizes = np.bincount(of, minlength=len(bags))
         some = np.flatnonzero(sizes)
-        items = lists_of(rows.take(pa.array(order)), sizes[some])
-        columns = {ITEMS: items, INDEX: pa.array(np.full(len(some), EMBEDDED)), NUMBER: pa.array(rank[some])}
+        columns = {
+            ITEMS: lists_of(rows, sizes[some]),
+            INDEX: pa.array(np.full(len(some), EMBEDDED)),
+            NUMBER: pa.array(rank[some]),
+        }
         return BagRows(pa.table(columns), some)
 
 
@@ -169,7 +176,7 @@ class Unfold:
     """What loops: a tuple that embeds others becomes one that points at the first, and that at the next (listing 3, A₁).
 
     It ends at the last one: as printed the listing goes one too far. Equal tuples of an Embed are one bag, and all that they
-    embed goes into one tuple: a bag, not a set.
+    embed goes into one tuple: a bag, not a set. What is embedded is not copied from round to round: lists are views.
     """
 
     per_tuple: bool = False
@@ -177,23 +184,18 @@ class Unfold:
     def __call__(self, bags: Bags) -> BagRows:
         entries, of = bags.entries(), bags.bags[0]
         items, index = contiguous(entries.column(ITEMS)), np.asarray(contiguous(entries.column(INDEX)))
-        # All tuples of a bag have one index, which is part of their key.
-        fresh = index == EMBEDDED
-        first = np.concatenate([[True], of[1:] != of[:-1]])[: len(of)]
-        lengths = np.asarray(items.value_lengths())
-        merged = np.bincount(of[fresh], lengths[fresh], minlength=len(bags)).astype(np.int64)
-        opened = np.flatnonzero(merged)
-        begun = lists_of(_structs(items.filter(pa.array(fresh)).flatten()), merged[opened])
-        going = np.flatnonzero(~fresh & first & (index + 1 < lengths))
-        numbers = contiguous(entries.column(NUMBER))
+        first = np.flatnonzero(_is_first(of))
+        if len(first) < len(of):
+            items = _merged(items, index, of)
+        # All tuples of a bag have one index, which is part of their key. That of an embedding one is just before the first.
+        following = index[first] + 1
+        going = np.flatnonzero(following < np.asarray(items.sizes))
         columns = {
-            ITEMS: pa.concat_arrays([begun, items.take(pa.array(going))]),
-            INDEX: pa.array(np.concatenate([np.zeros(len(opened), np.int64), index[going] + 1])),
-            NUMBER: pa.concat_arrays(
-                [part.take(pa.array(at)) for part, at in ((numbers, np.searchsorted(of, opened)), (numbers, going))]
-            ),
+            ITEMS: items if len(going) == len(items) else items.take(pa.array(going)),
+            INDEX: pa.array(following[going]),
+            NUMBER: contiguous(entries.column(NUMBER)).take(pa.array(first[going])),
         }
-        return BagRows(pa.table(columns), np.concatenate([opened, of[going]]))
+        return BagRows(pa.table(columns), of[first[going]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,11 +206,10 @@ class AtIndex:
 
     def __call__(self, bags: Bags) -> BagRows:
         entries, of = bags.entries(), bags.bags[0]
-        first = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]])[: len(of)])
-        items = contiguous(entries.column(ITEMS)).take(pa.array(first))
-        index = np.asarray(contiguous(entries.column(INDEX)))[first]
-        places = np.cumsum(np.concatenate([[0], np.asarray(items.value_lengths())]))[:-1] + index
-        return BagRows(_structs(items.flatten().take(pa.array(places))), of[first])
+        first = np.flatnonzero(_is_first(of))
+        items, index = contiguous(entries.column(ITEMS)), np.asarray(contiguous(entries.column(INDEX)))
+        places = np.asarray(items.offsets)[first] + index[first]
+        return BagRows(_structs(items.values.take(pa.array(places))), of[first])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,7 +264,7 @@ def _in_parts(bags: Bags) -> Iterator[Bags]:
 
 def embedding(schema: pa.Schema, time: str) -> pa.Schema:
     """The columns of tuples that embed tuples of a schema."""
-    inside = pa.list_(pa.struct([field for field in schema if field.name != time]))
+    inside = pa.list_view(pa.struct([field for field in schema if field.name != time]))
     return pa.schema([schema.field(time), (ITEMS, inside), (INDEX, pa.int64()), (NUMBER, pa.int64())])
 
 
@@ -272,14 +273,25 @@ def times_of(table: pa.Table, time: str) -> Array:
     return np.asarray(contiguous(table.column(time)).view(pa.int64()))
 
 
-def lists_of(rows: pa.Table, sizes: Array) -> pa.ListArray:
+def lists_of(rows: pa.Table, sizes: Array) -> pa.ListViewArray:
     """Consecutive rows as lists of structs of some sizes."""
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
     if rows.num_columns == 0:
         values = pa.array([{}] * int(sizes.sum()), pa.struct([]))
     else:
         values = pa.StructArray.from_arrays([contiguous(column) for column in rows.columns], fields=list(rows.schema))
-    return pa.ListArray.from_arrays(offsets, values)
+    offsets = np.cumsum(sizes) - sizes
+    return pa.ListViewArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(sizes.astype(np.int32)), values)
+
+
+def _merged(items: pa.ListViewArray, index: Array, of: Array) -> pa.ListViewArray:
+    """One list for each bag: of those that an Embed gave all that they hold, of equal ones that loop the first."""
+    offsets, sizes = (
+        np.asarray(items.offsets),
+        np.where((index == EMBEDDED) | _is_first(of), np.asarray(items.sizes), 0),
+    )
+    places = np.arange(sizes.sum()) + np.repeat(offsets - (np.cumsum(sizes) - sizes), sizes)
+    merged = np.bincount(of, sizes).astype(np.int64)
+    return lists_of(_structs(items.values.take(pa.array(places))), merged)
 
 
 def _structs(values: pa.StructArray) -> pa.Table:
@@ -295,6 +307,10 @@ def pair_columns(join: Join, tuples: tuple[pa.Table, ...], left: Array, right: A
 
 def _rank(starts: Array) -> Array:
     """The position of each bag among those of its window; bags of a window are neighbours."""
-    fresh = np.concatenate([[True], starts[1:] != starts[:-1]])[: len(starts)]
     places = np.arange(len(starts))
-    return places - np.maximum.accumulate(np.where(fresh, places, 0)) if len(starts) else places
+    return places - np.maximum.accumulate(np.where(_is_first(starts), places, 0))
+
+
+def _is_first(values: Array) -> Array:
+    """Mark the values that differ from the one before them."""
+    return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]

@@ -52,8 +52,8 @@ def test_maps_that_follow_each_other_are_one_aggregate_unless_something_else_rea
 def test_rows_may_loop_as_late_as_a_watermark_moves(numbers) -> None:
     query = numbers.filter(a > 1).node
     looping = [node for node in walk(lower_to_aggregates(query, "single")) if getattr(node, "loop_us", None)]
-    assert [node.loop_us for node in looping] == [1_000_000]
-    assert lower_to_aggregates(query, "single", 2_000_000).inputs[0].loop_us == 2_000_000
+    assert [node.loop_us for node in looping] == [3_600_000_000]
+    assert lower_to_aggregates(query, "single", 7_200_000_000).inputs[0].loop_us == 7_200_000_000
     with pytest.raises(
         QueryError, match="may come 1 microsecond behind the watermark, and a watermark of the sources may"
     ):
@@ -98,5 +98,24 @@ def test_columns_that_nothing_reads_are_dropped_before(numbers) -> None:
 def test_explain_shows_the_aggregates_and_which_one_reads_itself(numbers) -> None:
     shown = explain(numbers.filter(a > 1, name="some").node, "local", operators="single")
     assert "made of Aggregates, single\n" in shown
-    assert "reads its own rows again, up to 1 second late" in " ".join(shown.split())
+    assert "reads its own rows again, up to 1 hour late" in " ".join(shown.split())
     assert "made of Aggregates" not in explain(numbers.filter(a > 1).node, "local")
+
+
+def test_explain_draws_what_reads_what_and_the_loop(numbers) -> None:
+    some = numbers.filter(a > 1, name="some")
+    query = some.join(some, on="a", window="1 minute", name="pairs").node
+    shown = explain(query, "local", operators="single")
+    drawn = """graph: what each reads
+  7 pairs
+  └─ 6 pairs, unfolded
+     ├─ 5 pairs, embedded
+     │  ├─ 4 some
+     │  │  └─ 3 some, unfolded
+     │  │     ├─ 2 some, embedded
+     │  │     │  └─ 1 numbers
+     │  │     └─ ↺ 3 some, unfolded: its own rows
+     │  └─ 4 some, as above
+     └─ ↺ 6 pairs, unfolded: its own rows
+"""
+    assert drawn in shown

@@ -84,6 +84,21 @@ def test_numbers_that_are_too_large_for_a_loop_are_compared_all_the_same() -> No
     ]
 
 
+def test_a_bag_of_many_rows_loops_through_all_of_them() -> None:
+    """Every row of a bag is a round; a loop that copied what is left to unfold would take minutes."""
+    given = table([0] * 400 + [2_000_000] * 3, [1] * 400 + [2] * 3, list(range(403)))
+    query = joined(given, window="1 second")
+    made: list[pa.Table] = []
+    tg.run(query, on="local", to=made.append, operators="single", progress=False)
+    pairs = (
+        pa.concat_tables(made)
+        .select(["n", "n_right", "window_start"])
+        .sort_by([("n", "ascending"), ("n_right", "ascending")])
+    )
+    expected = [(n, m) for part in (range(400), range(400, 403)) for n in part for m in part]
+    assert list(zip(pairs["n"].to_pylist(), pairs["n_right"].to_pylist(), strict=True)) == expected
+
+
 def test_more_than_one_row_of_a_single_aggregate_is_an_error() -> None:
     given = table([1], [1], [1])
     node = lowered(stream(given).filter(nw.col("n") > 0), "single").node

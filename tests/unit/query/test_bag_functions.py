@@ -27,7 +27,7 @@ from tidegate.query.bags import BagRows, Bags
 
 TS = pa.timestamp("us")
 COLUMNS = {"ts": TS, "k": pa.string(), "n": pa.int64()}
-ITEM = pa.list_(pa.struct([("n", pa.int64())]))
+ITEM = pa.list_view(pa.struct([("n", pa.int64())]))
 
 
 def bags_of(*bags: tuple[int, Any, list[tuple[Any, ...]]], size: int = 1) -> Bags:

@@ -48,7 +48,9 @@ def emitter_of(node: BagAggregate) -> Emitter:
             yield from found
             return
         for bags in held.bags(expiring, keyed, owned):
-            yield from rows_of(node, bags, function)
+            rows = rows_of(node, bags, function)
+            if rows.num_rows:
+                yield rows
 
     def emit_looping(
         held: HeldBags, expiring: Expiring, keyed: Sequence[KeyedTuples], owned: Array | None
@@ -58,17 +60,15 @@ def emitter_of(node: BagAggregate) -> Emitter:
     return emit if node.loop_us is None else emit_looping
 
 
-def rows_of(node: BagAggregate, bags: Bags, function: Callable[[Bags], BagRows]) -> Iterator[pa.Table]:
+def rows_of(node: BagAggregate, bags: Bags, function: Callable[[Bags], BagRows]) -> pa.Table:
     """The rows of bags, in the order of time."""
     found = function(bags)
-    if len(found.of) == 0:
-        return
-    if node.single and np.bincount(found.of).max() > 1:
-        raise DataError(f"step '{node.name}': a window gave {np.bincount(found.of).max()} rows, and may give one")
     times, rows = bags.ends[found.of] - 1, found.rows
+    if node.single and len(times) and np.bincount(found.of).max() > 1:
+        raise DataError(f"step '{node.name}': a window gave {np.bincount(found.of).max()} rows, and may give one")
     if (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
         times, rows = times[order], rows.take(pa.array(order))
     moments = pa.array(times).view(node.schema.field(node.time).type)
     columns = [moments if name == node.time else rows.column(name) for name in node.schema.names]
-    yield pa.table(columns, schema=node.schema)
+    return pa.table(columns, schema=node.schema)

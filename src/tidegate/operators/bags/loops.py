@@ -1,8 +1,11 @@
 """An Aggregate that loops, on whole columns: all rows that loop together are one round (listings 3 to 5).
 
-What expires runs through the loop until nothing of it is left, so between two segments nothing is under way. Two guards
-decide how far the watermark goes meanwhile: into the Aggregate, so that no row comes back too late (C2, listing 4), and out
-of it, so that none leaves behind it (C3, listing 5).
+What expires runs through the loop until nothing of it is left, so between two segments nothing is under way. The Aggregate's
+function is called for what comes from outside. A row that points at one tuple of a list gives the one that points at the
+next and carries the list on, so the further rounds are a compiled loop over the lengths of lists.
+
+Two guards decide how far the watermark goes meanwhile: into the Aggregate, so that no row comes back too late (C2, listing
+4), and out of it, so that none leaves behind it (C3, listing 5).
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import pyarrow as pa
 
 from tidegate.errors import InternalError
 from tidegate.operators.bags.held_bags import Expiring, HeldBags, KeyedTuples
-from tidegate.operators.columns import Array, as_numpy, in_time_order
+from tidegate.operators.columns import Array, as_numpy, in_time_order, is_first
 from tidegate.query.bag_functions import INDEX, ITEMS
 from tidegate.query.bags import Bags
 from tidegate.query.schema import contiguous
 from tidegate.watermark import END, START, Watermark
 
-RowsOf = Callable[[Bags], Iterator[pa.Table]]
+RowsOf = Callable[[Bags], pa.Table]
+"""The rows of bags, in the order of time."""
 
 
 @dataclass(slots=True)
@@ -35,11 +39,21 @@ class DueRows:
     _counts: Array = field(default_factory=lambda: np.empty(0, np.int64))
 
     def add(self, times: Array, counts: Array) -> None:
-        """So many more rows are due at some times; fewer where a number is negative. What is zero is removed."""
-        seen, place = np.unique(np.concatenate([self._times, times]), return_inverse=True)
-        left = np.zeros(len(seen), np.int64)
-        np.add.at(left, place, np.concatenate([self._counts, counts]))
-        self._times, self._counts = seen[left != 0], left[left != 0]
+        """So many more rows are due at some times, which ascend; fewer where a number is negative. Zeros are removed."""
+        if len(times) == 0:
+            return
+        first = np.flatnonzero(is_first(times))
+        seen, more = times[first], np.add.reduceat(counts, first)
+        place = np.searchsorted(self._times, seen)
+        if len(self._times) == 0 or (self._times[np.minimum(place, len(self._times) - 1)] != seen).any():
+            every = np.union1d(self._times, seen)
+            left = np.zeros(len(every), np.int64)
+            left[np.searchsorted(every, self._times)] = self._counts
+            self._times, self._counts, place = every, left, np.searchsorted(every, seen)
+        self._counts[place] += more
+        due = self._counts != 0
+        if not due.all():
+            self._times, self._counts = self._times[due], self._counts[due]
 
     def next_watermark(self) -> Watermark | None:
         """The watermark that may be forwarded now, if it is a new one; one that moves too far is put in between."""
@@ -65,30 +79,39 @@ def emit_loop(
     begin = 0
     while (reached := entry.next_watermark()) is not None:
         end = int(np.searchsorted(times, reached))
-        emitted: list[pa.Table] = []
-        looping, moments = fresh.slice(begin, end - begin), times[begin:end]
-        begin = end
-        while len(moments):
-            made = [row for bags in _bags_of(held, looping, moments) for row in rows_of(bags)]
-            looping = pa.concat_tables([node.schema.empty_table(), *made])
-            moments = as_numpy(looping.column(node.time))
-            _leave(node.name, leaving, looping, moments)
-            emitted.append(looping)
-            if len(moments) and int(moments.min()) + 1 + node.loop_us <= reached:
+        if begin < end:
+            rows = _all_rounds(held, rows_of, fresh.slice(begin, end - begin), times[begin:end])
+            moments = as_numpy(rows.column(node.time))
+            if int(moments[0]) + 1 + node.loop_us <= reached:
                 raise InternalError(f"step '{node.name}': a tuple that loops came too late")
             entry.add(moments, np.full(len(moments), -1))
+            _leave(node.name, leaving, rows, moments)
+            yield rows
+        begin = end
         leaving.received = reached
         leaving.next_watermark()
-        rows = pa.concat_tables([node.schema.empty_table(), *emitted])
-        if rows.num_rows:
-            yield in_time_order(rows, as_numpy(rows.column(node.time)))[0]
     if leaving.forwarded != expiring.watermark:
         raise InternalError(f"step '{node.name}': a loop holds back the watermark {expiring.watermark}")
 
 
+def _all_rounds(held: HeldBags, rows_of: RowsOf, fresh: pa.Table, times: Array) -> pa.Table:
+    """The rows of all rounds that tuples from outside give, in the order of time."""
+    # Imported here: numba takes a while, and a query can be built without it.
+    from tidegate.operators.kernels import unfold_rounds
+
+    expiring = Expiring(START, END, int(times[0]), int(times[-1]), (fresh,), (times,))
+    found = [rows_of(bags) for bags in held.bags(expiring, held.keyed(expiring, shared=False), None)]
+    first = found[0] if len(found) == 1 else pa.concat_tables(found).combine_chunks()
+    lists, rounds = unfold_rounds(_sizes(first))
+    order = np.argsort(lists, kind="stable")
+    # What rows embed is a view: taking a row does not copy it.
+    rows = first.take(pa.array(lists[order]))
+    return rows.set_column(rows.schema.get_field_index(INDEX), INDEX, pa.array(rounds[order]))
+
+
 def _leave(step: str, leaving: DueRows, rows: pa.Table, times: Array) -> None:
     """Count rows that leave: one that points at the first of several is followed by the others."""
-    if len(times) and int(times.min()) < leaving.forwarded:
+    if int(times[0]) < leaving.forwarded:
         raise InternalError(f"step '{step}': a row left behind its watermark")
     first = as_numpy(rows.column(INDEX)) == 0
     leaving.add(times, np.where(first, _sizes(rows) - 1, -1))
@@ -96,10 +119,4 @@ def _leave(step: str, leaving: DueRows, rows: pa.Table, times: Array) -> None:
 
 def _sizes(rows: pa.Table) -> Array:
     """How many tuples each row embeds."""
-    return np.asarray(contiguous(rows.column(ITEMS)).value_lengths()).astype(np.int64)
-
-
-def _bags_of(held: HeldBags, rows: pa.Table, times: Array) -> Iterator[Bags]:
-    """The bags of rows in windows of 1 µs."""
-    whole = Expiring(START, END, int(times.min()), int(times.max()), (rows,), (times,))
-    return held.bags(whole, held.keyed(whole, shared=False), None)
+    return np.asarray(contiguous(rows.column(ITEMS)).sizes).astype(np.int64)
