@@ -95,6 +95,13 @@ def _skew_shuffle(options: Options) -> int:
     return skew_shuffle.run(options)
 
 
+def _matrix(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks.matrix import run
+
+    return run.run(options)
+
+
 def _joins(name: str, options: Options) -> int:
     # Imported when it runs: it compiles loops.
     from benchmarks import joins
@@ -156,6 +163,8 @@ _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and 
 
 _LATENCY_SPARK = Benchmark("latency-spark", "latency of results on Spark under an open-loop load", _latency_spark)
 
+_MATRIX = Benchmark("matrix", "every aggregate, key and window in process, beside DuckDB and Polars", _matrix)
+
 _SKEW_SHUFFLE = Benchmark(
     "skew-shuffle",
     "Zipf keys shuffled every ten seconds, in process: static and balanced beside uniform",
@@ -186,6 +195,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark
     for benchmark in (
         *_WINDOWED,
+        _MATRIX,
         *_JOINS,
         _FORWARD,
         _OVERLAP_INTRA,
