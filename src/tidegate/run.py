@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +53,7 @@ _ELSEWHERE = {
     "files_per_batch": "reads one file after the other",
     "bounded": "runs until its input ends",
     "cells": "has none",
+    "hot_keys": "pins no key to one instance but where tuples are handled in order",
 }
 LOOK_SECONDS = 0.2
 """How often an elastic query in this process is looked at."""
@@ -77,6 +78,7 @@ def run(
     cells: int | tuple[int, int] | None = None,
     show: int = 20,
     operators: Operators = "dedicated",
+    hot_keys: bool | str | Sequence[str] = False,
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
 
@@ -113,6 +115,9 @@ def run(
 
     ``operators`` says what maps, filters and joins are made of: 'dedicated' ones, or Aggregates alone, 'multi' with any
     number of rows for a window or 'single' with at most one (docs/lowering.md). The results are the same.
+
+    With ``hot_keys`` a key that has most of the tuples is spread over the cells of a step on Spark, in all steps or in those
+    that are named (docs/elasticity.md); `explain` says how, and where there is nothing to split. The results are the same.
     """
     query = one_query("run", query)
     if not isinstance(progress, bool) and not callable(progress):
@@ -136,6 +141,7 @@ def run(
         "files_per_batch": files_per_batch,
         "bounded": bounded,
         "cells": cells,
+        "hot_keys": hot_keys or None,
     }.items():
         if on != "spark" and value is not None:
             raise QueryError(f"{name}={value!r} is for on='spark'; on='{on}' {_ELSEWHERE[name]}, so leave it out")
@@ -156,7 +162,9 @@ def run(
         run_alone = run_on_micro if on == "micro" else run_on_reference
         return run_alone(query, folder, kind, show, operators)
     asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to, operators)
-    return asked.on_local() if on == "local" else asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells)
+    if on == "local":
+        return asked.on_local()
+    return asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells, hot_keys)
 
 
 @advised
@@ -311,7 +319,9 @@ class _Asked:
         files_per_batch: int | None,
         bounded: bool | None,
         cells: int | tuple[int, int] | None,
+        hot_keys: bool | str | Sequence[str],
     ) -> RunResult:
+        from tidegate.compile.split_hot_keys import checked_hot_keys
         from tidegate.operators.cells import checked_cells, checked_number
 
         number = checked_number(self.instances if self.instances is not None else cores())
@@ -350,6 +360,7 @@ class _Asked:
                 cells=None if cells is None else checked_cells(cells),
                 late_to=late,
                 operators=self.operators,
+                hot_keys=checked_hot_keys(hot_keys),
                 report=report,
                 say=say,
             )

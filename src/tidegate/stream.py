@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,6 +43,7 @@ class Stream(Builder):
         control: str | Path | None = None,
         late_to: str | Path | None = None,
         operators: Operators = "dedicated",
+        hot_keys: bool | str | Sequence[str] = False,
     ) -> DataFrame:
         """The query as a streaming DataFrame, for any sink and trigger; to Spark it is stateless.
 
@@ -54,16 +55,24 @@ class Stream(Builder):
         ``cells`` and ``instances`` are as in `run`, and ``late_to`` is a folder for late tuples. ``control`` is the folder
         of the control stream by which a run can be ended (`tidegate.end_input`), its instances changed
         (`tidegate.set_instances`) and its shards moved (`tidegate.set_cells`, `tidegate.move_shards`): ``control`` beside
-        the state unless one is given. ``operators`` is as in `run`.
+        the state unless one is given. ``operators`` and ``hot_keys`` are as in `run`.
         """
         from tidegate.compile.compiler import compile_query
+        from tidegate.compile.split_hot_keys import checked_hot_keys
         from tidegate.operators.cells import checked_cells, checked_number
         from tidegate.runtime.spark.dataframe import StatePlace, build_dataframe
         from tidegate.runtime.spark.session import default_cells, session_of_frames
 
         session = session_of_frames(self.node)
         number = checked_cells(cells if cells is not None else 1 if session is None else default_cells(session))
-        plan = compile_query(self.node, "spark", all_columns=late_to is not None, cells=number, operators=operators)
+        plan = compile_query(
+            self.node,
+            "spark",
+            all_columns=late_to is not None,
+            cells=number,
+            operators=operators,
+            hot_keys=checked_hot_keys(hot_keys),
+        )
         place = StatePlace(
             None if checkpoint is None else str(checkpoint),
             None if state is None else str(state),
@@ -78,12 +87,16 @@ class Stream(Builder):
         """What the query is, how it is cut, where each part runs on a ``runtime`` and why, and what it costs.
 
         ``options`` are ``cells``, a number or the least and the most, the ``instances`` and ``rate`` of tuples per second
-        that costs are estimated for, and ``operators`` as in `run`.
+        that costs are estimated for, and ``operators`` and ``hot_keys`` as in `run`.
         """
         from tidegate.compile.explain import explain
 
         if not isinstance(runtime, str):
             raise QueryError(f"explain: runtime is 'spark', 'local' or 'reference'; got {runtime!r}")
+        if "hot_keys" in options:
+            from tidegate.compile.split_hot_keys import checked_hot_keys
+
+            options["hot_keys"] = checked_hot_keys(options["hot_keys"])
         if "cells" in options:
             from tidegate.operators.cells import checked_cells
 

@@ -207,3 +207,17 @@ def cases(draw: st.DrawFn, features: Features) -> Case:
         draw(st.integers(1, 3)),
         features,
     )
+
+
+LARGE = ("distinct", "collect", "monoid")
+"""The generated aggregates whose keys are split."""
+
+
+def split_features() -> st.SearchStrategy[Features]:
+    """Aggregates that are split, some of them beside others that alone would not be; windows are not revised."""
+
+    def split(features: Features, large: str, alone: bool) -> Features:
+        chosen = (large,) if alone else tuple(dict.fromkeys((*features.aggregates, large)))
+        return Features(features.key, features.window, chosen, "none", features.boundary)
+
+    return st.builds(split, any_features(), st.sampled_from(LARGE), st.booleans())

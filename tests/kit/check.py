@@ -14,9 +14,9 @@ from tidegate.reference import Answer, Event, interpret
 from tidegate.testing import difference, last_revisions
 
 
-def check_case(case: Case, folder: Path) -> None:
+def check_case(case: Case, folder: Path, hot_keys: bool = False) -> None:
     """The driver's results are the reference's, for the watermarks that the run saw."""
-    driver = Driver(case.query.node, case.cells, instances=case.instances)
+    driver = Driver(case.query.node, case.cells, instances=case.instances, hot_keys=hot_keys)
     try:
         outcome = driver.run(case.batches, case.no_data_after)
     except DataError:

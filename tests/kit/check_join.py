@@ -13,6 +13,7 @@ from tests.kit.join_cases import JoinCase, SparkJoinCase
 from tests.kit.late_files import check_late_files
 from tests.kit.local_runs import run_in_step
 from tests.kit.spark_driver import Driver
+from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.errors import DataError
 from tidegate.operators.joins.join_cell import IN_THIS_PROCESS
 from tidegate.reference import interpret
@@ -40,10 +41,10 @@ def check_join(case: JoinCase, settings: Settings, reconfigure: Reconfigurer) ->
     assert times == sorted(times), "results left out of order"
 
 
-def check_join_on_cells(case: SparkJoinCase, folder: Path) -> None:
+def check_join_on_cells(case: SparkJoinCase, folder: Path, hot_keys: HotKeys = False) -> None:
     """The driver's results are the reference's, for the watermarks that the run saw, and nothing is left of the state."""
     IN_THIS_PROCESS.limit_bytes = None if case.remembers else 0
-    driver = Driver(case.query.node, case.cells, instances=case.instances)
+    driver = Driver(case.query.node, case.cells, instances=case.instances, hot_keys=hot_keys)
     try:
         outcome = driver.run(case.batches, case.no_data_after)
     except DataError:

@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from tidegate.compile.compiler import compile_query
+from tidegate.compile.plan import Plan
+from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.operators.joins import join_cell
-from tidegate.query.nodes import Node, apply_stateless
+from tidegate.query.nodes import Node, apply_stateless, unique_names, walk
 from tidegate.query.schema import TIME
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark import codec, control
@@ -109,9 +111,11 @@ class Driver:
         retain: int = 100,
         late_to: str | None = None,
         storage_options: dict[str, str] | None = None,
+        hot_keys: HotKeys = False,
     ) -> None:
         self.query, self.instances, self.late_to, self.seed = query, instances, late_to, seed
-        self.plan = plan = compile_query(query, "spark", all_columns=late_to is not None, cells=cells)
+        self.hot_keys, self.steps = hot_keys, {node.name for node in walk(unique_names(query))}
+        self.plan = plan = self._compiled(cells)
         self._temporary = tempfile.TemporaryDirectory(prefix="tidegate-driver-", ignore_cleanup_errors=True)
         self._finalizer = weakref.finalize(self, self._temporary.cleanup)
         options = tuple((storage_options or {}).items())
@@ -184,12 +188,16 @@ class Driver:
 
     def start(self, cells: int | tuple[int, int]) -> None:
         """The query is built anew, with other cells, over the same state."""
-        self.plan = compile_query(self.query, "spark", all_columns=self.late_to is not None, cells=cells)
+        self.plan = self._compiled(cells)
         self.root = replace(self.root, build=f"build{self.seed}-{self.run_number}")
         self.root.storage.put(self.root.probe, b"")
         self.stages = stages_of(self.plan, RunOptions(self.root, "", self.instances, self.late_to))
         self._shipped.clear()
         self._last = None
+
+    def _compiled(self, cells: int | tuple[int, int]) -> Plan:
+        every = self.late_to is not None
+        return compile_query(self.query, "spark", all_columns=every, cells=cells, hot_keys=self.hot_keys)
 
     def attempt(self, batch: Batch, task: TaskBatch) -> tuple[list[pa.Table], list[dict[str, Any]]]:
         """Runs all stages once: results, and what cells report."""
@@ -213,7 +221,8 @@ class Driver:
         outcome.reports.append(told)
         outcome.events += [Rows(name, part) for name, parts in batch.parts.items() for part in parts]
         for subquery in self.plan.subqueries:
-            if subquery.operator is not None:
+            # One that merges the parts of keys is none of the query's own.
+            if subquery.operator is not None and subquery.name in self.steps:
                 before = self.plan.sources_before(subquery.number)
                 times = [(self.newest[source.name], source.disorder_us) for source in before]
                 reached = min(START if time == START else time - disorder for time, disorder in times)

@@ -2,7 +2,7 @@
 
 Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
 About every tenth brings an O+, running state, sessions, count windows or a dedup along, about every fourth ways that part
-and meet again.
+and meet again, about every sixth, as on Spark, keys that are split.
 ``make fuzz N=20000 ARGS=--joins`` runs joins instead. ``--seconds 30`` begins no more rounds of cases after
 that time, whatever their number.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.kit.cases import Case, any_features, cases
+from tests.kit.cases import Case, any_features, cases, split_features
 from tests.kit.check import check_case
 from tests.kit.check_flow import check_flow, check_flow_on_driver
 from tests.kit.check_join import check_join, check_join_on_cells
@@ -40,6 +40,7 @@ from tests.kit.store_cases import store_cases
 REPORT_EVERY = 500
 KEYED_APPLY_EVERY = 10
 FLOW_EVERY = 4
+SPLIT_EVERY = 6
 _APPLIED = (
     keyed_apply_cases(),
     running_cases(),
@@ -86,6 +87,8 @@ def fuzz_windows(wanted: int, first: int, phases: Sequence[Phase], cells: bool =
             case: Case = data.draw(any_features().flatmap(cases))
             if cells:
                 check_case(case, Path(folder))
+            if cells and data.draw(st.integers(1, SPLIT_EVERY)) == SPLIT_EVERY:
+                check_case(data.draw(split_features().flatmap(cases)), Path(folder), hot_keys=True)
             if local:
                 check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             if local and data.draw(st.integers(1, FLOW_EVERY)) == FLOW_EVERY:
@@ -124,7 +127,7 @@ def fuzz_joins(wanted: int, first: int, phases: Sequence[Phase], cells: bool = T
             if local:
                 check_join(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             if cells:
-                check_join_on_cells(data.draw(spark_join_cases()), Path(folder))
+                check_join_on_cells(data.draw(spark_join_cases()), Path(folder), hot_keys=data.draw(st.booleans()))
             seen.update(["cases", *case.features])
             if seen["cases"] % REPORT_EVERY == 0:
                 rate = seen["cases"] / (time.monotonic() - started)

@@ -34,6 +34,7 @@ Operators = Annotated[
     Literal["dedicated", "multi", "single"],
     typer.Option(help="what maps, filters and joins are made of: operators of their own, or Aggregates"),
 ]
+HotKeys = Annotated[bool, flag("--hot-keys", "spread single keys over the cells of a step on Spark")]
 Runtime = Annotated[Literal["spark", "local", "micro", "reference"], typer.Option("--on", help="the runtime")]
 
 
@@ -53,6 +54,7 @@ def run(
     elastic: Annotated[str | None, option("RULES", "follow the load: a controller's name, or a file of rules")] = None,
     late_to: Annotated[str | None, option("DIR", "folder for tuples that came too late")] = None,
     operators: Operators = "dedicated",
+    hot_keys: HotKeys = False,
     ledger: Annotated[str | None, option("FILE", "with --elastic, record what is decided and why")] = None,
     metrics_port: Annotated[int | None, option("N", "with --elastic, metrics for Prometheus on loopback")] = None,
     master: Annotated[str | None, option("URL", "Spark master, such as local[4] (default: local, all cores)")] = None,
@@ -87,6 +89,7 @@ def run(
         elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port),
         late_to=late_to,
         operators=operators,
+        hot_keys=hot_keys,
         progress=not quiet,
     )
     if not quiet:
@@ -114,6 +117,7 @@ def explain(
     beta: Annotated[float | None, option("B", "cost of shipping")] = None,
     cells: Annotated[str, option("N", "tasks that share a step's keys on Spark: 4, or 1:8 for one at first")] = "1",
     operators: Operators = "dedicated",
+    hot_keys: HotKeys = False,
 ) -> None:
     """Show how the query in a Python file is compiled, and why so.
 
@@ -128,6 +132,7 @@ def explain(
     costs = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
     query = load_query(target)
     given = {"instances": instances, "rate": rate, "cells": parsed_cells(cells), "operators": operators, **costs}
+    given["hot_keys"] = hot_keys
     print(query.explain(runtime=on, **given), end="")
 
 

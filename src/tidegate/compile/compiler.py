@@ -2,7 +2,8 @@
 
 Each pass is a pure function in a file of its own, and its docstring shows what it does to a query. The order matters
 where it is written down: every node has a name of its own before any is copied, unions move out of the way before
-neighbours are folded, columns that nothing reads are dropped before steps become Aggregates, which read all, what a runtime
+neighbours are folded, columns that nothing reads are dropped before steps become Aggregates, which read all, or two that
+split hot keys, what a runtime
 cannot do is refused before anything is planned for it, and all later passes work on the subqueries.
 """
 
@@ -24,6 +25,7 @@ from tidegate.compile.push_through_union import push_through_union
 from tidegate.compile.read_used_columns import read_used_columns
 from tidegate.compile.refuse_unsupported import refuse_unsupported
 from tidegate.compile.split_at_stateful import split_at_stateful
+from tidegate.compile.split_hot_keys import HotKeys, split_hot_keys
 from tidegate.query.nodes import Node, unique_names
 
 REWRITES: tuple[Callable[[Node], Node], ...] = (
@@ -50,12 +52,14 @@ def compile_query(
     all_columns: bool = False,
     cells: int | tuple[int, int] = 1,
     operators: Operators = "dedicated",
+    hot_keys: HotKeys = False,
 ) -> Plan:
     """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do.
 
     With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written. ``cells`` is how
     many cells each stateful step has on Spark, or the least and the most. ``operators`` says whether maps, filters and joins
-    are operators of their own or made of Aggregates (`lower_to_aggregates`).
+    are operators of their own or made of Aggregates (`lower_to_aggregates`), and ``hot_keys`` whether single keys are spread
+    over cells on Spark, in all steps or in some (`split_hot_keys`).
     """
     query = unique_names(query)
     for rewrite in REWRITES:
@@ -63,7 +67,9 @@ def compile_query(
     plan = Plan(query, runtime)
     for drop in () if all_columns else DROP_COLUMNS:
         plan = drop(plan)
-    plan = replace(plan, query=lower_to_aggregates(plan.query, operators))
+    query, told = split_hot_keys(lower_to_aggregates(plan.query, operators), hot_keys if runtime == "spark" else False)
+    plan = replace(plan, query=query)
     for build in PASSES:
         plan = build(plan)
-    return choose_exchange(plan, cells)
+    subqueries = tuple(replace(subquery, hot_keys=told.get(subquery.name)) for subquery in plan.subqueries)
+    return choose_exchange(replace(plan, subqueries=subqueries), cells)

@@ -9,6 +9,7 @@ from tidegate.compile.cost import ALPHA, BETA, cost_of, shape_of
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import Feed, PlacedStep, Plan, Subquery
 from tidegate.compile.show_query import show_graph, show_query, show_table
+from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
 from tidegate.query.nodes import Join, Node, Source, unique_names
@@ -36,6 +37,7 @@ def explain(
     beta: float = BETA,
     cells: int | tuple[int, int] = 1,
     operators: Operators = "dedicated",
+    hot_keys: HotKeys = False,
 ) -> str:
     """Show a query as written, its subqueries with every choice and its reason, and what it costs to spread.
 
@@ -45,7 +47,7 @@ def explain(
     query = unique_names(query)
     shown = [f"query\n{show_query(query, _INDENT)}\n{_result(query)}"]
     try:
-        plan = compile_query(query, runtime, cells=cells, operators=operators)
+        plan = compile_query(query, runtime, cells=cells, operators=operators, hot_keys=hot_keys)
     except UnsupportedError as refusal:
         return "\n\n".join([*shown, f"on {runtime}: refused\n" + show_table([(str(refusal),)], indent=_INDENT)]) + "\n"
     if operators != "dedicated":
@@ -94,6 +96,8 @@ def _subquery(subquery: Subquery, plan: Plan) -> str:
         )
     if subquery.combine is not None:
         facts.append(("combine", f"{'yes' if subquery.combine.before_exchange else 'no'}: {subquery.combine.why}"))
+    if subquery.hot_keys is not None:
+        facts.append(("hot keys", subquery.hot_keys))
     steps = [row for feed in subquery.feeds for row in _feed(feed, plan)]
     if operator is not None:
         steps.append((operator.name, _place(subquery), subquery.why))

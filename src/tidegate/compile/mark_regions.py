@@ -56,7 +56,7 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
             return "none", "any instance may take any tuple"
         case Join() if runtime != "spark":
             return "pairs", "every instance sees every tuple and tries its share of the pairs, whatever their keys"
-        case Join(on=()):
+        case Join() as join if join.is_on_grid:
             return "pairs", (
                 "cells form a grid: a left tuple goes to a row of it, a right one to a column, and each pair meets in "
                 "one cell"

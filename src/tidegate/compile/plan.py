@@ -124,7 +124,8 @@ class Subquery:
     """A stateful operator with its feeds: what is spread over instances as a whole, one exchange at its entry.
 
     Without an operator it passes on what it merges: the part of a query that leads from sources to the output past every
-    stateful operator. ``slices`` and ``combine`` are None where there is nothing to choose.
+    stateful operator. ``slices`` and ``combine`` are None where there is nothing to choose, ``hot_keys`` says what became of
+    the keys that may be hot, where some may.
     """
 
     number: int
@@ -136,6 +137,7 @@ class Subquery:
     region: Region | None = None
     slices: Slices | None = None
     combine: Combine | None = None
+    hot_keys: str | None = None
 
     @property
     def time(self) -> str:

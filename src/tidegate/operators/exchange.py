@@ -24,7 +24,7 @@ from tidegate.operators.keys import key_hashes, key_sets, step_shards
 from tidegate.operators.session_tables import SessionTables
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
-from tidegate.query.keys import Columns, Keys, OneForAll
+from tidegate.query.keys import Columns, KeyParts, Keys, OneForAll
 from tidegate.query.nodes import (
     BagAggregate,
     CountAggregate,
@@ -375,7 +375,7 @@ class PaneIntake(Intake):
     def _is_much(self, tuples: int) -> bool:
         """A tuple with many keys is as much work as many tuples."""
         assert isinstance(self.operator, WindowAggregate | SessionAggregate)
-        return tuples >= LEAST_WITH_MANY_KEYS and not isinstance(self.operator.keys, Columns | OneForAll)
+        return tuples >= LEAST_WITH_MANY_KEYS and not isinstance(self.operator.keys, Columns | OneForAll | KeyParts)
 
 
 class TupleIntake(Intake):

@@ -19,10 +19,11 @@ from tidegate.query.nodes import (
     Stateful,
     WindowAggregate,
 )
+from tidegate.query.partial_aggregates import Partial
 from tidegate.query.schema import show_columns
 
-GRID = "none, on a grid"
-"""What a fingerprint says of the keys of a join without any."""
+GRID = "on a grid"
+"""What a fingerprint says of the keys of a join whose cells get tuples by what they hold."""
 
 
 def fingerprint(node: Stateful) -> str:
@@ -41,6 +42,7 @@ def fingerprint(node: Stateful) -> str:
             parts = [window, f"keys {keyed} ({show_columns(node.key_schema)})"]
             for name, aggregate in node.aggregates:
                 tuples = node.input.schema
+                aggregate = aggregate.whole if isinstance(aggregate, Partial) else aggregate
                 read = tuples if isinstance(aggregate, Ranked) else pa.schema(map(tuples.field, aggregate.columns()))
                 state = f" in ({show_columns(aggregate.state)})" if isinstance(aggregate, Monoid) else ""
                 parts.append(f"{name}={aggregate} of ({show_columns(read)}){state}")
@@ -83,7 +85,8 @@ def fingerprint(node: Stateful) -> str:
         case Join():
             # State is tuples, and where they are depends on keys alone.
             extent = window if node.window is not None else f"within {node.within_us} µs"
-            keys = ", ".join(f"{name} = {other}" for name, other in node.on) or GRID
+            keys = ", ".join(f"{name} = {other}" for name, other in node.on) or "none"
+            keys += f", {GRID}" if node.is_on_grid else ""
             left, right = (show_columns(side.schema) for side in node.inputs)
             parts = [f"join {extent}", f"keys {keys}", f"left ({left})", f"right ({right})"]
         case _:

@@ -7,7 +7,7 @@ columns, and the state columns of every aggregate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -18,11 +18,14 @@ from tidegate.errors import InternalError
 from tidegate.operators.aggregates import Logic
 from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
 from tidegate.operators.aggregates.of_lists import DistinctLogic
+from tidegate.operators.aggregates.of_parts import MergedLogic, MergedTuples, PartialLogic
 from tidegate.operators.aggregates.of_tuples import RankedLogic, empty_table, is_pooled, without_unused
-from tidegate.operators.columns import Array, canonical_floats
-from tidegate.operators.keys import KeySets, compact, key_codes, key_hashes, shards_of
+from tidegate.operators.columns import Array, as_numpy, canonical_floats
+from tidegate.operators.keys import KeySets, compact, key_codes, key_hashes, shards_of, spread_parts
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
+from tidegate.query.keys import KeyParts
 from tidegate.query.nodes import CountAggregate, SessionAggregate, WindowAggregate
+from tidegate.query.partial_aggregates import Merged, Partial
 from tidegate.query.schema import contiguous, is_integer, is_text
 
 
@@ -83,7 +86,11 @@ class KeyedStates:
 
     def hashes(self, panes: pa.Table) -> Array:
         """The hash of each row's key."""
-        return key_hashes([contiguous(panes.column(name)) for name in self.key_names])
+        columns = [contiguous(panes.column(name)) for name in self.key_names]
+        if not isinstance(self.node.keys, KeyParts):
+            return key_hashes(columns)
+        *keys, parts = columns
+        return spread_parts(key_hashes(keys), as_numpy(parts))
 
     def _keys(self, sets: KeySets, first: Array) -> list[pa.Array]:
         kinds = [self.schema.field(name).type for name in self.key_names]
@@ -120,11 +127,18 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
         case Distinct(column):
             return DistinctLogic(column, schema.field(column).type)
         case Ranked():
-            # All columns are kept, unless ties cannot be told apart in the result.
-            kept = [aggregate.by] if aggregate.by == aggregate.take else schema.names
-            return RankedLogic(aggregate, tuple(schema.field(name) for name in kept), time)
+            return RankedLogic(aggregate, tuple(schema.field(name) for name in aggregate.kept(schema)), time)
         case Monoid():
             return MonoidLogic(aggregate)
+        case Partial(Ranked() as whole):
+            tuples = replace(whole, take=None, single=False)
+            return RankedLogic(tuples, tuple(schema.field(name) for name in whole.kept(schema)), time)
+        case Partial(whole):
+            return PartialLogic(logic_of(whole, schema, time))
+        case Merged(column, Ranked() as whole, tuples, own_time):
+            return MergedTuples(whole, tuple(tuples.field(name) for name in whole.kept(tuples)), own_time, column)
+        case Merged(column, whole, tuples, own_time):
+            return MergedLogic(column, logic_of(whole, tuples, own_time))
         case _:
             raise InternalError(f"no logic for {aggregate!r}")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
+from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import (
     Array,
     as_numpy,
@@ -19,7 +20,7 @@ from tidegate.operators.columns import (
     list_offsets,
     valid_mask,
 )
-from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll, Words
+from tidegate.query.keys import PARTS, Columns, Each, KeyFunction, KeyParts, Keys, OneForAll, Words
 from tidegate.query.schema import contiguous
 from tidegate.state.epochs import SHARDS_OF_A_STEP
 
@@ -102,6 +103,14 @@ def step_shards(key_hashes: Array) -> Array:
     return found
 
 
+def spread_parts(key_hashes: Array, parts: Array) -> Array:
+    """The hashes of parts of keys, from those of the keys: the parts of one key are evenly far apart among all shards."""
+    step = np.uint64((SHARDS_OF_A_STEP // PARTS << 32) + SHARDS // PARTS)
+    with np.errstate(over="ignore"):
+        found: Array = key_hashes + parts.astype(np.uint64) * step
+    return found
+
+
 def compact(column: pa.Array) -> pa.Array:
     """A dictionary column without the values that no row uses; other columns as they are."""
     if not pa.types.is_dictionary(column.type) or len(column.dictionary) <= len(column):
@@ -174,6 +183,11 @@ def key_sets(keys: Keys, rows: pa.Table) -> KeySets:
             batches = seen.combine_chunks().to_batches()
             batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=seen.schema)
             return _from_lists(keys.key_lists(batch), tuple(columns.names), not distinct)
+        case KeyParts(whole, by):
+            found = key_sets(whole, rows)
+            parts = shards_of(key_hashes([contiguous(rows.column(name)) for name in by]), PARTS)
+            column = pa.array(parts if found.rows is None else parts[found.rows])
+            return KeySets((*found.columns, column), found.rows, found.offsets, found.repeats)
         case _:
             raise InternalError(f"unknown keys {keys!r}")
 

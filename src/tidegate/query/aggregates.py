@@ -174,6 +174,10 @@ class Ranked(Aggregate):
     def columns(self) -> tuple[str, ...]:
         return tuple(name for name in (self.take, self.by) if name is not None)
 
+    def kept(self, schema: pa.Schema) -> list[str]:
+        """The columns that a state keeps: all of them, unless ties cannot be told apart in the result."""
+        return schema.names if self.by is None or self.by != self.take else [self.by]
+
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
         kind = pa.struct(list(schema)) if self.take is None else column_type(schema, self.take, step)
         if self.by is not None:

@@ -13,6 +13,10 @@ from tidegate.query.advice import advised
 from tidegate.query.schema import as_schema, check_unique, column_type, contiguous, is_scalar
 from tidegate.query.user_functions import user_context
 
+PARTS = 16
+"""Into so many parts keys are split, whatever the cells: a power of two, so that they lie evenly among the shards."""
+PART = "__tg_part"
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -137,7 +141,25 @@ class KeyFunction:
         return f"{getattr(self.function, '__name__', 'function')}(batch)"
 
 
-Keys = Columns | OneForAll | Each | Words | KeyFunction
+@dataclass(frozen=True, slots=True)
+class KeyParts:
+    """One of `PARTS` parts of each key of a tuple, told by what some of its columns hold.
+
+    The compiler puts this in place of other keys where the state of one key is spread over cells; `PART` is the last column.
+    """
+
+    keys: Columns | OneForAll | Each | Words | KeyFunction
+    by: tuple[str, ...]
+
+    def reads(self) -> tuple[str, ...] | None:
+        reads = self.keys.reads()
+        return None if reads is None else (*reads, *self.by)
+
+    def __str__(self) -> str:
+        return f"{self.keys}, in {PARTS} parts by {', '.join(self.by)}"
+
+
+Keys = Columns | OneForAll | Each | Words | KeyFunction | KeyParts
 
 
 @advised

@@ -222,7 +222,8 @@ class Join(Step):
     """Pairs of tuples that are near in time, equal in their keys, and for which a predicate is true.
 
     Near is at most ``within_us`` apart, and a pair's event time the later of the two; or in a ``window`` together: then the
-    pair is there once for each, at its end − 1 µs. ``bands`` lets conditions on differences be served by sorting.
+    pair is there once for each, at its end − 1 µs. ``bands`` lets conditions on differences be served by sorting. With
+    ``spread`` the pairs of one key meet in many cells (`split_hot_keys`).
     """
 
     on: tuple[tuple[str, str], ...]
@@ -231,6 +232,12 @@ class Join(Step):
     where: Predicate | None
     columns: tuple[JoinColumn, ...]
     bands: bool = True
+    spread: bool = False
+
+    @property
+    def is_on_grid(self) -> bool:
+        """Whether cells, where there are any, form a grid and get tuples by what they hold; else they get them by keys."""
+        return self.spread or not self.on
 
 
 @dataclass(frozen=True, slots=True, eq=False)

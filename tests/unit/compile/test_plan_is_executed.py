@@ -24,8 +24,8 @@ VALUES = (Plan, Subquery, Feed, PlacedStep, Region, Slices, Combine, Exchange)
 # For people alone, or for the passes that come before.
 NOT_EXECUTED = {"Plan.query", "Plan.runtime", *(f"{value.__name__}.why" for value in VALUES)}
 EXECUTED = {f"{value.__name__}.{field.name}" for value in VALUES for field in dataclasses.fields(value)} - NOT_EXECUTED
-# A subquery's own place says nothing that its operator does not: it is for `explain`.
-EXECUTED -= {"Subquery.place"}
+# What a subquery says of its place and of hot keys its operator says too: they are for `explain`.
+EXECUTED -= {"Subquery.place", "Subquery.hot_keys"}
 
 TUPLES = pa.table(
     {

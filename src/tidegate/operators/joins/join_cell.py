@@ -10,8 +10,9 @@ by the cell's directory, or is so old that it was forgotten. Then the chunks it 
 failed attempt, where other workers merged chunks, or where shards have gone to another cell, it is built anew from all of
 them.
 
-Without keys a cell has shards of a grid: it holds the left tuples of their rows and the right ones of their columns. Unless
-its shards are all that these rows and columns have in common, some pairs belong to other cells and are left out.
+Without keys, and where one key is spread over cells, a cell has shards of a grid: it holds the left tuples of their rows and
+the right ones of their columns. Unless its shards are all that these rows and columns have in common, some pairs belong to
+other cells and are left out.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ class JoinCell:
 
     def _of(self, side: int) -> ShardSet | None:
         """The shards whose tuples the cell holds of a side; None for its own."""
-        if self.node.on:
+        if not self.node.is_on_grid:
             return None
         return rows_of_grid(self.store.owned) if side == LEFT else columns_of_grid(self.store.owned)
 
@@ -284,14 +285,14 @@ class JoinCell:
 
     def _shards(self, side: int, tuples: pa.Table) -> Array:
         """The shard of each tuple by its key; on a grid one of those of its row or column."""
-        if not self.node.on:
+        if self.node.is_on_grid:
             return grid_buckets(tuples) * (SIDE if side == LEFT else 1)
         return step_shards(key_hashes([contiguous(tuples.column(names[side])) for names in self.node.on]))
 
     def _kept_on_grid(self) -> KeepPairs | None:
         """What leaves out the pairs of other cells; None where there are none."""
         owned = self.store.owned
-        if self.node.on or rows_of_grid(owned) & columns_of_grid(owned) == owned:
+        if not self.node.is_on_grid or rows_of_grid(owned) & columns_of_grid(owned) == owned:
             return None
         mine = members(owned).reshape(SIDE, SIDE)
 

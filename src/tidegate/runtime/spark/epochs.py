@@ -61,9 +61,9 @@ class Recreation:
         match node:
             case WindowAggregate(window=window):
                 return cls(window.every, window.size - window.every, window.lateness)
-            case Join(on=on, window=Window() as window) if on:
+            case Join(window=Window() as window) if not node.is_on_grid:
                 return cls(window.every, window.size - window.every)
-            case Join(on=on, within_us=int() as distance) if on:
+            case Join(within_us=int() as distance) if not node.is_on_grid:
                 return cls(1, distance)
             case _:
                 return None

@@ -24,6 +24,7 @@ from tidegate.compile.choose_exchange import choose_exchange
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import Plan
+from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.errors import SetAsideWarning, UnsupportedError
 from tidegate.java import require_java
 from tidegate.operators.cells import checked_cells
@@ -70,6 +71,7 @@ class SparkJob:
     cells: tuple[int, int] | None
     late_to: Path | None
     operators: Operators
+    hot_keys: HotKeys
     report: Callable[[Progress], None]
     say: Callable[[str], None]
     beside: Callable[[StreamingQuery, Path], AbstractContextManager[object]] = lambda *_: nullcontext()
@@ -86,7 +88,12 @@ class SparkJob:
         chosen = choose_session(self.query, self.spark)
         cells = self.cells or checked_cells(default_cells(chosen))
         plan = compile_query(
-            self.query, "spark", all_columns=self.late_to is not None, cells=cells, operators=self.operators
+            self.query,
+            "spark",
+            all_columns=self.late_to is not None,
+            cells=cells,
+            operators=self.operators,
+            hot_keys=self.hot_keys,
         )
         if not isinstance(chosen, SparkSession):
             self.admit(chosen, cells[1])
