@@ -30,6 +30,7 @@ STEPS: list[tuple[Callable[[], Any], str]] = [
     (lambda: CALLS.session_window("1 minute"), r"\.key_by\(.*\)\.session\(gap="),
     (lambda: KEYED.sessions("1 minute"), r"\.session\(gap="),
     (lambda: KEYED.session("1 minute").apply(print), r"sessions have aggregates alone"),
+    (lambda: CALLS.merge_asof(CALLS, on="k"), r"\.join_asof\("),
     (lambda: KEYED.countWindow(100), r"\.count_window\(100, every=10\)"),
     (lambda: CALLS.tumbling_count(100), r"\.count_window\(100, every=10\)"),
     (lambda: KEYED.rolling(100), r"\.count_window\(100, every=1\)"),

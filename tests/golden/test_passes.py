@@ -96,6 +96,12 @@ def busy_times() -> tg.Stream:
     return busy.aggregate(calls=tg.count(), last=tg.last("dst"), name="busy")
 
 
+def calls_as_of_alerts() -> tg.Stream:
+    alerts = calls("alerts").filter(col("end_s") > 9, name="long")
+    recent = calls().join_asof(alerts, on=[("dst", "src")], tolerance="5 minutes", how="left", name="recent")
+    return recent.select("ts", "src", "ts_right", name="which")
+
+
 def every_hundred_calls() -> tg.Stream:
     hundreds = calls().filter(col("end_s") > col("start_s"), name="ended").key_by("src").count_window(100, every=30)
     return hundreds.aggregate(longest=tg.max("end_s"), last=tg.last("dst"), name="hundreds")
@@ -110,6 +116,7 @@ def parted_calls() -> tg.Stream:
 
 
 QUERIES = [
+    calls_as_of_alerts,
     every_hundred_calls,
     busy_times,
     calls_once,

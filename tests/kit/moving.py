@@ -137,6 +137,8 @@ QUERIES: dict[str, Callable[[], tg.Stream]] = {
     "count windows": lambda: (
         stream().key_by("k").count_window(4, every=2).aggregate(n=tg.sum("n"), all=tg.collect("n"))
     ),
+    "as of": lambda: stream().join_asof(stream("two"), on="k", tolerance="4ms", how="left"),
+    "as of any": lambda: stream().join_asof(stream("two"), on="k").select("ts", "k", "n", "n_right"),
     "any pair in windows": lambda: stream().join(stream("two"), window="4ms", where=odd),
 }
 

@@ -1,8 +1,8 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
 Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
-About every tenth brings an O+, running state, sessions, count windows or a dedup along, about every fourth ways that part
-and meet again, about every sixth, as on Spark, keys that are split.
+About every tenth brings an O+, running state, sessions, count windows, an as-of join or a dedup along, about every fourth
+ways that part and meet again, about every sixth, as on Spark, keys that are split.
 ``make fuzz N=20000 ARGS=--joins`` runs joins instead. ``--seconds 30`` begins no more rounds of cases after
 that time, whatever their number.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from tests.kit.as_of_cases import as_of_cases
 from tests.kit.cases import Case, any_features, cases, split_features
 from tests.kit.check import check_case
 from tests.kit.check_flow import check_flow, check_flow_on_driver
@@ -48,6 +49,7 @@ _APPLIED = (
     store_cases(),
     session_cases(),
     count_window_cases(),
+    as_of_cases(),
 )
 
 

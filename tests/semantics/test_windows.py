@@ -30,7 +30,7 @@ def rows(schema: pa.Schema, *tuples: tuple[Any, ...]) -> pa.Table:
     for position, field in enumerate(schema):
         values = [tuple_[position] for tuple_ in tuples]
         if field.type == TIME:
-            columns.append(pa.array([at(value) for value in values], pa.int64()).cast(TIME))
+            columns.append(pa.array([None if value is None else at(value) for value in values], pa.int64()).cast(TIME))
         else:
             columns.append(pa.array(values, field.type))
     return pa.table(columns, schema=schema)

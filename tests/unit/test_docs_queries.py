@@ -38,6 +38,15 @@ def test_sessions_are_what_is_shown() -> None:
     assert visits.schema.names == ["ts", "user", "window_start", "window_end", "pages", "landing"]
 
 
+def test_as_of_joins_print_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"tg": tg, "pa": pa}
+    *code, (kind, shown) = blocks("As-of joins")
+    assert kind == "text"
+    for _, block in code:
+        exec(block, names)
+    assert capsys.readouterr().out == shown
+
+
 def test_windows_in_number_of_tuples_print_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"tg": tg, "pa": pa}
     (_, code), (kind, shown) = blocks("Windows in number of tuples")

@@ -25,6 +25,7 @@ from tidegate.query.bags import BagFunction
 from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns, KeyFunction, Keys
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -215,6 +216,8 @@ def _refuse(node: Any, operators: str) -> None:
             problem = "dedup compares a tuple with the last one kept, which may lie in any window before"
         case CountAggregate():
             problem = "count windows number tuples in order, and a bag knows no tuples but its own"
+        case AsOf():
+            problem = "an as-of join looks for the last tuple before another, which may lie in any window before"
         case SessionAggregate():
             problem = "a session ends after its last tuple, and Aggregates have windows whose ends are known beforehand"
         case WindowAggregate() if node.window.lateness:

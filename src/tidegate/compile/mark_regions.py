@@ -9,6 +9,7 @@ from tidegate.compile.plan import Partitioning, Plan, Region, Subquery
 from tidegate.errors import InternalError
 from tidegate.query.keys import Keys, OneForAll
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -66,7 +67,7 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
             return "keys", f"tuples that share keys ({', '.join(keys)}) meet in one cell"
         case WindowAggregate(keys=keys) | SessionAggregate(keys=keys):
             return "keys", _meeting((keys,))
-        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() as keyed:
+        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() | AsOf() as keyed:
             return "keys", _meeting(keyed.keys)
         case operator:
             raise InternalError(f"no partitioning is known for {type(operator).__name__}")

@@ -12,6 +12,7 @@ from tidegate.query.expressions import columns_made
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Keys, Words
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -202,7 +203,7 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             how = f"settled tuples are numbered by key, and aggregated once, on whole columns; {where}"
             return Place.KERNEL, how + _about_keys(operator.keys[0])
-        case Dedup():
+        case Dedup() | AsOf():
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             return Place.KERNEL, f"on whole columns of settled tuples; {where}"
         case Running():

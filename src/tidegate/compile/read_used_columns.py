@@ -12,6 +12,7 @@ from tidegate.errors import InternalError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Ranked
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -76,6 +77,9 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
         given = isinstance(node, _KEEP_THEIR_COLUMNS)
         if given or schema.equals(node.schema):
             return node
+        if isinstance(node, AsOf):
+            columns = tuple(made for made in node.columns if made.name in schema.names)
+            return replace(node, columns=columns, schema=schema)
         return _cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
 
     return rewrite(query, cut)
@@ -98,6 +102,8 @@ def _asked(node: Node, upstream: Node, wanted: set[str]) -> set[str]:
             return set(before.names)
         case WindowAggregate() | SessionAggregate():
             return read_by(node)
+        case AsOf():
+            return _read_by_as_of(node, upstream, wanted)
         case Join():
             return _read_by_join(node, upstream, wanted)
         case _:
@@ -120,6 +126,15 @@ def read_by(node: WindowAggregate | SessionAggregate) -> set[str]:
             return everything
         needed.update(aggregate.columns())
     return needed
+
+
+def _read_by_as_of(node: AsOf, upstream: Node, wanted: set[str]) -> set[str]:
+    """The columns that an as-of join needs of an input: all of the right one, as order is that of whole tuples."""
+    left, right = node.inputs
+    keys = node.keys[0].reads()
+    if upstream is right or keys is None:
+        return set(upstream.schema.names)
+    return {left.time, *keys, *(made.column for made in node.columns if made.side == 0 and made.name in wanted)}
 
 
 def _read_by_join(node: Join, upstream: Node, wanted: set[str]) -> set[str]:

@@ -14,7 +14,9 @@ from tidegate.query.builder import AHEAD
 from tidegate.query.event_time import format_duration, parse_duration
 from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
+from tidegate.query.keys import Columns
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -127,6 +129,8 @@ def _show(node: Node) -> tuple[str, str]:
             return "apply", _keyed_apply(node)
         case Dedup():
             return "dedup", f"by {node.keys[0]}, within {format_duration(node.within_us)}"
+        case AsOf():
+            return "as of", _as_of(node)
         case Running():
             return "running", _running(node)
         case Join():
@@ -151,6 +155,15 @@ def _join(node: Join) -> str:
     near = f"window {node.window}" if node.within_us is None else f"within {format_duration(node.within_us)}"
     where = f"where {node.where}" if node.where is not None else ""
     return "; ".join(filter(None, (on and f"on {on}", near, where)))
+
+
+def _as_of(node: AsOf) -> str:
+    left, right = node.keys
+    on = str(left) if str(left) == str(right) else f"{left} = {right}"
+    near = "" if node.tolerance_us is None else f"at most {format_duration(node.tolerance_us)} before"
+    deleted = f"but where {show_expression(node.deleted)}" if node.deleted is not None else ""
+    kept = "left tuples without a match are kept" if node.keeps_unmatched else ""
+    return "; ".join(filter(None, (f"on {on}" if isinstance(left, Columns) else "", near, deleted, kept)))
 
 
 def _bag_aggregate(node: BagAggregate) -> str:

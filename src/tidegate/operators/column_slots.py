@@ -25,7 +25,7 @@ from tidegate.operators.running_slots import RunningSlots
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import CountAggregate, Dedup, InOrder, KeyedApply, Running
+from tidegate.query.nodes import AsOf, CountAggregate, Dedup, InOrder, KeyedApply, Running
 from tidegate.query.schema import canonical, contiguous
 from tidegate.watermark import START, Watermark, has_ended
 
@@ -219,7 +219,7 @@ def slots_of(node: InOrder, reached: Watermark = START, last_time: Callable[[], 
     step's sources have come.
     """
     waiting, shards = Settling(node, SHARDS, reached), tuple(ShardSlots() for _ in range(SHARDS))
-    if isinstance(node, CountAggregate):
+    if isinstance(node, CountAggregate | AsOf):
         return LoggedSlots(node, waiting, (), rows_of(node))
     if isinstance(node, Dedup):
         return DedupSlots(node, waiting, shards, tuple(LastKept() for _ in shards))

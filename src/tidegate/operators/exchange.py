@@ -26,6 +26,7 @@ from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.event_time import check_times
 from tidegate.query.keys import Columns, KeyParts, Keys, OneForAll
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -185,7 +186,7 @@ def first_in_time(operator: Stateful, watermark: Watermark) -> int:
             return near_of(operator).least_arriving(watermark)
         case SessionAggregate(session=session):
             return session.least_arriving(watermark)
-        case KeyedApply() | Running() | Dedup() | CountAggregate():
+        case KeyedApply() | Running() | Dedup() | CountAggregate() | AsOf():
             return watermark
         case _:
             raise InternalError(f"no lateness is known for {type(operator).__name__}")

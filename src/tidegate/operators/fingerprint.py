@@ -9,6 +9,7 @@ from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.event_time import format_duration
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -20,6 +21,7 @@ from tidegate.query.nodes import (
     WindowAggregate,
 )
 from tidegate.query.partial_aggregates import Partial
+from tidegate.query.predicates.tree import RIGHT
 from tidegate.query.schema import show_columns
 
 GRID = "on a grid"
@@ -50,6 +52,16 @@ def fingerprint(node: Stateful) -> str:
             parts = [
                 f"dedup by {node.keys[0]} within {format_duration(node.within_us)}",
                 f"tuples ({show_columns(node.schema)})",
+            ]
+        case AsOf():
+            of_right = [made.column for made in node.columns if made.side == RIGHT]
+            parts = [
+                "as-of join",
+                *(
+                    f"keys {keys} of ({show_columns(below.schema)})"
+                    for keys, below in zip(node.keys, node.inputs, strict=True)
+                ),
+                f"keeps {', '.join(of_right)}",
             ]
         case Running(form=form):
             parts = [

@@ -19,7 +19,7 @@ from tidegate.operators.keys import key_hashes, step_shards
 from tidegate.operators.log_rows import WINDOWS
 from tidegate.operators.logged_slots import rows_of
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.nodes import CountAggregate
+from tidegate.query.nodes import AsOf, CountAggregate
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, Data, Piece
 from tidegate.state.epochs import members
@@ -32,7 +32,7 @@ MOST_CHUNKS = 8
 class KeyedRowsCell(KeyedApplyCell):
     """The working side of a directory; ``unfilled`` counts the windows that are not full at the end of input."""
 
-    node: CountAggregate
+    node: CountAggregate | AsOf
     unfilled: int = 0
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.as_of_rows import AsOfRows
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array
 from tidegate.operators.count_panes import CountPanes
@@ -20,15 +21,15 @@ from tidegate.operators.keyed_rows import KeyedRows, KeyedRun, Touched
 from tidegate.operators.keyed_slots import KeyedSlots
 from tidegate.operators.keys import key_hashes, shards_of
 from tidegate.operators.settling import Settled
-from tidegate.query.nodes import CountAggregate
+from tidegate.query.nodes import AsOf, CountAggregate
 from tidegate.watermark import START, has_ended
 
 MOST_RUNS = 8
 
 
-def rows_of(node: CountAggregate) -> KeyedRows:
+def rows_of(node: CountAggregate | AsOf) -> KeyedRows:
     """How the rows of an operator are computed."""
-    return CountPanes(node)
+    return CountPanes(node) if isinstance(node, CountAggregate) else AsOfRows(node)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _ENDLESS = "a stream is without end, and what looks at all of it has no meaning:
 _SESSION = "session windows are .key_by('column').session(gap='30 minutes').aggregate(n=tg.count())"
 _COUNTED = "windows in number of tuples are .key_by('column').count_window(100, every=10).aggregate(n=tg.count())"
 _ROLLING = "the last 100 tuples of a key are .key_by('column').count_window(100, every=1).aggregate(n=tg.count())"
+_AS_OF = "the last tuple of another stream at or before each is .join_asof(quotes, on='share', tolerance='5 seconds')"
 _AGGREGATE = "aggregates need windows: .key_by('column').window('1 minute').aggregate(n=tg.count()), or without key_by"
 _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
@@ -39,6 +40,7 @@ _OF_STREAMS = {
     **_OTHER_WINDOWS,
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", "unbounded", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy", "partition_by"), _KEY_BY),
+    **dict.fromkeys(("merge_asof", "asof_join", "asofJoin", "join_as_of", "asof", "temporal_join"), _AS_OF),
     "where": "tuples are kept with .filter(nw.col('x') > 3)",
     **dict.fromkeys(("map", "flat_map", "flatMap", "map_partitions", "mapInArrow", "transform", "pipe"), _MAP),
     **dict.fromkeys(("withColumn", "with_column", "withColumns", "assign", "mutate"), _COLUMNS),
@@ -107,6 +109,20 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tolerance": "how far apart in time is said with within=...",
             **dict.fromkeys(("condition", "predicate"), _WHERE),
             **dict.fromkeys(("suffix", "lsuffix", "rsuffix"), _SUFFIXES),
+        },
+        "join_asof": {
+            **dict.fromkeys(
+                ("by", "left_by", "right_by"), "keys are named with on=..., as in on='share' or on=[('a', 'b')]"
+            ),
+            **dict.fromkeys(("left_on", "right_on"), f"event times are those of the streams; {_ON}"),
+            **dict.fromkeys(
+                ("direction", "strategy", "allow_exact_matches"),
+                "it looks back, for the last tuple at or before: what is ahead is not known yet",
+            ),
+            **dict.fromkeys(("within", "max_distance"), "how far before it may lie is said with tolerance=..."),
+            **dict.fromkeys(
+                ("suffixes", "lsuffix", "rsuffix"), "only columns of the right side get a suffix; say suffix=..."
+            ),
         },
         "window": {
             **dict.fromkeys(("slide", "step", "hop", "period", "positional"), _EVERY),

@@ -14,6 +14,7 @@ from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.apply import Applies, Declared, Unbounded
+from tidegate.query.as_of import SUFFIX, How, as_of_node
 from tidegate.query.classes.operator import ClassOperator, ClassUpdate
 from tidegate.query.count_window_builder import CountWindows
 from tidegate.query.count_windows import CountWindow
@@ -186,6 +187,32 @@ class Builder(Advises):
             raise QueryError(f"step '{step}': join takes another stream; got {type(right).__name__}")
         extent = join_extent(step, within, window, every)
         return self._then(join_nodes(step, self.node, right.node, on, extent, where, suffixes, bands))
+
+    @advised
+    def join_asof(
+        self,
+        right: Builder,
+        *,
+        on: On | None = None,
+        tolerance: Duration | None = None,
+        how: How = "inner",
+        suffix: str = SUFFIX,
+        name: str | None = None,
+    ) -> Self:
+        """Give each tuple the last tuple of another stream at or before its time.
+
+        ``on`` names columns that must be equal, as in `join`; without it any tuple will do. ``tolerance`` is how far before
+        it may lie at most. A tuple without a match is dropped, or with ``how="left"`` kept, with nulls. Last is meant by
+        event time, and among tuples of one time by all columns from left to right; a tuple leaves when the watermark is
+        past it, at its own time.
+
+        The result has the columns of both. Of two that are called alike the right one gets the suffix, and a key of one
+        name is there once.
+        """
+        step = self._step("join_asof", name)
+        if not isinstance(right, Builder):
+            raise QueryError(f"step '{step}': join_asof takes another stream; got {type(right).__name__}")
+        return self._then(as_of_node(step, self.node, right.node, on, tolerance, how, suffix))
 
     @advised
     def loop(self, body: Callable[[Self], tuple[Self, Self]], *, rounds: int, name: str | None = None) -> Self:

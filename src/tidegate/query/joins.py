@@ -37,7 +37,7 @@ def join_nodes(
             f"{right.schema.field(right.time).type} on the right; cast one"
         )
     within_us, window = extent
-    keys = _keys(step, on, left.schema, right.schema)
+    keys = join_keys(step, on, left.schema, right.schema)
     columns = _columns(left, right, keys, suffixes, step)
     pair = pa.schema([(column.name, _type(column, left, right)) for column in columns])
     predicate = None
@@ -74,7 +74,7 @@ def join_extent(
     return None, Window.parse(step, window, every)
 
 
-def _keys(step: str, on: On | None, left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str], ...]:
+def join_keys(step: str, on: On | None, left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str], ...]:
     """The pairs of columns that must be equal."""
     given = () if on is None else (on,) if isinstance(on, str) else tuple(on)
     if on is not None and not given:

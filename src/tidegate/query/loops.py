@@ -11,6 +11,7 @@ from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Join,
@@ -63,7 +64,7 @@ def _check(step: str, node: Node, entry: Source) -> None:
                 f"step '{step}': its body reads the stream '{node.name}', and a round has only the rows it is given; join "
                 "it with them before the loop"
             )
-        case KeyedApply() | Running() | SessionAggregate() | CountAggregate():
+        case KeyedApply() | Running() | SessionAggregate() | CountAggregate() | AsOf():
             kind = _REFUSED[type(node)]
             raise QueryError(
                 f"step '{step}': '{node.name}' in its body is {kind}; a body has {choices(_ALLOWED)} and aggregates and "
@@ -82,5 +83,6 @@ _REFUSED = {
     Running: "running state",
     SessionAggregate: "an aggregate of sessions",
     CountAggregate: "an aggregate of count windows",
+    AsOf: "an as-of join",
 }
 _ALLOWED = ("with_columns", "select", "filter", "map_batches", "union", "loop")

@@ -41,6 +41,7 @@ _KINDS = {
     "SessionAggregate": "aggregate of sessions",
     "CountAggregate": "aggregate of count windows",
     "KeyedApply": "apply",
+    "AsOf": "as-of join",
     "MapBatches": "map_batches",
     "BagAggregate": "aggregate of bags",
 }
@@ -241,6 +242,27 @@ class Join(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class AsOf(Step):
+    """Gives each left tuple the last right tuple of its key at or before it, at its own time.
+
+    The right one lies at most ``tolerance_us`` before, if that is given, and is not ``deleted``. The keys of both sides
+    have the columns ``key_schema``. ``keeps_unmatched`` says that a left tuple without partner is kept, with nulls.
+    """
+
+    keys: tuple[Keys, Keys]
+    key_schema: pa.Schema
+    tolerance_us: int | None
+    keeps_unmatched: bool
+    columns: tuple[JoinColumn, ...]
+    deleted: nw.Expr | None = None
+
+    @property
+    def window(self) -> None:
+        """A right tuple is kept until another takes its place."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BagAggregate(Step):
     """The multi-output Aggregate: a function of the bag of one key and window gives rows, at the window's end − 1 µs.
 
@@ -269,7 +291,7 @@ class Outputs(Step):
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-InOrder = KeyedApply | Running | Dedup | CountAggregate
+InOrder = KeyedApply | Running | Dedup | CountAggregate | AsOf
 """What takes settled tuples, in canonical order."""
 Stateful = WindowAggregate | SessionAggregate | InOrder | Join | BagAggregate
 Node = Source | Stateless | Union | Stateful | Outputs

@@ -16,6 +16,7 @@ from tidegate.errors import DataError, QueryError, choices
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -37,6 +38,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.outputs import tagged, untagged
 from tidegate.query.schema import fitting
+from tidegate.reference.as_of import AsOfLaw
 from tidegate.reference.bags import BagLaw
 from tidegate.reference.count_windows import CountLaw
 from tidegate.reference.dedup import DedupLaw
@@ -100,7 +102,17 @@ class Answer:
 
 
 Law = (
-    WindowLaw | SessionLaw | CountLaw | KeyedApplyLaw | RunningLaw | DedupLaw | JoinLaw | BagLaw | LoopLaw | FeedbackLaw
+    WindowLaw
+    | SessionLaw
+    | CountLaw
+    | KeyedApplyLaw
+    | RunningLaw
+    | DedupLaw
+    | AsOfLaw
+    | JoinLaw
+    | BagLaw
+    | LoopLaw
+    | FeedbackLaw
 )
 
 
@@ -122,6 +134,7 @@ _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     KeyedApply: KeyedApplyLaw,
     Running: RunningLaw,
     Dedup: DedupLaw,
+    AsOf: AsOfLaw,
     Join: JoinLaw,
     BagAggregate: _bag_law,
 }

@@ -34,6 +34,7 @@ from tidegate.operators.shared_windows import LiftedPanes, SharedWindows
 from tidegate.operators.window_state import WindowState
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -76,7 +77,7 @@ def work_of(
             return SessionWork(
                 subquery, SharedSessions(OpenSessions(SessionTables(subquery.operator))), late_tuples=late
             )
-        case KeyedApply() | Running() | Dedup() | CountAggregate():
+        case KeyedApply() | Running() | Dedup() | CountAggregate() | AsOf():
             slots, choice = slots_of(subquery.operator, last_time=last_time), SplitChoice(settings.split_keys)
             return KeyedApplyWork(subquery, slots, choice, late_tuples=late)
         case Join():

@@ -27,6 +27,7 @@ from tidegate.operators.keyed_rows_cell import KeyedRowsCell
 from tidegate.operators.session_cell import SessionCell
 from tidegate.operators.window_cell import WindowCell
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -151,7 +152,7 @@ def logic_of(node: Stateful) -> CellLogic:
             return CellLogic(JoinCell, node)
         case KeyedApply() | Running() | Dedup():
             return CellLogic(KeyedApplyCell, node)
-        case CountAggregate():
+        case CountAggregate() | AsOf():
             return CellLogic(KeyedRowsCell, node)
         case BagAggregate():
             return CellLogic(BagCell, node)

@@ -37,6 +37,7 @@ from tidegate.operators.exchange import (
 )
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import (
+    AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
@@ -94,7 +95,7 @@ def intake_of(
         return PaneIntake(*given)
     cells = epoch or CellEpoch(0, first_mapping(1))
     match node, subquery.safety().partitioning:
-        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate(), "keys":
+        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() | AsOf(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
             router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells, feed.time)

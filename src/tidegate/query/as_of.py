@@ -1,0 +1,97 @@
+"""Building an as-of join: its keys, what its results are called, and the checks that name the step."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import narwhals as nw
+import pyarrow as pa
+
+from tidegate.errors import QueryError
+from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
+from tidegate.query.joins import On, join_keys
+from tidegate.query.keys import Columns, Keys, OneForAll
+from tidegate.query.nodes import AsOf, JoinColumn, Node, refuse_refined
+from tidegate.query.predicates.tree import LEFT, RIGHT
+from tidegate.query.schema import check_unique, is_integer, normal_schema
+
+How = Literal["inner", "left"]
+SUFFIX = "_right"
+
+
+def as_of_node(
+    step: str,
+    left: Node,
+    right: Node,
+    on: On | None,
+    tolerance: Duration | None,
+    how: How,
+    suffix: str,
+    deleted: nw.Expr | None = None,
+) -> AsOf:
+    """A checked as-of join; ``deleted`` says of a right tuple that there is none from its time on."""
+    refuse_refined(step, left, right)
+    kinds = left.schema.field(left.time).type, right.schema.field(right.time).type
+    if kinds[0] != kinds[1]:
+        raise QueryError(
+            f"step '{step}': the event times have different types, {kinds[0]} on the left and {kinds[1]} on the right; cast "
+            "one"
+        )
+    check_how(step, how)
+    pairs = join_keys(step, on, left.schema, right.schema)
+    columns = matched_columns(step, left.schema, right.schema, pairs, suffix)
+    sides = (left.schema, right.schema)
+    schema = normal_schema(
+        pa.schema([(column.name, sides[column.side].field(column.column).type) for column in columns]), step
+    )
+    keys: tuple[Keys, Keys] = (OneForAll(), OneForAll())
+    key_schema = OneForAll().returns(left.schema, step)
+    if pairs:
+        keys = Columns(tuple(name for name, _ in pairs)), Columns(tuple(name for _, name in pairs))
+        kinds_of = [(left.schema.field(name).type, right.schema.field(other).type) for name, other in pairs]
+        key_schema = pa.schema([(f"key{place}", _common(*both)) for place, both in enumerate(kinds_of)])
+    reach = None if tolerance is None else _tolerance(step, tolerance)
+    return AsOf(step, (left, right), schema, left.time, keys, key_schema, reach, how == "left", columns, deleted)
+
+
+def check_how(step: str, how: Any) -> None:
+    """Refuse what is no way to treat tuples without a partner."""
+    if how not in ("inner", "left"):
+        raise QueryError(
+            f"step '{step}': how is 'inner', which drops tuples without a match, or 'left', which keeps them with nulls; "
+            f"got {how!r}"
+        )
+
+
+def matched_columns(
+    step: str, left: pa.Schema, right: pa.Schema, pairs: tuple[tuple[str, str], ...], suffix: Any
+) -> tuple[JoinColumn, ...]:
+    """What the columns of a result are called: those of the left tuple, then those of the right one.
+
+    A key of one name on both sides is there once. Of other columns of one name the right one gets the suffix.
+    """
+    if not isinstance(suffix, str) or not suffix:
+        raise QueryError(f"step '{step}': suffix is a text, as in '{SUFFIX}'; got {suffix!r}")
+    shared = {name for name, other in pairs if name == other}
+    columns = [JoinColumn(name, LEFT, name) for name in left.names]
+    for name in right.names:
+        if name not in shared:
+            columns.append(JoinColumn(name + suffix if name in left.names else name, RIGHT, name))
+    check_unique((column.name for column in columns), step)
+    return tuple(columns)
+
+
+def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if left == right:
+        return left
+    return pa.int64() if is_integer(left) else pa.float64()
+
+
+def _tolerance(step: str, given: Duration) -> int:
+    tolerance = parse_duration(given, f"step '{step}': tolerance")
+    if tolerance > LONGEST_US:
+        raise QueryError(
+            f"step '{step}': tolerance ({format_duration(tolerance)}) is at most {format_duration(LONGEST_US)}; leave it "
+            "out for any distance"
+        )
+    return tolerance
