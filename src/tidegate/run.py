@@ -96,7 +96,8 @@ def run(
     name and a table. ``result.read("alerts")`` reads one of them.
 
     On Spark, a stopped or killed run goes on where it was when the same call is made again: ``checkpoint`` (default:
-    ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. Files and
+    ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. On 'local' it does
+    so where a ``checkpoint`` is named (see `start`). Files and
     tables are ``bounded``: when all is read, every window is emitted and the checkpoint is finished. With
     ``bounded=False``, the default for DataFrames, the run goes on until SIGINT, SIGTERM or `end_input` on the
     ``control`` folder in its checkpoint; with files it takes new ones as they appear.
@@ -143,8 +144,9 @@ def run(
         "cells": cells,
         "hot_keys": hot_keys or None,
     }.items():
-        if on != "spark" and value is not None:
-            raise QueryError(f"{name}={value!r} is for on='spark'; on='{on}' {_ELSEWHERE[name]}, so leave it out")
+        if on != "spark" and value is not None and (on, name) != ("local", "checkpoint"):
+            where = "on='spark' and on='local'" if name == "checkpoint" else "on='spark'"
+            raise QueryError(f"{name}={value!r} is for {where}; on='{on}' {_ELSEWHERE[name]}, so leave it out")
     if on in ("reference", "micro"):
         from tidegate.run_micro import run_on_micro
         from tidegate.run_reference import run_on_reference
@@ -163,7 +165,7 @@ def run(
         return run_alone(query, folder, kind, show, operators)
     asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to, operators)
     if on == "local":
-        return asked.on_local()
+        return asked.on_local(checkpoint)
     return asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells, hot_keys)
 
 
@@ -378,7 +380,7 @@ class _Asked:
                 )
             return job.run()
 
-    def on_local(self) -> RunResult:
+    def on_local(self, checkpoint: str | Path | None) -> RunResult:
         from tidegate.runtime.local.sinks import ToScreen
 
         names = names_of(self.query.node)
@@ -402,6 +404,7 @@ class _Asked:
                 balance=self.balance,
                 late_to=self.late_to,
                 operators=self.operators,
+                checkpoint=checkpoint,
             ) as job,
         ):
             job.wait()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -11,61 +9,16 @@ import pytest
 
 import tidegate as tg
 from tests.kit.effort import LONG
+from tests.kit.faulty import Faulty, ProcessEnds
 from tests.kit.spark_driver import Batch, Driver, forget
 from tidegate.query.nodes import sources
 from tidegate.reference import interpret
 from tidegate.runtime.spark import cell_batch
-from tidegate.state.storage import Storage, open_storage
+from tidegate.state.storage import open_storage
 from tidegate.testing import difference
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema({"ts": TIME, "k": pa.string(), "n": pa.int64()})
-
-
-class ProcessEnds(BaseException):
-    """Nothing of ours handles it."""
-
-
-@dataclass
-class Faulty:
-    """A storage whose process ends at its ``last`` operation: before it is done, or behind it."""
-
-    real: Storage
-    last: int | None = None
-    behind: bool = False
-    count: int = 0
-
-    @property
-    def uri(self) -> str:
-        return self.real.uri
-
-    @property
-    def is_local(self) -> bool:
-        return self.real.is_local
-
-    def put(self, name: str, data: Any) -> None:
-        self._do(lambda: self.real.put(name, data))
-
-    def get(self, name: str) -> Any:
-        return self._do(lambda: self.real.get(name))
-
-    def names(self, folder: str) -> list[str]:
-        return self._do(lambda: self.real.names(folder))
-
-    def folders(self, folder: str) -> list[str]:
-        return self._do(lambda: self.real.folders(folder))
-
-    def remove(self, names: Iterable[str]) -> None:
-        self._do(lambda: self.real.remove(names))
-
-    def _do(self, work: Any) -> Any:
-        self.count += 1
-        if self.count == self.last and not self.behind:
-            raise ProcessEnds
-        found = work()
-        if self.count == self.last:
-            raise ProcessEnds
-        return found
 
 
 def stream(name: str = "one") -> tg.Stream:
@@ -116,6 +69,7 @@ def run(
             driver.batch(given)
         except ProcessEnds:
             forget()
+            faulty.last = None
             driver.run_number += 1
             driver.batch(given)
     return driver, faulty

@@ -43,7 +43,9 @@ def run(
     on: Runtime = "spark",
     to: Annotated[str | None, option("PATH", "folder for results (default: print some)")] = None,
     format: Annotated[Literal["parquet", "jsonl"] | None, typer.Option(help="default: by the suffix of PATH")] = None,  # noqa: A002
-    checkpoint: Annotated[str | None, option("DIR", "default: _checkpoint in the results' folder")] = None,
+    checkpoint: Annotated[
+        str | None, option("DIR", "default on Spark: _checkpoint in PATH; none with --on local")
+    ] = None,
     files_per_batch: Annotated[int | None, option("N", "how many files make a batch on Spark", min=1)] = None,
     instances: Annotated[
         int | None, option("N", "threads per subquery (default: 2), per cell on Spark (1)", min=1)
@@ -63,13 +65,14 @@ def run(
     """Run the query in a Python file: the variable after the colon, else 'query', else the only query there is.
 
     Results go to a folder, or to the screen. A dict of queries is one query of
-    several results, each in a folder of its name. If a run on Spark is stopped or
-    killed, the same command goes on where it was, and every result is in the
-    folder exactly once.
+    several results, each in a folder of its name. If a run on Spark, or one on
+    local with a checkpoint, is stopped or killed, the same command goes on where
+    it was, and every result is in the folder exactly once.
 
     Examples:
     tidegate run query.py --to out/                       on Spark
     tidegate run query.py:near --on local --instances 4   in this process
+    tidegate run query.py --on local --to out/ --checkpoint cp/
     tidegate run query.py --on local --elastic steady --ledger run.ledger
     """
     import tidegate as tg

@@ -198,6 +198,12 @@ class WindowLog:
             alive, hashes = alive.filter(pa.array(busy)), hashes[busy]
         return self._decode(alive), hashes
 
+    def everything(self) -> tuple[list[StoredWindow], Array]:
+        """All windows, and the hash of each one's key."""
+        latest = self._latest(self._read(self.listed))
+        alive = latest.filter(latest.column(ALIVE))
+        return self._decode(alive), self._hashes(alive)
+
     def alive(self, touched: Array) -> pa.Table:
         """The rows of keys with some hashes."""
         tables = self._read(self.listed)

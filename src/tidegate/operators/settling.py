@@ -95,6 +95,16 @@ class Settling:
         """How much memory they take."""
         return sum(part.tuples.nbytes for part in tuple(self._parts))
 
+    @property
+    def turn(self) -> int:
+        """The turn that the next `settle` gives."""
+        return self._turn
+
+    def held(self) -> tuple[list[WaitingTuples], Watermark]:
+        """The tuples that wait, and the latest time of one that was settled."""
+        with self._lock:
+            return list(self._parts), self.newest
+
     def hold(self, segment: int, side: int, tuples: pa.Table, time: str, shards: ShardSet = ALL) -> None:
         """Keep the tuples of a segment, none of which is late.
 

@@ -7,8 +7,9 @@ sessions that are open, and takes out those that expire. So ownership of shards 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,38 @@ import pyarrow as pa
 from tidegate.operators.cells import SHARDS, worth_merging
 from tidegate.operators.columns import Array
 from tidegate.operators.keys import shards_of
+from tidegate.operators.readers import BEFORE
 from tidegate.operators.session_runs import OpenSessions, SessionRun
+from tidegate.operators.session_tables import SessionTables
+from tidegate.state.chunks import Piece, decode, encode
+from tidegate.state.snapshot import SnapshotStore
 from tidegate.watermark import Watermark
 
 MOST_RUNS = 8
+
+
+FRESH = 0
+"""The group of chunks with stretches that are not merged with open sessions yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsCut:
+    """The sessions that are open at a marker, from old runs to new ones, and stretches that are not merged with them yet."""
+
+    tables: SessionTables
+    runs: Sequence[SessionRun]
+    fresh: Sequence[pa.Table]
+
+    def write(self, store: SnapshotStore) -> None:
+        """Put all of it into a snapshot; see `StateCut`."""
+        for run in self.runs:
+            store.put(run, partial(self._piece, run))
+        for stretches in self.fresh:
+            store.put_table(self.tables.compacted(stretches), group=FRESH)
+
+    def _piece(self, run: SessionRun) -> Piece:
+        data = encode(self.tables.compacted(run.table))
+        return Piece(run.first_due(self.tables.node.session), run.last_end, run.rows, data)
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +76,17 @@ class SharedSessions:
         for run in tuple(self._runs):
             found += np.bincount(shards_of(run.hashes, SHARDS), minlength=SHARDS) * (run.nbytes / run.rows)
         return found
+
+    def cut(self) -> SessionsCut:
+        """All that is held, between two segments."""
+        with self._lock:
+            fresh = [table for _, table in self._fresh]
+        return SessionsCut(self.sessions.tables, self._runs, fresh)
+
+    def restore(self, store: SnapshotStore) -> None:
+        """Begin with what a snapshot holds."""
+        self._runs = store.parts(lambda data, _: self.sessions.run(decode(data)))
+        self._fresh = [(BEFORE, stretches) for _, stretches in store.tables(FRESH)]
 
     def hold(self, segment: int, tuples: pa.Table) -> None:
         """Combine the tuples of a segment, none of which is late, and keep them until the watermark moves."""

@@ -31,6 +31,17 @@ Place = tuple[int, Any]
 """Whose entries they are: the number they go under, and what identifies the key."""
 
 
+def declared_stores(node: InOrder) -> Mapping[str, StoreType]:
+    """The stores of a window, by name."""
+    form = node.form if isinstance(node, KeyedApply) else None
+    return form.stores if isinstance(form, TupleForm) else {}
+
+
+def entry_number(node: InOrder, window: StoredWindow) -> int:
+    """The number under which the entries of a window go."""
+    return window.number if isinstance(node, KeyedApply) and not node.single else FOREVER
+
+
 @dataclass(frozen=True)
 class StoreLogs:
     """Reads and writes the stores of windows; ``log`` opens the log of some rows."""
@@ -40,10 +51,10 @@ class StoreLogs:
 
     def load(self, windows: list[StoredWindow], hashes: Array, identity: Identity) -> list[StoredWindow]:
         """Windows with their stores, given the hash of each one's key."""
-        declared = self._declared
+        declared = declared_stores(self.node)
         if not declared or not windows:
             return windows
-        places = [(self._number(window), identity(window.key)) for window in windows]
+        places = [(entry_number(self.node, window), identity(window.key)) for window in windows]
         stores: list[dict[str, Store]] = [{} for _ in windows]
         wanted = np.unique(hashes)
         for position, (name, of) in enumerate(declared.items()):
@@ -56,29 +67,21 @@ class StoreLogs:
 
     def keep(self, windows: KeyedSlots, loaded: Sequence[StoredWindow], watermark: Watermark) -> None:
         """Append the entries that have changed, and what is no more of windows that are gone."""
-        for position, (name, of) in enumerate(self._declared.items()):
+        for position, (name, of) in enumerate(declared_stores(self.node).items()):
             log = self.log(entry_rows(self.node, position, of))
-            before = {(self._number(one), windows.identity(one.key)): one for one in loaded}
+            before = {(entry_number(self.node, one), windows.identity(one.key)): one for one in loaded}
             changed: list[tuple[Any, ...]] = []
             gone: list[pa.Table] = []
             for stored in windows.stored():
-                number = self._number(stored)
+                number = entry_number(self.node, stored)
                 was, now = before.pop((number, windows.identity(stored.key)), None), stored.stores[name]
                 if was is not None and was.stores[name] is not now:
                     gone.append(_removed(log.rows, number, was, name))
                 changed += [(number, alive, *stored.key, *key, value) for key, alive, value in now.changes()]
             for was in before.values():
-                if log.end(self._number(was)) > watermark:
-                    gone.append(_removed(log.rows, self._number(was), was, name))
+                if log.end(entry_number(self.node, was)) > watermark:
+                    gone.append(_removed(log.rows, entry_number(self.node, was), was, name))
             log.append_and_expire(pa.concat_tables([*gone, table_of_rows(changed, log.rows.schema)]), watermark)
-
-    @property
-    def _declared(self) -> Mapping[str, StoreType]:
-        form = self.node.form if isinstance(self.node, KeyedApply) else None
-        return form.stores if isinstance(form, TupleForm) else {}
-
-    def _number(self, window: StoredWindow) -> int:
-        return window.number if isinstance(self.node, KeyedApply) and not self.node.single else FOREVER
 
     def _entries(self, rows: LogRows, wanted: Array, identity: Identity) -> dict[Place, pa.Table]:
         """The entries of keys with some hashes, by place: their keys and values."""

@@ -192,6 +192,10 @@ class Store:
     def __len__(self) -> int:
         return self._length
 
+    def entries(self) -> list[tuple[tuple[Any, ...], Any]]:
+        """The parts of all keys, and their values, in no order."""
+        return [(parts, value) for parts, value, _ in self._all().values()]
+
     def changes(self) -> Iterator[tuple[tuple[Any, ...], bool, Any]]:
         """What differs from the entries from before: key, whether it is there, value."""
         if self.kept is None:

@@ -32,9 +32,9 @@ class SnapshotStore:
         if table.num_rows:
             self.chunks.append(Piece(0, 0, table.num_rows, encode(table)), side, group)
 
-    def parts(self, build: Callable[[Data, Chunk], Any]) -> list[Any]:
-        """The parts of the snapshot, each built of its chunk and known from now on."""
-        listed = self.chunks.directory.chunks
+    def parts(self, build: Callable[[Data, Chunk], Any], group: int = NO_GROUP) -> list[Any]:
+        """The parts of the snapshot in a group, each built of its chunk and known from now on."""
+        listed = [chunk for chunk in self.chunks.directory.chunks if chunk.group == group]
         parts = self.chunks.read(listed, lambda data, chunk: (build(data, chunk), 0), _one_by_one, keep=False)
         self.known.update(zip(parts, listed, strict=True))
         return parts

@@ -17,11 +17,13 @@ from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows
 from tidegate.operators.keys import Grouped, distinct, group, key_codes, key_hashes, key_sets, shards_of, step_shards
+from tidegate.operators.readers import BEFORE
 from tidegate.operators.settling import WaitingTuples
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.bags import Bags
 from tidegate.query.nodes import BagAggregate
 from tidegate.state.epochs import ALL, ShardSet, members
+from tidegate.state.snapshot import SnapshotStore
 from tidegate.watermark import END, START, Watermark
 
 _FURTHEST = 2**62
@@ -59,6 +61,18 @@ class Expiring:
         return sum(map(len, self.times))
 
 
+@dataclass(frozen=True, slots=True)
+class HeldCut:
+    """The tuples that are held at a marker."""
+
+    parts: tuple[WaitingTuples, ...]
+
+    def write(self, store: SnapshotStore) -> None:
+        """Put all of them into a snapshot; see `StateCut`."""
+        for part in self.parts:
+            store.put_table(part.tuples, part.side)
+
+
 @dataclass(slots=True, eq=False)
 class HeldBags:
     """The state of one Aggregate. `hold` may be called from any thread; `expire` once per segment, in order."""
@@ -87,6 +101,16 @@ class HeldBags:
             part = WaitingTuples(segment, side, *in_time_order(tuples, times), shards)
             with self._lock:
                 self._parts.append(part)
+
+    def cut(self) -> HeldCut:
+        """All that is held, between two segments."""
+        with self._lock:
+            return HeldCut(tuple(self._parts))
+
+    def restore(self, store: SnapshotStore) -> None:
+        """Begin with what a snapshot holds."""
+        for side, tuples in store.tables():
+            self.hold(BEFORE, side, tuples)
 
     def expires(self, before: Watermark, watermark: Watermark) -> bool:
         """Whether some window ends as the watermark moves."""

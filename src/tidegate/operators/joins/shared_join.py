@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import narwhals as nw
@@ -21,19 +22,21 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.cells import SHARDS
-from tidegate.operators.columns import Array, expand_ranges
+from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes, TupleArrays
 from tidegate.operators.joins.find_pairs import BLOCK, FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
 from tidegate.operators.joins.join_side import JoinSide, SideSnapshot, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
-from tidegate.operators.readers import SharedState
+from tidegate.operators.readers import BEFORE, SharedState
 from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
+from tidegate.state.chunks import Piece, encode
+from tidegate.state.snapshot import SnapshotStore
 from tidegate.watermark import Watermark
 
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
@@ -43,6 +46,8 @@ KeepPairs: TypeAlias = Callable[[BothSides, FoundPairs], FoundPairs]
 """Leaves out pairs that others emit."""
 SPLIT_PAIRS = 1 << 25
 """So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
+ROWS_RESTORED = 65_536
+"""Tuples of a snapshot are taken in so many at once."""
 SORTED_PAIRS = 1 << 12
 """Where pairs are found by sorting, a new tuple takes about as long as trying so many pairs."""
 
@@ -62,6 +67,32 @@ class _View:
         return [run for run in self.sides[side].runs if run.number <= last]
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Arrivals:
+    """Tuples of one side, by the numbers with which they arrived: from ``first`` on, before ``stop``."""
+
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCut:
+    """Both sides at a marker: what has arrived, in the parts in which it is written."""
+
+    sides: BothSides
+    parts: tuple[Sequence[Arrivals], Sequence[Arrivals]]
+
+    def write(self, store: SnapshotStore) -> None:
+        """Put all of it into a snapshot; see `StateCut`."""
+        for side, parts in enumerate(self.parts):
+            for part in parts:
+                store.put(part, partial(self._piece, side, part), side)
+
+    def _piece(self, side: int, part: Arrivals) -> Piece:
+        rows = self.sides[side].rows(np.arange(part.first, part.stop))
+        return Piece(part.first, part.stop, rows.num_rows, encode(rows))
+
+
 @dataclass(slots=True, eq=False)
 class SharedJoin(SharedState):
     """The shared state of one join. Methods may be called from any thread.
@@ -79,6 +110,7 @@ class SharedJoin(SharedState):
     _pending: dict[int, SegmentTuples] = field(default_factory=dict)
     _ends: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0)])
     _sizes: dict[Column, int] = field(default_factory=dict)
+    _cuts: tuple[list[Arrivals], list[Arrivals]] = field(default_factory=lambda: ([], []))
     _decides: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +203,33 @@ class SharedJoin(SharedState):
         found = self._collected(self._found_in_windows(self.near, first, last, view), view, keep)
         if found is not None:
             yield from rows_of_windows(self.node, self.near, view.sides, found, first, last)
+
+    def cut(self, number: int) -> JoinCut:
+        """Both sides after a segment, given that all up to it are encoded and none behind it is."""
+        with self._lock:
+            self._settle(number)
+            for side, cuts in zip(self._sides, self._cuts, strict=True):
+                cuts[:] = [each for each in cuts if each.stop > side.log.head]
+                first = max(side.log.head, cuts[-1].stop if cuts else 0)
+                if first < side.log.tail:
+                    cuts.append(Arrivals(first, side.log.tail))
+            sides = self._sides[0].snapshot(), self._sides[1].snapshot()
+            return JoinCut(sides, (tuple(self._cuts[0]), tuple(self._cuts[1])))
+
+    def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
+        """Begin with what a snapshot holds, in the order of time, so that it is forgotten by and by."""
+        least = self.near.least_time(watermark)
+        for side, encoder in enumerate(each.encoder for each in self._sides):
+            parts = [table for of, table in store.tables() if of == side]
+            if not parts:
+                continue
+            joined = pa.concat_tables(parts)
+            joined, times = in_time_order(joined, as_numpy(joined.column(encoder.node.inputs[side].time)))
+            for at in range(int(np.searchsorted(times, least)), len(times), ROWS_RESTORED):
+                rows = [joined.slice(at, ROWS_RESTORED)]
+                self.encode(BEFORE, (rows, []) if side == LEFT else ([], rows))
+                self.settle(BEFORE)
+        del self._ends[:-1]
 
     def _compact(self) -> None:
         """Merge small pieces of state into larger ones."""

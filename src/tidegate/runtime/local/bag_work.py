@@ -12,6 +12,8 @@ from tidegate.operators.bags.emit_bags import Emitter, emitter_of
 from tidegate.operators.bags.held_bags import Expiring, HeldBags
 from tidegate.operators.columns import Array
 from tidegate.runtime.local.work import FedTuples, Work
+from tidegate.state.snapshot import SnapshotStore, StateCut
+from tidegate.watermark import Watermark
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,12 @@ class BagWork(Work):
 
     def may_emit(self, segment: Segment) -> bool:
         return self.state.expires(segment.since, segment.watermark)
+
+    def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
+        self.state.restore(store)
+
+    def _cut(self, segment: Segment) -> StateCut:
+        return self.state.cut()
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
         """Keep the tuples of a segment until their last window has expired."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from tidegate.compile.plan import Plan
 from tidegate.errors import CheckpointError, UnsupportedError
 from tidegate.operators.fingerprint import check_fingerprint, fingerprint
-from tidegate.query.nodes import WindowAggregate, detached
+from tidegate.query.nodes import detached
 from tidegate.query.schema import show_columns
 from tidegate.runtime.local.durable_folder import DraftedPart
 from tidegate.sources.positions import ReadPosition, why_not_resumable
@@ -205,19 +205,11 @@ def refuse_undurable(plan: Plan, given: Mapping[str, object], to: object) -> Non
                 f"checkpoint: stream '{source.name}' sets malformed records aside in {source.dead_letters}, where a run "
                 "that goes on would write some of them twice; leave dead_letters out, or run it on='spark'"
             )
-    for subquery in plan.subqueries:
-        if subquery.operator is not None and not isinstance(subquery.operator, DURABLE):
-            raise UnsupportedError(
-                f"checkpoint: the state of step '{subquery.name}' is not in snapshots of a run in this process yet; leave "
-                "the checkpoint out, or run it on='spark'"
-            )
     for name, why in UNDURABLE.items():
         if given.get(name) is not None:
             raise UnsupportedError(f"checkpoint: {name}={given[name]!r} cannot be kept exact: {why}")
 
 
-DURABLE = (WindowAggregate,)
-"""The stateful steps whose state is in snapshots."""
 UNDURABLE: Mapping[str, str] = {
     "late_to": "late tuples of a run that goes on would be written twice; leave it out, or run it on='spark'",
 }

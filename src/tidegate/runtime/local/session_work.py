@@ -11,6 +11,8 @@ from tidegate.gate.segment import Segment
 from tidegate.operators.columns import Array
 from tidegate.operators.shared_sessions import SharedSessions
 from tidegate.runtime.local.work import FedTuples, Work
+from tidegate.state.snapshot import SnapshotStore, StateCut
+from tidegate.watermark import Watermark
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +34,12 @@ class SessionWork(Work):
 
     def may_emit(self, segment: Segment) -> bool:
         return segment.watermark != segment.since
+
+    def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
+        self.state.restore(store)
+
+    def _cut(self, segment: Segment) -> StateCut:
+        return self.state.cut()
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
         """Combine a segment's tuples."""

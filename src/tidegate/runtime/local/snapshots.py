@@ -97,6 +97,7 @@ class Snapshots:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopped: bool = False
     _idle: threading.Event = field(default_factory=threading.Event)
+    _taking: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         for running in self.graph.subqueries:
@@ -129,7 +130,7 @@ class Snapshots:
         """Take snapshots until the run ends; on a thread of its own."""
         try:
             while not self._wait_for_next():
-                self._take()
+                self.take()
         except GateAborted:
             pass
         except BaseException as error:
@@ -198,8 +199,12 @@ class Snapshots:
         with self._changed:
             return self._changed.wait_for(lambda: self._stopped, self.every_seconds)
 
+    def take(self) -> None:
+        """Take a snapshot, unless the run ends before it is complete; returns when it is committed."""
+        with self._taking:
+            self._take()
+
     def _take(self) -> None:
-        """Take a snapshot, unless the run ends before it is complete."""
         with self._changed:
             snapshot = Snapshot(self._next_number, set(self.graph.gates) - self._ended, set(self._ended))
             self._under_way = snapshot

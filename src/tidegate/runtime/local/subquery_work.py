@@ -25,6 +25,7 @@ from tidegate.operators.columns import Array
 from tidegate.operators.dedup_slots import DedupSlots
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.keyed_slots import KeyedSlots
+from tidegate.operators.keyed_snapshot import cut_slots, restore_slots
 from tidegate.operators.logged_slots import LoggedSlots
 from tidegate.operators.session_runs import OpenSessions
 from tidegate.operators.session_tables import SessionTables
@@ -190,6 +191,12 @@ class JoinWork(Work):
             return segment.rows > 0 or has_ended(segment.watermark)
         return bool(window.first_open(segment.since) != window.first_open(segment.watermark))
 
+    def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
+        self.state.restore(store, watermark)
+
+    def _cut(self, segment: Segment) -> StateCut:
+        return self.state.cut(segment.index)
+
     def _take_in(self, segment: Segment, tuples: FedTuples) -> SegmentTuples:
         """Read the tuples of both sides of a segment."""
         sides: tuple[list[pa.Table], list[pa.Table]] = ([], [])
@@ -290,6 +297,14 @@ class KeyedApplyWork(Work):
             yield from self._process(step, owned)
         elif step.done_by == instance and step.results is not None:
             yield from step.results
+
+    def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
+        restore_slots(self.state, store, watermark)
+
+    def _cut(self, segment: Segment) -> StateCut:
+        if not self.sequencer.wait(self.state.waiting.turn, None):
+            raise GateAborted(InterruptedError("the instance whose turn comes first has failed"))
+        return cut_slots(self.state)
 
     def _take_in(self, segment: Segment, tuples: FedTuples) -> None:
         """Keep the tuples of a segment until they are settled."""
