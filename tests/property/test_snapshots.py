@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.as_of_cases import as_of_cases
 from tests.kit.cases import any_features, cases
 from tests.kit.check_durable import any_attempts, check_durable
 from tests.kit.check_local import arrivals
@@ -36,7 +37,7 @@ def test_joins_go_on_where_they_were(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [keyed_apply_cases, running_cases, dedup_cases, session_cases, count_window_cases, store_cases]
+    "kind", [keyed_apply_cases, running_cases, dedup_cases, session_cases, count_window_cases, store_cases, as_of_cases]
 )
 def test_what_takes_settled_tuples_goes_on_where_it_was(kind: Any) -> None:
     @settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
