@@ -97,7 +97,8 @@ def busy_times() -> tg.Stream:
 
 
 def calls_as_of_alerts() -> tg.Stream:
-    alerts = calls("alerts").filter(col("end_s") > 9, name="long")
+    named = calls("alerts").lookup({"7": {"who": "ann"}}, on="src", how="left", name="named")
+    alerts = named.filter(col("end_s") > 9, name="long")
     recent = calls().join_asof(alerts, on=[("dst", "src")], tolerance="5 minutes", how="left", name="recent")
     return recent.select("ts", "src", "ts_right", name="which")
 

@@ -41,7 +41,12 @@ def as_of_cases(draw: st.DrawFn) -> KeyedApplyCase:
     }[of_right]()
     if on == [("k", "k2")]:
         right = right.with_columns(k2=nw.col("k"))
-    query = first.join_asof(right, on=on, tolerance=tolerance, how=how, name="found")
+    if on is not None and draw(st.booleans()):
+        gone = draw(st.sampled_from([None, nw.col("n") > 0, nw.col("n").is_null()]))
+        tolerance = None if gone is None else "deletions"
+        query = first.lookup(right, on=on, how=how, deleted=gone, name="found")
+    else:
+        query = first.join_asof(right, on=on, tolerance=tolerance, how=how, name="found")
     if after == "select":
         query = query.select("ts", "k", "n_right" if on != ["k", "n"] else "ts_right")
     elif after == "aggregate":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 import pytest
 
@@ -139,6 +140,7 @@ QUERIES: dict[str, Callable[[], tg.Stream]] = {
     ),
     "as of": lambda: stream().join_asof(stream("two"), on="k", tolerance="4ms", how="left"),
     "as of any": lambda: stream().join_asof(stream("two"), on="k").select("ts", "k", "n", "n_right"),
+    "lookup": lambda: stream().lookup(stream("two"), on="k", how="left", deleted=nw.col("n") % 3 == 0),
     "any pair in windows": lambda: stream().join(stream("two"), window="4ms", where=odd),
 }
 

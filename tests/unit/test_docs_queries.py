@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import narwhals as nw
 import pyarrow as pa
 import pytest
 
@@ -45,6 +46,17 @@ def test_as_of_joins_print_what_is_shown(capsys: pytest.CaptureFixture[str]) -> 
     for _, block in code:
         exec(block, names)
     assert capsys.readouterr().out == shown
+
+
+def test_lookups_are_what_is_shown() -> None:
+    names: dict[str, object] = {"tg": tg, "pa": pa, "nw": nw}
+    seen = []
+    for _, block in blocks("Lookups"):
+        exec(block, names)
+        placed = names["placed"]
+        assert isinstance(placed, tg.Stream)
+        seen.append(placed.schema.names)
+    assert seen == [["ts", "id", "n", "ts_right", "city", "op"], ["ts", "id", "n", "city"]]
 
 
 def test_windows_in_number_of_tuples_print_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

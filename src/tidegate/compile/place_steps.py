@@ -19,6 +19,7 @@ from tidegate.query.nodes import (
     Filter,
     Join,
     KeyedApply,
+    LookupTable,
     MapBatches,
     Running,
     SessionAggregate,
@@ -32,6 +33,7 @@ from tidegate.query.predicates.bounds import band_of
 
 # Why a step joins the kernel of the stateful step it feeds.
 _BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
+_TABLE = "the table is there, in the worker that feeds the exchange, so batches are shipped to Python once"
 _IN_THE_CELL = "whole columns of results, in the cell that emits them"
 _ONCE_FOR_ALL = "whole columns of tuples that come to a worker once for all outputs"
 _WHERE_READ = "whole columns of what the worker has read; no row of Spark's is built"
@@ -116,16 +118,19 @@ def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str, timed: boo
 
 
 def _in_worker(node: Stateless, why: str) -> str:
-    return "the user's function, on each batch in the worker" if isinstance(node, MapBatches) else why
+    is_function = isinstance(node, MapBatches) and not isinstance(node, LookupTable)
+    return "the user's function, on each batch in the worker" if is_function else why
 
 
 def _in_process(node: Stateless) -> PlacedStep:
-    if isinstance(node, MapBatches):
+    if isinstance(node, MapBatches) and not isinstance(node, LookupTable):
         return PlacedStep(node, Place.PYTHON, "a user's function, once per segment, on any instance")
     return PlacedStep(node, Place.KERNEL, "whole columns of a segment at a time, on any instance")
 
 
 def _native(node: Stateless) -> PlacedStep:
+    if isinstance(node, LookupTable):
+        return PlacedStep(node, Place.PYTHON, "the table is shipped to workers, and Spark ships them Arrow batches")
     if isinstance(node, MapBatches):
         return PlacedStep(node, Place.PYTHON, "a user's function: Spark ships it Arrow batches in a Python worker")
     return PlacedStep(node, Place.NATIVE, "its expressions are Spark columns")
@@ -134,7 +139,7 @@ def _native(node: Stateless) -> PlacedStep:
 def _fused(nodes: list[Stateless], keys: str | None, timed: bool) -> dict[int, PlacedStep]:
     """The steps that join the kernel of the operator they feed, by their position; if it is timed, all that drop tuples."""
     waiting = [_why_it_waits(node, keys, timed) for node in nodes]
-    first = min(_last(waiting, _BATCHES), _last(waiting, _LIST))
+    first = min(_last(waiting, _BATCHES), _last(waiting, _TABLE), _last(waiting, _LIST))
     if timed:
         drops = (at for at, node in enumerate(nodes) if isinstance(node, Filter | MapBatches))
         first = min(first, next(drops, first))
@@ -148,6 +153,8 @@ def _fused(nodes: list[Stateless], keys: str | None, timed: bool) -> dict[int, P
 
 def _why_it_waits(node: Stateless, keys: str | None, timed: bool) -> str:
     match node:
+        case LookupTable():
+            return _TABLE
         case MapBatches():
             return _BATCHES
         case Filter() if timed:

@@ -23,6 +23,7 @@ from tidegate.query.nodes import (
     Filter,
     Join,
     KeyedApply,
+    LookupTable,
     MapBatches,
     Node,
     Outputs,
@@ -112,6 +113,8 @@ def _show(node: Node) -> tuple[str, str]:
             return "select", _listed(map(show_expression, node.exprs))
         case Filter():
             return "filter", show_expression(node.predicate)
+        case LookupTable():
+            return "lookup", str(node.function)
         case MapBatches():
             return "map", f"{getattr(node.function, '__name__', 'function')}(batch) -> {_columns(node)}"
         case Union():

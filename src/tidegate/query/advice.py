@@ -24,6 +24,7 @@ _SESSION = "session windows are .key_by('column').session(gap='30 minutes').aggr
 _COUNTED = "windows in number of tuples are .key_by('column').count_window(100, every=10).aggregate(n=tg.count())"
 _ROLLING = "the last 100 tuples of a key are .key_by('column').count_window(100, every=1).aggregate(n=tg.count())"
 _AS_OF = "the last tuple of another stream at or before each is .join_asof(quotes, on='share', tolerance='5 seconds')"
+_LOOKUP = "columns of a table, or of a stream of its changes, are added with .lookup(customers, on='id')"
 _AGGREGATE = "aggregates need windows: .key_by('column').window('1 minute').aggregate(n=tg.count()), or without key_by"
 _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
@@ -41,6 +42,7 @@ _OF_STREAMS = {
     **dict.fromkeys(("aggregate", "agg", "apply", "apply_columns", "unbounded", *_FOLDS), _AGGREGATE),
     **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy", "partition_by"), _KEY_BY),
     **dict.fromkeys(("merge_asof", "asof_join", "asofJoin", "join_as_of", "asof", "temporal_join"), _AS_OF),
+    **dict.fromkeys(("lookup_join", "broadcast_join", "map_join", "enrich", "merge", "join_table"), _LOOKUP),
     "where": "tuples are kept with .filter(nw.col('x') > 3)",
     **dict.fromkeys(("map", "flat_map", "flatMap", "map_partitions", "mapInArrow", "transform", "pipe"), _MAP),
     **dict.fromkeys(("withColumn", "with_column", "withColumns", "assign", "mutate"), _COLUMNS),
@@ -109,6 +111,14 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tolerance": "how far apart in time is said with within=...",
             **dict.fromkeys(("condition", "predicate"), _WHERE),
             **dict.fromkeys(("suffix", "lsuffix", "rsuffix"), _SUFFIXES),
+        },
+        "lookup": {
+            **dict.fromkeys(("by", "key", "left_on", "right_on"), f"keys are named with on=...; {_ON}"),
+            **dict.fromkeys(
+                ("tolerance", "within"), "a lookup goes back any time; with a tolerance it is .join_asof(...)"
+            ),
+            **dict.fromkeys(("delete", "is_deleted", "deletes"), "say deleted=..., a column or an expression"),
+            "missing": "it takes a table or a stream of changes, and the key, as in .lookup(customers, on='id')",
         },
         "join_asof": {
             **dict.fromkeys(

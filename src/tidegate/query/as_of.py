@@ -28,8 +28,12 @@ def as_of_node(
     how: How,
     suffix: str,
     deleted: nw.Expr | None = None,
+    hidden: str | None = None,
 ) -> AsOf:
-    """A checked as-of join; ``deleted`` says of a right tuple that there is none from its time on."""
+    """A checked as-of join; ``deleted`` says of a right tuple that there is none from its time on.
+
+    The column ``hidden`` of the right side is not in the result.
+    """
     refuse_refined(step, left, right)
     kinds = left.schema.field(left.time).type, right.schema.field(right.time).type
     if kinds[0] != kinds[1]:
@@ -39,7 +43,8 @@ def as_of_node(
         )
     check_how(step, how)
     pairs = join_keys(step, on, left.schema, right.schema)
-    columns = matched_columns(step, left.schema, right.schema, pairs, suffix)
+    shown = pa.schema([each for each in right.schema if each.name != hidden])
+    columns = matched_columns(step, left.schema, shown, pairs, suffix)
     sides = (left.schema, right.schema)
     schema = normal_schema(
         pa.schema([(column.name, sides[column.side].field(column.column).type) for column in columns]), step

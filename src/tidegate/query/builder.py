@@ -23,6 +23,7 @@ from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.forms import Tuple
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
+from tidegate.query.lookups import lookup_in_changes, lookup_in_table
 from tidegate.query.loops import loop_entry, loop_node
 from tidegate.query.nodes import (
     Filter,
@@ -213,6 +214,36 @@ class Builder(Advises):
         if not isinstance(right, Builder):
             raise QueryError(f"step '{step}': join_asof takes another stream; got {type(right).__name__}")
         return self._then(as_of_node(step, self.node, right.node, on, tolerance, how, suffix))
+
+    @advised
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: On,
+        how: How = "inner",
+        deleted: str | nw.Expr | None = None,
+        suffix: str = SUFFIX,
+        name: str | None = None,
+    ) -> Self:
+        """Give each tuple the columns of a table by key.
+
+        ``table`` is a stream of changes, versioned by event time: a tuple gets the last change of its key at or before its
+        time, and none if ``deleted``, a column or an expression over the change, is true of it. Or it is a table that is
+        given and does not change: Arrow, pandas, Polars, a list of dicts, a dict of rows by key, or the path of a parquet
+        file; then a tuple passes at once.
+
+        A tuple without a match is dropped, or with ``how="left"`` kept, with nulls. Columns are called as in `join_asof`.
+        """
+        step = self._step("lookup", name)
+        if isinstance(table, Builder):
+            return self._then(lookup_in_changes(step, self.node, table.node, on, how, deleted, suffix))
+        if deleted is not None:
+            raise QueryError(
+                f"step '{step}': deleted={deleted!r} is for a stream of changes; a table that is given is one version, so "
+                "leave rows out that are not there"
+            )
+        return self._then(lookup_in_table(step, self.node, table, on, how, suffix))
 
     @advised
     def loop(self, body: Callable[[Self], tuple[Self, Self]], *, rounds: int, name: str | None = None) -> Self:

@@ -43,6 +43,7 @@ _KINDS = {
     "KeyedApply": "apply",
     "AsOf": "as-of join",
     "MapBatches": "map_batches",
+    "LookupTable": "lookup",
     "BagAggregate": "aggregate of bags",
 }
 
@@ -113,6 +114,12 @@ class MapBatches(Step):
     """Turns batches into batches by a user's function that treats one row at a time."""
 
     function: Callable[[pa.RecordBatch], Any]
+
+
+class LookupTable(MapBatches):
+    """Adds the columns of a table that is given, by key."""
+
+    __slots__ = ()
 
 
 class Union(Step):
