@@ -1,6 +1,6 @@
 """The queries over texts as graphs of the engine of one operator, as in listings 1 and 2 of the paper.
 
-All joins are of a stream with itself, so both sides of listing 2 are one, and a bag is paired with itself.
+A join reads two feeds, as on the other engines, though both are of the same files.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from tidegate import micro
 
 @dataclass(frozen=True, slots=True)
 class EachTuple:
-    """f_M on every tuple of a bag; what it gives for a bag is what it gives for its tuples."""
+    """f_M on every tuple."""
 
     function: MapFunction
 
-    def __call__(self, key: Any, at: int, rows: Sequence[micro.Row]) -> Iterable[micro.Row]:
-        if len(rows) == 1:
-            return self.function(*rows[0][1:])
-        return [values for row in rows for values in self.function(*row[1:])]
+    def __call__(self, rows: Sequence[micro.Row]) -> list[micro.Row]:
+        function = self.function
+        return [(row[0], *values) for row in rows for values in function(*row[1:])]
 
 
 @dataclass(frozen=True, slots=True)
 class LongTexts:
-    """Tuples of a join of texts that can match, with their key and own time."""
+    """Tuples of one side of a join of texts that can match, with their key and side."""
 
     longer_than: int
+    side: int
 
-    def __call__(self, key: Any, at: int, rows: Sequence[micro.Row]) -> Iterable[micro.Row]:
-        return [(words_in(change), time, orig) for time, orig, change in rows if len(orig) > self.longer_than]
+    def __call__(self, rows: Sequence[micro.Row]) -> list[micro.Row]:
+        longer_than, side = self.longer_than, self.side
+        return [(time, words_in(change), side, orig) for time, orig, change in rows if len(orig) > longer_than]
 
 
 def key_of(row: micro.Row) -> Any:
@@ -44,14 +45,16 @@ def key_of(row: micro.Row) -> Any:
 
 def matching(key: Any, start: int, rows: Sequence[micro.Row]) -> Iterable[micro.Row]:
     """Pairs of a bag that are equally long and distinct but for their case: by length, as all others cannot match."""
-    by_length: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
-    for _, _, time, orig in rows:
-        by_length[len(orig)].append((time, orig, orig.lower()))
+    sides: tuple[defaultdict[int, list[tuple[int, str, str]]], ...] = (defaultdict(list), defaultdict(list))
+    for time, _, side, orig in rows:
+        sides[side][len(orig)].append((time, orig, orig.lower()))
+    lefts, rights = sides
     return [
         (left, right, one, other)
-        for texts in by_length.values()
+        for length, texts in lefts.items()
+        if length in rights
         for left, one, one_lower in texts
-        for right, other, other_lower in texts
+        for right, other, other_lower in rights[length]
         if one_lower != other_lower
     ]
 
@@ -60,7 +63,11 @@ def graph(query: MapQuery | JoinQuery, files: Sequence[str | Path], splits: int)
     """A query over parquet files of texts, windows of joins tumbling."""
     if isinstance(query, MapQuery):
         tuples = micro.parquet("tuples", files, time="ts", columns=query.columns, splits=splits)
-        return micro.aggregate("map", tuples, function=EachTuple(query.function), size_us=1, distributes=True)
-    tuples = micro.parquet("tuples", files, time="ts", columns=("orig", "change"), splits=splits)
-    texts = micro.aggregate("long", tuples, function=LongTexts(int(query.bound)), size_us=1, distributes=True)
-    return micro.aggregate("join", texts, function=matching, size_us=query.tumbling_us, key=key_of)
+        function = EachTuple(query.function)
+        return micro.aggregate("map", tuples, function=function, size_us=1, distributes=True, at_once=True)
+    sides = []
+    for side, name in enumerate(("left", "right")):
+        tuples = micro.parquet(name, files, time="ts", columns=("orig", "change"), splits=splits)
+        texts = LongTexts(int(query.bound), side)
+        sides.append(micro.aggregate(f"long {name}", tuples, function=texts, size_us=1, distributes=True, at_once=True))
+    return micro.aggregate("join", *sides, function=matching, size_us=query.tumbling_us, key=key_of)

@@ -10,12 +10,12 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
+from itertools import islice
+from operator import gt, itemgetter
 from typing import Any, TypeAlias, cast
 
 from tidegate.errors import DataError
-from tidegate.micro.graph import AggregateStage, BagsFunction, Key, Row, WindowFunction
+from tidegate.micro.graph import AggregateStage, BagsFunction, Key, Row, RowsFunction, WindowFunction
 from tidegate.query.event_time import show_moment
 from tidegate.watermark import END, START, Watermark
 
@@ -155,8 +155,7 @@ class InstantRows(WindowBags):
         settled = bisect_left(self._waiting, watermark, key=_time)
         due, self._waiting = self._waiting[:settled], self._waiting[settled:]
         if self._stage.at_once:
-            times = groupby(due, key=_time)
-            return results_of(self._stage, [(None, time, list(rows)) for time, rows in times])
+            return self._mapped(due) if due else []
         function = cast(WindowFunction, self._stage.function)
         out: list[Row] = []
         row: Row = ()
@@ -167,6 +166,25 @@ class InstantRows(WindowBags):
                     out.append((time, *values))
         except Exception as error:
             raise failed_function(self._stage, row, row[0], error) from error
+        return out
+
+    def _mapped(self, due: list[Row]) -> list[Row]:
+        """What the function gives for rows that settle together, in the order of time."""
+        stage = self._stage
+        try:
+            out = list(cast(RowsFunction, stage.function)(due))
+            times = list(map(_time, out))
+        except Exception as error:
+            raise failed_function(stage, due[:3], due[0][0], error) from error
+        first, last = due[0][0], due[-1][0]
+        if times and not (first <= min(times) and max(times) <= last):
+            strange = next(time for time in times if not first <= time <= last)
+            raise DataError(
+                f"stage '{stage.name}': the function gave a row the time {show_moment(strange)}, and its rows lie from "
+                f"{show_moment(first)} to {show_moment(last)}; one that distributes keeps the times of its rows"
+            )
+        if any(map(gt, times, islice(times, 1, None))):
+            out.sort(key=_time)
         return out
 
     def snapshot(self) -> tuple[Watermark, dict[int, dict[Key, list[Row]]]]:

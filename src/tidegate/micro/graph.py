@@ -20,6 +20,9 @@ WindowFunction: TypeAlias = Callable[[Key, int, Sequence[Row]], Iterable[Row]]
 """From the key, the start and the rows of a window to result rows, without their time, which the engine puts first."""
 BagsFunction: TypeAlias = Callable[[Sequence[tuple[Key, int, Sequence[Row]]]], Iterable[Iterable[Row]]]
 """The same for all windows that expire together: for each its result rows."""
+RowsFunction: TypeAlias = Callable[[Sequence[Row]], Iterable[Row]]
+"""From the rows that settle together to result rows, each behind the time of the row that it is made of."""
+StageFunction: TypeAlias = WindowFunction | BagsFunction | RowsFunction
 ReadSplit: TypeAlias = Callable[[Any, int], Iterator[list[Row]]]
 """From a split and how many of its rows to skip to its further rows, in batches; the same rows every time."""
 
@@ -43,12 +46,13 @@ class AggregateStage:
 
     ``key`` None is the whole row. If the function ``distributes``, what it gives for a bag is what it gives for the parts of
     the bag, whatever they are, as that of a Map does: then its windows last 1 µs, rows have no key, and are processed where
-    they are read. ``at_once`` is set for a function that takes all bags that expire together.
+    they are read. ``at_once`` is set for a function that takes all bags that expire together; one that distributes takes the
+    rows themselves, as each may be a bag of its own, and gives rows with their times.
     """
 
     name: str
     inputs: tuple[StageInput, ...]
-    function: WindowFunction | BagsFunction
+    function: StageFunction
     window: Window
     key: KeyOf | None
     distributes: bool
@@ -78,7 +82,7 @@ def source(
 def aggregate(
     name: str,
     *inputs: StageInput,
-    function: WindowFunction | BagsFunction,
+    function: StageFunction,
     size_us: int,
     every_us: int | None = None,
     key: KeyOf | None = None,

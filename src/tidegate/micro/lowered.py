@@ -20,7 +20,7 @@ import pyarrow as pa
 from tidegate.errors import InternalError, UnsupportedError, choices
 from tidegate.micro.graph import AggregateStage, ReplayableSource, Row, StageInput, aggregate, source
 from tidegate.query.bag_functions import Aggregated, Iterate
-from tidegate.query.bags import BagFunction, Bags
+from tidegate.query.bags import BagFunction, BagRows, Bags
 from tidegate.query.keys import Columns, Each, KeyFunction, Keys, OneForAll
 from tidegate.query.nodes import BagAggregate, Node, Outputs, Source, Union, WindowAggregate, walk
 from tidegate.query.windows import Window
@@ -132,19 +132,17 @@ def _keyed(
 
 @dataclass(frozen=True, slots=True)
 class _PerTuple:
-    """A function of single tuples, for the bags of several times at once."""
+    """A function of single tuples, for those of several times at once."""
 
     node: BagAggregate
     function: BagFunction
 
-    def __call__(self, bags: GivenBags) -> list[list[Row]]:
-        rows = [row for _, _, bag in bags for row in bag]
-        of = np.repeat(np.arange(len(bags)), [len(bag) for _, _, bag in bags])
-        starts = np.array([start for _, start, _ in bags], np.int64)
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        starts, of = np.unique(np.array([row[0] for row in rows], np.int64), return_inverse=True)
+        keys = pa.table({"none": pa.nulls(len(starts))})
         table = table_of_rows(rows, self.node.input)
-        keys = pa.table({"none": pa.nulls(len(bags))})
-        given = Bags(keys, starts, starts + 1, (table,), (np.arange(len(rows)),), (of,))
-        return _by_bag(self.function, given, self.node)
+        found = self.function(Bags(keys, starts, starts + 1, (table,), (np.arange(len(rows)),), (of,)))
+        return list(zip(starts[found.of].tolist(), *_columns_of(found, self.node), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +153,13 @@ class _WithKeys:
     keys: Keys
     side: int
 
-    def __call__(self, bags: GivenBags) -> Iterator[list[Row]]:
-        rows = [row for _, _, bag in bags for row in bag]
-        found = iter(_keys_of(self.keys, table_of_rows(rows, self.upstream)))
-        for _, _, bag in bags:
-            yield [(self.side, _told_apart(key), key, *row[1:]) for row in bag for key in next(found)]
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        found = _keys_of(self.keys, table_of_rows(rows, self.upstream))
+        return [
+            (row[0], self.side, _told_apart(key), key, *row[1:])
+            for row, keys in zip(rows, found, strict=True)
+            for key in keys
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +191,15 @@ class _OfBags:
 def _by_bag(function: BagFunction, bags: Bags, node: Node) -> list[list[Row]]:
     """What a function gives, as rows for each bag."""
     found = function(bags)
-    names = [name for name in node.schema.names if name != node.time]
-    rows = zip(*(found.rows.column(name).to_pylist() for name in names), strict=True)
     given: list[list[Row]] = [[] for _ in range(len(bags))]
-    for row, bag in zip(rows, found.of.tolist(), strict=True):
+    for row, bag in zip(zip(*_columns_of(found, node), strict=True), found.of.tolist(), strict=True):
         given[bag].append(row)
     return given
+
+
+def _columns_of(found: BagRows, node: Node) -> list[list[Any]]:
+    """The values of result rows by column, without their time."""
+    return [found.rows.column(name).to_pylist() for name in node.schema.names if name != node.time]
 
 
 def _keys_of(keys: Keys, table: pa.Table) -> Iterator[list[tuple[Any, ...]]]:

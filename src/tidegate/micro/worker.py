@@ -6,6 +6,7 @@ read only while few of the messages sent are still unread, which bounds what lie
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import traceback
@@ -26,6 +27,8 @@ from tidegate.micro.pipeline import Message, Pipeline, Saved
 UNREAD_MESSAGES = 8
 IDLE_SECONDS = 0.002
 ROWS_AT_ONCE = 5_000
+ALLOCATIONS = 100_000
+"""So many new objects are looked at for cycles at a time: rows come in great numbers and have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ def work(
 ) -> None:
     """The life of a process, until it is told to stop or the one that started it has gone."""
     try:
+        gc.set_threshold(ALLOCATIONS)
         _Worker(plan, control, outgoing, incoming, read_counts).run()
     except Exception as error:
         told = error if isinstance(error, TidegateError) else None

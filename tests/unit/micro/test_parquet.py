@@ -82,3 +82,20 @@ def test_bags_that_expire_together_are_given_at_once() -> None:
     few = micro.aggregate("n", micro.source("rows", [rows]), function=lambda bags: [], size_us=5, at_once=True)
     with pytest.raises(tg.DataError, match=r"stage 'n': the function raised ValueError: .*zip.* on key \["):
         micro.collect(few)
+
+
+def test_a_function_that_distributes_gets_rows_at_once_and_keeps_their_times() -> None:
+    def backwards(rows: list[micro.Row]) -> list[micro.Row]:
+        return [(time, 2 * n) for time, n in reversed(rows) for _ in range(n)]
+
+    rows = [(0, 1), (0, 0), (3, 2), (7, 1)]
+    given = micro.source("rows", [rows])
+    stage = micro.aggregate("map", given, function=backwards, size_us=1, distributes=True, at_once=True)
+    assert micro.collect(stage) == [(0, 2), (3, 4), (3, 4), (7, 2)]
+    later = micro.aggregate(
+        "map", given, function=lambda rows: [(8, n) for _, n in rows], size_us=1, distributes=True, at_once=True
+    )
+    with pytest.raises(
+        tg.DataError, match=r"stage 'map': the function gave a row the time .*; one that distributes keeps"
+    ):
+        micro.collect(later)
