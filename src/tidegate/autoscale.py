@@ -121,7 +121,7 @@ def _balanced(
     steering = Steering(control)
     rule = Rule(Fixed(), Limits(1, MOST_CELLS), balancer=elastic.balancer(BALANCER_HERE), dry_run=elastic.dry_run)
     names = [step.label for step in steering.steps()]
-    rules = Rules(sized.default, tuple((name, rule) for name in names))
+    rules = Rules(sized.default, (*sized.subqueries, *((name, rule) for name in names)))
     balance = StepBalance(observer, steering, beside, poll)
     planner = elastic.planned_by(PLANNER_HERE)
     return Scaling(balance, balance, rules, POLL_SECONDS, elastic, observer.name, planner=planner)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from tidegate.control.controller import Action, Decision, Limits, hold
 from tidegate.control.controllers.queueing import ATTAINABLE, Allocation, allocate, kept_or_changed
 from tidegate.control.observation import Observation, Station
 from tidegate.control.placement import DEFAULT_THRESHOLD, Cells, PlacementProblem, assign_cores
@@ -20,6 +22,8 @@ from tidegate.errors import UserError
 
 MARGIN = 0.1
 """How much more load must be borne with fewer instances before any is given up."""
+BEST_SECONDS = 1e-9
+"""A target below any service time: instances are given as long as they take something off the mean time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,55 @@ def allocate_cells(
         counts = list(needed.instances)
     named = {(each.step, each.cell): count for each, count in zip(cells, counts, strict=True)}
     return CellInstances(named, needed.seconds, _why(cells, needed, target, cores))
+
+
+@dataclass(frozen=True, slots=True)
+class ShareInstances:
+    """Shares the instances of a step out to its cells by what each has to do: a controller of one step.
+
+    gain
+        the share by which the slowest cell must become faster for anything to change.
+    least_busy
+        the busy share of the slowest cell below which nothing does.
+
+    To it the network of an observation are the cells, each a station by its number, with the rates of the time in which
+    cells were at work: a batch gives them all of their rows at once, and is done when the slowest is. `mapping` of its
+    decisions names the cell of each instance.
+    """
+
+    gain: float = 0.1
+    least_busy: float = 0.25
+    name: ClassVar[str] = "share instances"
+
+    def start(self, limits: Limits) -> ShareInstances:
+        """It remembers nothing, and what cells may use is observed."""
+        return self
+
+    def decide(self, observation: Observation) -> Decision:
+        if missing := observation.missing(("network", "busy", "cores")):
+            return hold(observation, missing=missing)
+        assert observation.network is not None and observation.busy is not None and observation.cores is not None
+        if max(observation.busy) < self.least_busy:
+            return hold(observation, f"no cell works {self.least_busy:.0%} of the time")
+        cells = [
+            CellLoad(observation.subquery, int(each.subquery), each.instances, each.arrival_rate, each.service_rate)
+            for each in observation.network
+        ]
+        if observation.cores < len(cells):
+            return hold(observation, f"{observation.cores} cores for {len(cells)} cells: each has one instance")
+        arriving = math.fsum(each.arrival_rate for each in cells)
+        wanted = allocate_cells(cells, arriving, BEST_SECONDS, observation.cores)
+        counts = wanted.of_step(observation.subquery)
+        before = max(each.arrival_rate / each.service_rate / each.instances for each in cells)
+        after = max(each.arrival_rate / each.service_rate / counts[each.cell] for each in cells)
+        shown = ", ".join(f"{cell}: {count}" for cell, count in counts.items())
+        if after > (1 - self.gain) * before:
+            return hold(
+                observation, f"instances by cell {shown} would make the slowest take {after / before:.0%} as long"
+            )
+        why = f"instances by cell {shown}: the slowest takes {after / before:.0%} as long; {wanted.why}"
+        mapping = tuple(cell for cell, count in counts.items() for _ in range(count))
+        return Decision(observation.subquery, Action.BALANCE, observation.instances, why, mapping)
 
 
 def subqueries_as_cells(observations: Sequence[Observation]) -> tuple[CellLoad, ...]:

@@ -76,6 +76,8 @@ class Observation:
         of the shard that received most, the key that comes most often.
     window_inputs, comparisons
         for windowed joins: what is held of each input, and pairs compared per second.
+    cores
+        where the cells of a step share cores, how many instances they may have in all.
     network
         the subqueries of the query as queues, this one among them, but for those that get nothing: empty in an idle
         query. `network_arrival_rate` is what enters from outside.
@@ -104,6 +106,7 @@ class Observation:
     comparisons: float | None = None
     network: tuple[Station, ...] | None = None
     network_arrival_rate: float | None = None
+    cores: int | None = None
 
     def __post_init__(self) -> None:
         for name in RATES:

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.control.cells import CellInstances, CellLoad, allocate_cells, place_cells, subqueries_as_cells
+from tidegate.control.cells import (
+    CellInstances,
+    CellLoad,
+    ShareInstances,
+    allocate_cells,
+    place_cells,
+    subqueries_as_cells,
+)
+from tidegate.control.controller import Action
 from tidegate.control.erlang import mean_sojourn
-from tidegate.control.observation import DataflowEdge, Observation, with_demand
+from tidegate.control.observation import DataflowEdge, Observation, Station, with_demand
 from tidegate.errors import UserError
 
 A0, A1 = CellLoad("a", 0, 1, 10.0, 10.0), CellLoad("a", 1, 1, 5.0, 10.0)
@@ -129,3 +137,50 @@ def test_nodes_that_no_cell_needs_may_be_released_the_emptiest_first() -> None:
     placed = place_cells(cells, wanted, (4, 4, 4), {("a", 0): {0: 1, 1: 1}, ("a", 1): {0: 1}})
     assert placed.of_cell("a", 0) == {0: 2}
     assert placed.unused == (2, 1)
+
+
+def working(seconds: tuple[float, ...], instances: tuple[int, ...], cores: int, period: float = 2.0) -> Observation:
+    """Cells that worked for so long, added up over their instances, on 100 rows each."""
+    slowest = max(each / count for each, count in zip(seconds, instances, strict=True))
+    stations = tuple(
+        Station(str(cell), count, 100 / slowest, 100 / each)
+        for cell, (each, count) in enumerate(zip(seconds, instances, strict=True))
+    )
+    busy = tuple(each / count / period for each, count in zip(seconds, instances, strict=True))
+    return Observation("1:a, instances", period, period, len(seconds), busy=busy, network=stations, cores=cores)
+
+
+def test_instances_are_shared_out_by_what_cells_have_to_do() -> None:
+    """4 s and 1 s of work on two instances each: the slowest takes 2 s; with three it takes 4/3 s, and the other 1 s."""
+    decision = ShareInstances().decide(working((4.0, 1.0), (2, 2), 4))
+    assert (decision.action, decision.mapping, decision.instances) == (Action.BALANCE, (0, 0, 0, 1), 2)
+    assert "instances by cell 0: 3, 1: 1: the slowest takes 67% as long" in decision.why
+    assert "cell 0 of '1:a, instances' has most to do, 2.00 instances' worth" in decision.why
+
+
+@pytest.mark.parametrize(
+    ("seconds", "instances", "cores", "why"),
+    [
+        ((4.0, 4.0), (2, 2), 4, "would make the slowest take 100% as long"),
+        ((4.0, 1.0), (3, 1), 4, "would make the slowest take 100% as long"),
+        ((0.4, 0.1), (2, 2), 4, "no cell works 25% of the time"),
+        ((4.0, 1.0), (1, 1), 1, "1 cores for 2 cells"),
+    ],
+)
+def test_instances_stay_where_another_share_would_not_help(
+    seconds: tuple[float, ...], instances: tuple[int, ...], cores: int, why: str
+) -> None:
+    decision = ShareInstances().decide(working(seconds, instances, cores))
+    assert not decision.changes
+    assert why in decision.why
+
+
+def test_shares_settle_and_use_what_there_is() -> None:
+    instances, work = (4, 4), (4.0, 1.0)
+    for _ in range(5):
+        decision = ShareInstances().decide(working(work, instances, 8))
+        if decision.mapping is None:
+            break
+        instances = decision.mapping.count(0), decision.mapping.count(1)
+    assert instances == (6, 2)
+    assert not ShareInstances().decide(Observation("a", 1.0, 1.0, 2)).changes, "what is not known is not acted on"

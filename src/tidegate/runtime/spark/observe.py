@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -86,6 +86,14 @@ class CellReport:
             loads,
             told.get("adopted"),
         )
+
+
+def by_step(reports: Iterable[CellReport]) -> dict[str, list[CellReport]]:
+    """Reports by their steps."""
+    found: dict[str, list[CellReport]] = {}
+    for report in reports:
+        found.setdefault(report.step, []).append(report)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,5 +19,9 @@ OBSERVED: Mapping[str, str] = MappingProxyType(
         "shard_state_bytes": "of such a step: the bytes of a cell, shared out alike over its shards",
         "watermark_lag_seconds": "newest event time less the watermark",
         "latency_seconds": "half the time between batches and the batch, on average; absent where something is left waiting",
+        "network": "where instances are shared out, of a step of several cells: rows of each cell, over the time that the "
+        "slowest worked and over its own",
+        "network_arrival_rate": "of such a step: the rows of all cells, over that time",
+        "cores": "of such a step: as many instances as fit wherever Spark puts its cells",
     }
 )

@@ -8,23 +8,26 @@ stream and is in force from the batch that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidegate.control.cells import ShareInstances
 from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.controllers.steady import Steady
 from tidegate.control.events import Poll
-from tidegate.control.observation import Observation
+from tidegate.control.observation import Observation, Station
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
+from tidegate.operators.cells import MOST_CELLS
 from tidegate.runtime.spark.codec import reported
-from tidegate.runtime.spark.control import send_instances
+from tidegate.runtime.spark.control import Steering, send_instances
 from tidegate.runtime.spark.executors import Executors, context_of, refusal, refuse_connect, shuffles_of
-from tidegate.runtime.spark.observe import SparkObserver
+from tidegate.runtime.spark.observe import CellReport, SparkObserver, by_step
 
 RECOMMENDED_HERE = Steady(target_seconds=5.0, drain_seconds=30.0, heeds_limits=False)
 """The default controller of executors. Batches make a tuple wait for seconds whatever there is to run them, and the time in
@@ -33,6 +36,7 @@ rows wait are no sign of a limit elsewhere: between stages of a batch they alway
 
 UNNAMED = "query"
 """The name of a query without a name of its own, in rules and in the ledger."""
+SHARES = ", instances"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,8 @@ class CellScaling:
     """Observes a query in cores and sets its size, as one observer and one actuator.
 
     A cell never has more instances than its executor has cores for: when executors come, cells get more instances only
-    once they are there, and when one is lost, fewer.
+    once they are there, and when one is lost, fewer. A size gives all cells the same number; each step is then observed by
+    its cells, as a subquery of its own, and its instances are shared out to them by what they have to do.
     """
 
     observer: SparkObserver
@@ -163,18 +168,34 @@ class CellScaling:
     _size: ClusterSize | None = None
     _instances: int = 1
     _sent: int | None = None
+    _shared_on: int | None = None
+    _steps: frozenset[str] = frozenset()
 
     def poll(self) -> Poll:
         """Polls the observer, and converts what it saw to cores."""
+        seen = self.observer.period_batches
         poll = self.observer.poll()
-        reports = self.observer.cell_reports
-        if reports:
-            self._instances = max(cell.instances for cell in reports)
-        self._send_instances(len(self.executors.seen()))
-        return replace(poll, observations=tuple(self._in_cores(each) for each in poll.observations))
+        if reports := self.observer.cell_reports:
+            self._instances = max(_instances_a_cell(each) for each in by_step(reports).values())
+        executors = len(self.executors.seen())
+        self._send_instances(executors)
+        steps: list[Observation | None] = []
+        if poll.observations and self.observer.period_batches is not seen:
+            (whole,), cores = poll.observations, self._cores_of_a_step(executors)
+            told = by_step(report for batch in self.observer.period_batches for report in batch.cells)
+            steps = [
+                observed_instances(step, reports, whole, cores) for step, reports in told.items() if step in self._steps
+            ]
+        sized = tuple(self._in_cores(each) for each in poll.observations)
+        return replace(poll, observations=(*sized, *(each for each in steps if each is not None)))
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
-        """Sets the size that uses so many cores: fewer instances at once, more when the executors for them are there."""
+        """Sets the size that uses so many cores: fewer instances at once, more when the executors for them are there.
+
+        Of a step, the cells that its instances are in.
+        """
+        if subquery.endswith(SHARES) and mapping is not None:
+            return self._share(subquery.removesuffix(SHARES), mapping)
         size = next((each for each in self.sizes if each.cores == instances), None)
         if size is None:
             return ChangeOutcome(False, f"no size uses {instances} cores; there are {', '.join(map(str, self.sizes))}")
@@ -192,15 +213,39 @@ class CellScaling:
     def rules(self, rule: Rule) -> Rules:
         """Converts a rule over executors to one over the cores of sizes."""
         cores = tuple(size.cores for size in self.sizes)
-        return Rules(replace(rule, limits=Limits(cores[0], cores[-1], cores)))
+        shares = Rule(ShareInstances(), Limits(1, MOST_CELLS), self.observer.period_seconds, dry_run=rule.dry_run)
+        self._steps = frozenset(step.label for step in Steering(self.control).steps())
+        steps = tuple((shares_of(step), shares) for step in sorted(self._steps))
+        return Rules(replace(rule, limits=Limits(cores[0], cores[-1], cores)), steps)
+
+    def _cores_of_a_step(self, executors: int) -> int:
+        """How many instances the cells of a step may have in all, so that they fit wherever Spark puts them.
+
+        As many as the size gives them; and where the busiest executor has the cells with most of them, no more than its
+        cores, if the others have one each.
+        """
+        each = -(-self.cells // max(executors, 1))
+        return min(self.cells * self._instances, self.cores + self.cells - each)
+
+    def _share(self, step: str, mapping: tuple[int, ...]) -> ChangeOutcome:
+        counts = dict(sorted(Counter(mapping).items()))
+        try:
+            Steering(self.control).set_instances(counts, step)
+        except UserError as error:
+            return ChangeOutcome(False, str(error))
+        self._shared_on = len(self.executors.seen())
+        return ChangeOutcome(True, "", self.observer.period_seconds)
 
     def _send_instances(self, executors: int) -> None:
         """Sends cells the number of instances to run, if that is another one than they know."""
         if self._size is None or executors < 1:
             return
         wanted = min(self._size.instances, fair_instances(self.cells, executors, self.cores))
-        if wanted != (self._instances if self._sent is None else self._sent):
+        # What was shared out for more executors may be too much for one of those that are left.
+        fewer = self._shared_on is not None and executors < self._shared_on
+        if fewer or wanted != (self._instances if self._sent is None else self._sent):
             self.send(self.control, wanted)
+            self._shared_on = None
         self._sent = wanted
 
     def _in_cores(self, seen: Observation) -> Observation:
@@ -210,3 +255,46 @@ class CellScaling:
             # A share of an executor is of all its cores.
             busy = (min(sum(seen.busy) * self.cores / used, 1.0),) * used
         return replace(seen, instances=used, busy=busy)
+
+
+def shares_of(step: str) -> str:
+    """The name that the instances of a step have in rules and in the ledger."""
+    return f"{step}{SHARES}"
+
+
+def observed_instances(step: str, reports: Sequence[CellReport], whole: Observation, cores: int) -> Observation | None:
+    """The cells of a step as queues, over a period; None where fewer than two have shards or none has worked.
+
+    Rows come to all cells at once and a batch is done when the slowest is: rates are those of the time that took.
+    """
+    last = {report.cell: report for report in reports if report.shards}
+    busy, rows = dict.fromkeys(last, 0.0), dict.fromkeys(last, 0)
+    for report in reports:
+        if report.cell in last:
+            busy[report.cell] += report.busy_seconds
+            rows[report.cell] += report.rows
+    slowest = max((busy[cell] / last[cell].instances for cell in last), default=0.0)
+    if len(last) < 2 or slowest <= 0:
+        return None
+    stations = tuple(
+        Station(str(cell), last[cell].instances, rows[cell] / slowest, rows[cell] / busy[cell])
+        if rows[cell] and busy[cell] > 0
+        else Station(str(cell), last[cell].instances, 0.0, 1.0)
+        for cell in sorted(last)
+    )
+    return Observation(
+        shares_of(step),
+        whole.time_seconds,
+        whole.period_seconds,
+        len(last),
+        processed=sum(rows.values()) / whole.period_seconds,
+        busy=tuple(min(busy[cell] / last[cell].instances / whole.period_seconds, 1.0) for cell in sorted(last)),
+        network=stations,
+        network_arrival_rate=sum(each.arrival_rate for each in stations),
+        cores=cores,
+    )
+
+
+def _instances_a_cell(reports: Sequence[CellReport]) -> int:
+    """How many instances the cells of a step have, on average, rounded up."""
+    return -(-sum(report.instances for report in reports) // len(reports))

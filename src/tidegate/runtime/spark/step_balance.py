@@ -22,7 +22,7 @@ from tidegate.control.protocols.move import ShardMove
 from tidegate.control.protocols.planner import MovePlanner
 from tidegate.errors import UserError
 from tidegate.runtime.spark.control import Steering
-from tidegate.runtime.spark.observe import Batch, CellReport, SparkObserver
+from tidegate.runtime.spark.observe import Batch, CellReport, SparkObserver, by_step
 from tidegate.state.epochs import SHARDS_OF_A_STEP, first_mapping
 
 BALANCER_HERE = MinimalMovement()
@@ -67,9 +67,12 @@ class StepBalance:
         kept = poll.observations if self.beside is not None else ()
         if not poll.observations or batches is seen:
             return replace(poll, observations=kept)
-        (whole,) = poll.observations
+        whole, *_ = poll.observations
         measured = tuple(self._measured(batches))
-        steps = tuple(self._observed(step, reports, whole) for step, reports in _by_step(batches).items())
+        steps = tuple(
+            self._observed(step, reports, whole)
+            for step, reports in by_step(report for batch in batches for report in batch.cells).items()
+        )
         return replace(poll, observations=(*kept, *(each for each in steps if each is not None)), measured=measured)
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
@@ -129,7 +132,7 @@ class StepBalance:
     def _measured(self, batches: Sequence[Batch]) -> Iterable[tuple[str, MoveCost]]:
         """What moves cost that were asked for and have come into force in one of these batches."""
         for batch in batches:
-            for step, reports in _by_step([batch]).items():
+            for step, reports in by_step(batch.cells).items():
                 shards = self._steps.get(step)
                 adopted = [report.adopted for report in reports if report.adopted is not None]
                 if shards is None or shards.asked_at is None or not adopted:
@@ -139,14 +142,6 @@ class StepBalance:
                 in_force = max(batch.ended_at - shards.asked_at, 0.0)
                 yield step, MoveCost(delay, in_force, sum(each["read_bytes"] for each in adopted))
                 shards.asked_at = None
-
-
-def _by_step(batches: Iterable[Batch]) -> dict[str, list[CellReport]]:
-    found: dict[str, list[CellReport]] = {}
-    for batch in batches:
-        for report in batch.cells:
-            found.setdefault(report.step, []).append(report)
-    return found
 
 
 def _batch_seconds(batches: Sequence[Batch]) -> float:

@@ -164,7 +164,7 @@ def test_an_observation_has_the_fields_that_are_declared_and_no_others() -> None
         [replace(batch(1, 0.0, 2.0, 400), lag_seconds=1.0)], -1.0, ALL, start, end, (0.0, 4.0), None, 0.0
     )
     limited = observed([batch(1, 0.0, 2.0, 400, left=300.0)], 0.0, LIMITED, start, end, (0.0, 4.0), None, 100.0)
-    of_steps = {"mapping", "shard_loads", "shard_state_bytes"}
+    of_steps = {"mapping", "shard_loads", "shard_state_bytes", "network", "network_arrival_rate", "cores"}
     assert present(taking_all) | present(limited) | of_steps == set(OBSERVED_FIELDS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
+from tidegate.runtime.spark.control import SetInstances, SteeredStep, Steering, parse
 from tidegate.runtime.spark.executors import Executor
 from tidegate.runtime.spark.observe import Batch, CellReport, ExecutorSample, beside_tasks, busy
 from tidegate.runtime.spark.scaling import CellScaling, Cluster, cluster_sizes, fair_instances
@@ -95,6 +97,8 @@ class OnFourCores:
     def __init__(self, executors: int) -> None:
         self.executors, self.requested = executors, list[int]()
         self.cell_reports: tuple[CellReport, ...] = (CellReport(1, 0.5), CellReport(1, 0.5))
+        self.period_batches: tuple[Batch, ...] = ()
+        self.next_batches: tuple[Batch, ...] = ()
         self.busy = (0.25,)
 
     def seen(self) -> tuple[Executor, ...]:
@@ -105,6 +109,7 @@ class OnFourCores:
         return ChangeOutcome(True, "requested", 5.0)
 
     def poll(self) -> Poll:
+        self.period_batches = self.next_batches
         return Poll((Observation("q", 1.0, 1.0, self.executors, busy=self.busy * self.executors),))
 
 
@@ -190,3 +195,48 @@ def test_a_control_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     observer: Any = None
     with pytest.raises(UserError, match="is no folder"):
         Cluster("local").cells(Rule(Steady(), Limits(1, 2)), observer, tmp_path / "nowhere")
+
+
+def test_the_instances_of_a_step_are_shared_out_to_its_cells(tmp_path: Path) -> None:
+    """Cell 0 has four times the work of cell 1."""
+    Steering(tmp_path).describe([SteeredStep("1:pairs", "pairs", 2, ("adopt",))])
+    cluster = OnFourCores(1)
+    made, _ = scaling(cluster)
+    made.control = tmp_path
+    rules = made.rules(Rule(Steady(), Limits(1, 2)))
+    loop = ControlLoop(rules.of("1:pairs, instances"), made)
+    assert rules.of("1:pairs, instances").controller.name == "share instances"
+    worked = tuple(CellReport(2, busy, "1:pairs", cell, 512, 100) for cell, busy in enumerate((1.6, 0.4)))
+    cluster.cell_reports = worked
+    made.reconfigure("q", 4, None)
+    cluster.next_batches = (Batch(1, 0.0, 1.0, 200, 0.0, None, worked),)
+    whole, step = made.poll().observations
+    assert (whole.subquery, step.subquery, step.instances, step.cores) == ("q", "1:pairs, instances", 2, 4)
+    assert loop.step(step).mapping == (0, 0, 0, 1)
+    (message,) = [parse(json.loads(path.read_text())["message"]) for path in tmp_path.glob("[!._]*")]
+    assert isinstance(message, SetInstances)
+    assert (message.step, message.instances) == ("1:pairs", {0: 3, 1: 1})
+
+
+def test_shares_fit_wherever_spark_puts_the_cells(tmp_path: Path) -> None:
+    """Four cells on two executors of four cores: those of the busiest executor have four at most, if the others have one."""
+    cluster = OnFourCores(2)
+    made = CellScaling(cluster, cluster, tmp_path, 4, 4, cluster_sizes(4, 4, 1, 2))  # type: ignore[arg-type]
+    made._instances = 2
+    assert (made._cores_of_a_step(2), made._cores_of_a_step(1)) == (6, 4)
+
+
+def test_what_was_shared_out_is_taken_back_when_an_executor_is_lost(tmp_path: Path) -> None:
+    cluster = OnFourCores(2)
+    made, uniform = scaling(cluster)
+    made.control = tmp_path
+    made.reconfigure("q", 4, None)
+    cluster.cell_reports = (CellReport(2, 0.5), CellReport(2, 0.5))
+    made.poll()
+    before = list(uniform)
+    assert made.reconfigure("1:pairs, instances", 2, (0, 0, 0, 1)).accepted
+    made.poll()
+    assert uniform == before
+    cluster.executors = 1
+    made.poll()
+    assert uniform == [*before, 2]
