@@ -8,6 +8,7 @@ YARN and Kubernetes the same calls exist and are untested.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ LOCALITY = (
 )
 CHANGE_SECONDS = 5.0
 """How long a change takes before one was measured: about what a local-cluster master needs."""
+RECENT_SECONDS = 30.0
+"""Over how long it is measured which executor has least to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +126,15 @@ class Executors:
     """The executors of an application, as an actuator: more are requested by their total, fewer released one by one.
 
     Where `spark.decommission.enabled` is true a released executor finishes its tasks first; otherwise it is killed, and
-    Spark runs its tasks again elsewhere. The youngest go first.
+    Spark runs its tasks again elsewhere. Those go first whose tasks ran least of late (`release_order`): state is in files
+    that all can read, so what is lost with an executor is what its workers keep in memory.
     """
 
     context: SparkContext
     clock: Callable[[], float] = time.monotonic
     _leaving: set[str] = field(default_factory=set)
     _present: set[str] = field(default_factory=set)
+    _samples: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
     _lost: list[str] = field(default_factory=list)
     _requested: tuple[int, bool, float] | None = None  # the total, whether that is more, and since when
     _seconds: dict[bool, float] = field(default_factory=lambda: {True: CHANGE_SECONDS, False: CHANGE_SECONDS})
@@ -149,6 +154,7 @@ class Executors:
             if name in alive and name not in self._leaving
         )
         self._present = {each.name for each in found}
+        self._sample({each.name: each.task_seconds for each in found})
         if self._requested is not None and self._requested[0] == len(found):
             _, more, since = self._requested
             self._seconds[more], self._requested = self.clock() - since, None
@@ -165,15 +171,23 @@ class Executors:
 
     def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
         """Requests so many executors; returns at once, and estimates from earlier changes when they will be there."""
-        now = sorted((each.name for each in self.seen()), key=_age)
+        now = [each.name for each in self.seen()]
         if instances < 1:
             return ChangeOutcome(False, f"there cannot be {instances} executors")
-        note = self._release(now[instances:]) if instances < len(now) else ""
+        leaving = release_order(*(seconds for _, seconds in (self._samples[0], self._samples[-1])))
+        note = self._release(leaving[: len(now) - instances]) if instances < len(now) else ""
         if not self._request(instances):
             return ChangeOutcome(False, "Spark's cluster manager did not take the request")
         more = instances > len(now)
         self._requested = instances, more, self.clock()
         return ChangeOutcome(True, note, self._seconds[more])
+
+    def _sample(self, task_seconds: dict[str, float]) -> None:
+        """Remembers how long tasks have run by now; what is older than `RECENT_SECONDS` goes, but for the latest of it."""
+        now = self.clock()
+        self._samples.append((now, task_seconds))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - RECENT_SECONDS:
+            self._samples.popleft()
 
     @property
     def _scala(self) -> Any:
@@ -203,6 +217,17 @@ class Executors:
         return f"killed {', '.join(names)}"
 
 
-def _age(name: str) -> tuple[int, str]:
+def release_order(before: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+    """Executors by how long their tasks have run between two samples, the emptiest first; of equals the youngest.
+
+    One that is not in the first sample came later, and all that it did counts.
+
+    >>> release_order({"0": 5.0, "1": 9.0, "2": 3.0}, {"0": 6.0, "1": 14.0, "2": 4.0, "3": 8.0})
+    ['2', '0', '1', '3']
+    """
+    return sorted(now, key=lambda name: (now[name] - before.get(name, 0.0), -_age(name)))
+
+
+def _age(name: str) -> int:
     """Executors are numbered in the order in which they came."""
-    return (int(name), "") if name.isdigit() else (0, name)
+    return int(name) if name.isdigit() else 0
