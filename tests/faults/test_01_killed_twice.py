@@ -16,7 +16,7 @@ import pytest
 
 import tidegate as tg
 from examples.inputs.usage import usage
-from tests.kit.killed_run import QUERIES, committed, directories
+from tests.kit.killed_run import QUERIES, committed, directories, parted
 from tests.kit.spark_driver import Batch, Driver
 from tidegate.results import read_results
 from tidegate.state.chunks import Directory
@@ -69,6 +69,28 @@ def check_undisturbed(name: str, files: str, out: Path) -> None:
 def test_kills_between_the_commits_lose_nothing(tmp_path: Path, name: str, kills: list[int]) -> None:
     """`test_chaos` begins with two of them."""
     check(name, tmp_path, kills)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_kills_between_the_folders_of_a_batch_double_nothing(tmp_path: Path) -> None:
+    # run 0   lists batch 0 in 'minutes' and is killed
+    # run 1   runs it again, which 'minutes' has and the others get; lists batch 1 in 'minutes' and is killed; and so on
+    files, out = usage(tmp_path / "in", rows=1_000, minutes=5, files=4), tmp_path / "out"
+    law = answer(parted(files))
+    for batch in range(3):
+        killed = run("parted", files, out, "folders")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert committed(out / "_checkpoint") == batch, "the batch is not committed"
+        listed = {name: (out / name / "_spark_metadata" / str(batch)).exists() for name in parted(files)}
+        assert listed == {"minutes": True, "busy": False, "large": False, "rest": False}
+    last = run("parted", files, out)
+    assert last.returncode == 0, last.stderr
+    for name in parted(files):
+        told = difference(read_results(out / name, "parquet", law[name].schema), law[name])
+        assert told is None, f"{name}: {told}"
+        assert pq.read_table(out / name).num_rows == law[name].num_rows > 0, "no part is there that is not listed"
 
 
 @pytest.mark.long

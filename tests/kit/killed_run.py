@@ -3,7 +3,8 @@
 ``python -m tests.kit.killed_run QUERY FILES OUT BATCHES``: once BATCHES more batches are committed, all processes of the
 run are killed as soon as it has written the directory of a batch that is not committed. Without BATCHES it runs to its end.
 With ``java`` in the place of BATCHES the Java process alone is killed after the second batch, and the query is run again by
-the same Python process.
+the same Python process. With ``folders`` all are killed when a batch, the first that this run has not found listed, is
+listed in the folder of the first of several results and in no other.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import pyarrow as pa
 
 import tidegate as tg
+from tidegate.results import Part
+from tidegate.runtime.spark.part_log import PartLog
 
 
 def counted(files: str) -> tg.Stream:
@@ -74,6 +78,23 @@ def stored(files: str) -> tg.Stream:
     )
 
 
+def parted(files: str) -> dict[str, tg.Stream]:
+    """Several results: a step as it is, what another makes of it, and tuples of the source that are routed."""
+    flows = tg.stream(files, time="time").select("time", "appId", "flowAmount")
+    minutes = flows.key_by("appId").window("1 minute").aggregate(n=tg.count(), amount=tg.sum("flowAmount"))
+    routes = flows.route(large=nw.col("flowAmount") > 60, rest=True)
+    return {"minutes": minutes, "busy": minutes.filter(nw.col("n") > 2), **routes}
+
+
+def die_between_folders(log: PartLog, batch: int, parts: Iterable[Part]) -> None:
+    """List the parts of a batch; if it is the first that 'minutes' did not have before, die with all that runs."""
+    known = (log.folder / "_spark_metadata" / str(batch)).exists()
+    PART_LOG_ADD(log, batch, parts)
+    if log.folder.name == "minutes" and not known:
+        os.killpg(0, signal.SIGKILL)
+
+
+PART_LOG_ADD = PartLog.add
 QUERIES: dict[str, Callable[[str], tg.Stream]] = {
     "counted": counted,
     "joined": joined,
@@ -128,7 +149,11 @@ if __name__ == "__main__":
     if batches == ["java"]:
         outlive_java(QUERIES[name](files), out)
         sys.exit()
+    if batches == ["folders"]:
+        PartLog.add = die_between_folders  # type: ignore[method-assign]
+        batches = []
     if batches:
         place = Path(out) / "_checkpoint"
         threading.Thread(target=die_between_commits, args=(place, int(batches[0])), daemon=True).start()
-    tg.run(QUERIES[name](files), to=out, spark="local[2]", files_per_batch=1, progress=False)
+    query: Any = parted(files) if name == "parted" else QUERIES[name](files)
+    tg.run(query, to=out, spark="local[2]", files_per_batch=1, progress=False)

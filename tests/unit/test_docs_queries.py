@@ -29,6 +29,13 @@ def test_running_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == shown
 
 
+def test_several_results_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    (_, code), (kind, shown) = blocks("Several results")
+    assert kind == "text"
+    exec(code, {"tg": tg, "pa": pa, "nw": nw})
+    assert capsys.readouterr().out == shown
+
+
 def test_sessions_are_what_is_shown() -> None:
     clicks = tg.stream({"ts": pa.timestamp("us"), "user": pa.string(), "page": pa.string()}, time="ts", name="clicks")
     names: dict[str, object] = {"tg": tg, "clicks": clicks}
