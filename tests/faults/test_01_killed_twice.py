@@ -73,7 +73,7 @@ def test_kills_between_the_commits_lose_nothing(tmp_path: Path, name: str, kills
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_kills_between_the_folders_of_a_batch_double_nothing(tmp_path: Path) -> None:
     # run 0   lists batch 0 in 'minutes' and is killed
     # run 1   runs it again, which 'minutes' has and the others get; lists batch 1 in 'minutes' and is killed; and so on

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.cost import ALPHA, BETA, cost_of, shape_of
 from tidegate.compile.lower_to_aggregates import Operators
-from tidegate.compile.plan import Feed, PlacedStep, Plan, Subquery
+from tidegate.compile.plan import OUTPUT, Feed, Place, PlacedStep, Plan, Subquery
 from tidegate.compile.show_query import show_graph, show_query, show_table
 from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.errors import UnsupportedError
@@ -69,8 +69,10 @@ def show_plan(plan: Plan) -> str:
     """What a runtime executes: each subquery with its feeds, steps and choices, then the feeds that lead out."""
     count = len(plan.subqueries)
     heading = f"on {plan.runtime}: {count} {'subquery' if count == 1 else 'subqueries'}"
-    if plan.exchange is not None:
-        heading += "\n" + show_table([("cells", plan.exchange.why)], indent=_INDENT)
+    facts = [] if plan.exchange is None else [("cells", plan.exchange.why)]
+    facts += [("repeated", text) for text in _repeated(plan)]
+    if facts:
+        heading += "\n" + show_table(facts, indent=_INDENT)
     parts = [heading, *(_subquery(subquery, plan) for subquery in plan.subqueries)]
     if plan.names:
         parts.append("outputs\n" + show_table([(_TOGETHER[plan.runtime],)], indent=_INDENT))
@@ -79,6 +81,27 @@ def show_plan(plan: Plan) -> str:
         title = "output" if name is None else f"output '{name}'"
         parts.append(f"{title}\n{show_table(rows, indent=_INDENT * 2)}")
     return "\n\n".join(parts)
+
+
+def _repeated(plan: Plan) -> Iterator[str]:
+    """The stateless steps that several others read and that run for each of them, since these begin at their gates."""
+    names: dict[int, str] = {}
+    places: dict[int, set[tuple[object, ...]]] = {}
+    for feed in plan.feeds if plan.runtime in ("spark", "local") else ():
+        native = tuple(id(step.node) for step in feed.steps if step.place is Place.NATIVE)
+        for step in feed.steps:
+            place: tuple[object, ...] = (feed.origin, feed.target, feed.input)
+            if feed.target == OUTPUT or (plan.runtime == "local" and isinstance(feed.origin, int)):
+                # Results leave a subquery in one place, whatever reads them.
+                place = (feed.origin,)
+            elif id(step.node) in native and plan.cells[1] == 1:
+                # Feeds of a DataFrame that have these steps in common are one input.
+                place = (feed.origin, native)
+            names[id(step.node)] = step.node.name
+            places.setdefault(id(step.node), set()).add(place)
+    for step_id, found in places.items():
+        if len(found) > 1:
+            yield f"'{names[step_id]}' is read in {len(found)} places, and runs once for each"
 
 
 def _subquery(subquery: Subquery, plan: Plan) -> str:

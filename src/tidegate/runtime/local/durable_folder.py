@@ -55,7 +55,8 @@ class ToDurableFolders:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __str__(self) -> str:
-        return f"{self.writers[0].format} to {self.folder}"
+        names = [writer.folder.name for writer in self.writers if writer.folder != self.folder]
+        return f"{self.writers[0].format} to {self.folder}" + (f": {', '.join(names)}" if names else "")
 
     def write(self, table: pa.Table, output: int = 0) -> None:
         self.writers[output].write(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import CheckpointError, UnsupportedError
+from tidegate.runtime.local.job import LocalJob
 
 FILES, ROWS = 4, 20_000
 
@@ -37,6 +39,12 @@ def slowly(batch: pa.RecordBatch) -> pa.RecordBatch:
 def counts(calls: Path) -> tg.Stream:
     tuples = tg.stream(f"{calls}/*.parquet", time="ts").map_batches(slowly)
     return tuples.key_by("k").window("2 seconds", every="1 second").aggregate(n=tg.count())
+
+
+def parted(calls: Path) -> dict[str, tg.Stream]:
+    tuples = tg.stream(f"{calls}/*.parquet", time="ts")
+    counted = tuples.key_by("k").window("2 seconds", every="1 second").aggregate(n=tg.count())
+    return {"counts": counted, "busy": counted.filter(nw.col("n") > 1), "calls": tuples}
 
 
 def rows_of(folder: Path) -> list[tuple[str, ...]]:
@@ -86,3 +94,23 @@ def test_what_cannot_go_on_is_refused_when_the_run_is_started(calls: Path, tmp_p
     with pytest.raises(UnsupportedError, match="write its items to files"):
         tg.start(endless, to=tmp_path / "out", checkpoint=tmp_path / "cp")
     assert not (tmp_path / "cp").exists()
+
+
+def test_several_results_go_on_from_one_snapshot_under_the_names_they_had(calls: Path, tmp_path: Path) -> None:
+    tg.start(parted(calls), to=tmp_path / "whole").wait()
+
+    def begin(results: dict[str, tg.Stream]) -> LocalJob:
+        out, checkpoint = tmp_path / "out", tmp_path / "cp"
+        return tg.start(results, to=out, checkpoint=checkpoint, every="5 milliseconds", segment_rows=100)
+
+    job = begin(parted(calls))
+    job.wait(0.05)
+    job.cancel()
+    assert job.running.done.wait(10)
+    begin(parted(calls)).wait()
+    renamed = {"other" if name == "busy" else name: result for name, result in parted(calls).items()}
+    with pytest.raises(CheckpointError, match="counts, busy, calls"):
+        begin(renamed)
+    for name in parted(calls):
+        assert rows_of(tmp_path / "out" / name) == rows_of(tmp_path / "whole" / name)
+        assert rows_of(tmp_path / "out" / name)
