@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.chaos import __main__ as chaos
@@ -16,6 +19,14 @@ SHOWN_LINES = 60
 def test_jobs_in_process_that_are_disturbed_give_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
     failed = chaos.main(["--minutes", "3" if LONG else "0.15", "--seed", "1", "--only", "join", "--only", "apply"])
     assert not failed, shown(capsys)
+
+
+@pytest.mark.timeout(1_800)
+def test_runs_in_process_that_are_killed_give_every_row_once() -> None:
+    words = ["--kills", "200" if LONG else "5", "--seed", "1"]
+    # In a process of its own, which has no thread yet: it forks.
+    ran = subprocess.run([sys.executable, "-m", "tests.chaos.local_kills", *words], capture_output=True, text=True)
+    assert ran.returncode == 0, f"{ran.stdout[-4_000:]}\n{ran.stderr[-4_000:]}"
 
 
 @pytest.mark.spark
