@@ -104,7 +104,17 @@ def check(environment: Environment) -> bool:
     return done.returncode == 0
 
 
-TOOLS = ["duckdb", "fsspec", "hypothesis", "matplotlib", "moto[s3,server]", "polars", "psutil", "pytest", "pytest-timeout"]
+TOOLS = [
+    "duckdb",
+    "fsspec",
+    "hypothesis",
+    "matplotlib",
+    "moto[s3,server]",
+    "polars",
+    "psutil",
+    "pytest",
+    "pytest-timeout",
+]
 
 
 def _declared() -> list[str]:

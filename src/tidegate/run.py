@@ -244,7 +244,7 @@ def start(
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     every_seconds = parse_duration(every, "every") / 1e6
     if checkpoint is not None:
-        refuse_undurable(plan, {"late_to": late_to}, to)
+        refuse_undurable(plan, {"late_to": late_to}, to, local_folder(checkpoint, "checkpoint"))
     late = None if late_to is None else _late_folder(late_to, to)
     output: Sink
     match to:
@@ -275,7 +275,12 @@ def start(
     durable = None
     if checkpoint is not None and isinstance(output, ToDurableFolders):
         durable = Durable.open(plan, local_folder(checkpoint, "checkpoint"), output, every_seconds)
-    job = LocalJob(plan, output, settings, progress or (lambda _: None), durable)
+    try:
+        job = LocalJob(plan, output, settings, progress or (lambda _: None), durable)
+    except BaseException:
+        if durable is not None:
+            durable.checkpoint.close()
+        raise
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
         job.scaling = Scaling(

@@ -166,6 +166,7 @@ def _run(folder: Path, place: Path, name: str, kind: str, instances: int) -> Non
         every="15 milliseconds",
         instances=instances,
         segment_rows=40,
+        waiting_rows=100,
     ).wait()
 
 

@@ -22,7 +22,7 @@ def test_what_is_shown_to_be_printed_is_printed(
     names: dict[str, object] = {"tg": tg, "pa": pa}
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
     shown = [block for block in blocks if SHOWN.search(block)]
-    assert len(shown) == 5
+    assert len(shown) == 6
     for block in shown:
         exec(block, names)
         assert capsys.readouterr().out.splitlines() == SHOWN.findall(block)

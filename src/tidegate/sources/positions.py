@@ -44,8 +44,11 @@ class ReadPosition:
         return replace(self, last=place.number(row), file=place.file)
 
     def measured(self) -> ReadPosition:
-        """The position, with the size of the file."""
-        return self if self.file is None else replace(self, size=Path(self.file).stat().st_size)
+        """The position, with the size of the file; of one that is gone there is no size, and no run can go on with it."""
+        try:
+            return self if self.file is None else replace(self, size=Path(self.file).stat().st_size)
+        except OSError:
+            return replace(self, size=NOTHING)
 
 
 def why_not_resumable(origin: Any) -> str | None:

@@ -25,6 +25,7 @@ from tidegate.errors import CheckpointError, UnsupportedError
 from tidegate.operators.fingerprint import check_fingerprint, fingerprint
 from tidegate.query.nodes import detached
 from tidegate.query.schema import show_columns
+from tidegate.results import local_folder
 from tidegate.runtime.local.durable_folder import DraftedPart
 from tidegate.sources.positions import ReadPosition, why_not_resumable
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
@@ -190,12 +191,20 @@ def query_of(plan: Plan) -> str:
     return " | ".join(parts)
 
 
-def refuse_undurable(plan: Plan, given: Mapping[str, object], to: object) -> None:
+def refuse_undurable(plan: Plan, given: Mapping[str, object], to: object, folder: Path) -> None:
     """Refuse what a run with a checkpoint cannot go on with after it was killed."""
     if not isinstance(to, str | Path):
         raise UnsupportedError(
             f"checkpoint: results go to {'nothing' if to is None else 'a function'}, where a run that goes on would bring "
             "some of them twice; name a folder: to=..."
+        )
+    results = local_folder(to, "to")
+    if results.is_relative_to(folder) or (
+        folder.is_relative_to(results) and folder.relative_to(results).parts[0][0] not in "_."
+    ):
+        raise UnsupportedError(
+            f"checkpoint: readers of the results in {results} would take {folder} for some of them; choose a folder beside "
+            f"the results, or {results / '_checkpoint'}"
         )
     for source in plan.sources:
         if (why := why_not_resumable(source.origin)) is not None:
