@@ -25,6 +25,7 @@ _COUNTED = "windows in number of tuples are .key_by('column').count_window(100, 
 _ROLLING = "the last 100 tuples of a key are .key_by('column').count_window(100, every=1).aggregate(n=tg.count())"
 _AS_OF = "the last tuple of another stream at or before each is .join_asof(quotes, on='share', tolerance='5 seconds')"
 _LOOKUP = "columns of a table, or of a stream of its changes, are added with .lookup(customers, on='id')"
+_ROUTE = "a stream is parted with .route(big=nw.col('n') > 100, rest=True), and tg.run({...}) writes several results"
 _AGGREGATE = "aggregates need windows: .key_by('column').window('1 minute').aggregate(n=tg.count()), or without key_by"
 _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(total=tg.sum('x'))"
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
@@ -43,6 +44,7 @@ _OF_STREAMS = {
     **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy", "partition_by"), _KEY_BY),
     **dict.fromkeys(("merge_asof", "asof_join", "asofJoin", "join_as_of", "asof", "temporal_join"), _AS_OF),
     **dict.fromkeys(("lookup_join", "broadcast_join", "map_join", "enrich", "merge", "join_table"), _LOOKUP),
+    **dict.fromkeys(("split", "branch", "partition", "side_output", "get_side_output", "tee"), _ROUTE),
     "where": "tuples are kept with .filter(nw.col('x') > 3)",
     **dict.fromkeys(("map", "flat_map", "flatMap", "map_partitions", "mapInArrow", "transform", "pipe"), _MAP),
     **dict.fromkeys(("withColumn", "with_column", "withColumns", "assign", "mutate"), _COLUMNS),

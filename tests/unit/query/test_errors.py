@@ -24,6 +24,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: STREAM.filter(nw.col("k") + 1 > 2), r"does not fit the stream's types"),
     (lambda: STREAM.filter(nw.col("x") + 1), r"a filter is true or false, and .* is int64"),
     (lambda: STREAM.with_columns(y=nw.col("x").sum(), name="total"), r"'total': .*'sum', which looks at other rows"),
+    (lambda: STREAM.branch(lambda t: t.x > 1), r"there is no step 'branch'; a stream is parted with \.route\("),
     (lambda: STREAM.route(rest=True), r"route: name at least one part"),
     (lambda: STREAM.route(big=nw.col("x")), r"'big': a route is true or false, and .* is int64"),
     (lambda: STREAM.route(big=nw.col("zz") > 1), r"'big': unknown column 'zz'"),

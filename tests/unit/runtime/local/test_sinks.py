@@ -82,6 +82,27 @@ def test_a_function_and_a_loop_are_told_which_result_a_table_is_of() -> None:
         }
 
 
+def test_the_command_line_writes_a_folder_for_each_of_a_dict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(calls(30), tmp_path / "in", "parquet")
+    (tmp_path / "query.py").write_text(
+        "import narwhals as nw, tidegate as tg\n"
+        f"calls = tg.stream({str(tmp_path / 'in')!r}, time='ts')\n"
+        "results = calls.route(first=nw.col('k') == 'key 0', rest=True)\n"
+    )
+    out = str(tmp_path / "out")
+    assert main(["run", str(tmp_path / "query.py"), "--on", "local", "--to", out]) == 0
+    assert "30 rows read, 0 late; 30 results written to" in capsys.readouterr().err
+    found = {
+        name: read_results(tmp_path / "out" / name, "parquet", calls(1).schema).num_rows for name in ("first", "rest")
+    }
+    assert found == {"first": 1, "rest": 29}
+    assert main(["explain", str(tmp_path / "query.py"), "--on", "local"]) == 0
+    assert "output 'rest'" in capsys.readouterr().out
+    assert main(["plan", str(tmp_path / "query.py"), "--sample", "10"]) == 0
+
+
 def test_the_screen_shows_each_of_several_results(capsys: pytest.CaptureFixture[str]) -> None:
     tg.run(parted(), on="local", progress=False, show=1)
     shown = capsys.readouterr().out
