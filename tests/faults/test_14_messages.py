@@ -77,7 +77,7 @@ def test_asking_whether_a_step_exists_still_works() -> None:
 
 
 ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: CALLS.join(CALLS, on="k", within="1 s", how="left"), r"how='left'.*inner joins"),
+    (lambda: CALLS.join(CALLS, on="k", within="1 s", how="outer"), r"how='outer'.*'left', 'right', 'full'"),  # type: ignore[arg-type]
     (lambda: CALLS.join(CALLS, left_on="k", right_on="x", within="1 s"), r"left_on.*on=\[\('a', 'b'\)\]"),
     (lambda: CALLS.join(CALLS, onn="k", within="1 s"), r"there is no 'onn'; did you mean 'on'\?"),
     (lambda: KEYED.window("1 s", slide="1 s"), r"slide.*every="),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import tidegate as tg
 from tests.kit.cases import SCHEMA, tables
 from tests.kit.spark_driver import Batch, faults
 from tidegate.errors import SlowWarning
+from tidegate.query.nodes import JoinHow
 
 # Each compiles, so there are few; between them they have every kind of column, branch and comparison.
 PREDICATES: dict[str, Any] = {
@@ -43,6 +45,7 @@ NEAR: dict[str, dict[str, Any]] = {
     "two slices an advance": {"window": "5 ms", "every": "2 ms"},
 }
 SIDES = ("two streams", "one stream", "one stream, filtered", "two unions")
+HOWS: tuple[JoinHow, ...] = ("inner", "inner", "left", "right", "full", "semi", "anti")
 AFTER = ("nothing", "aggregate", "aggregate before", "join again")
 
 
@@ -68,7 +71,7 @@ class SparkJoinCase:
     features: tuple[str, ...]
 
 
-def query_of(sides: str, near: str, keys: str, predicate: str, after: str, disorder: int) -> tg.Stream:
+def query_of(sides: str, near: str, keys: str, predicate: str, how: JoinHow, after: str, disorder: int) -> tg.Stream:
     """A join with some features."""
     one, two = (tg.stream(SCHEMA, time="ts", disorder=f"{disorder}us", name=name) for name in ("one", "two"))
     left, right = {
@@ -82,7 +85,7 @@ def query_of(sides: str, near: str, keys: str, predicate: str, after: str, disor
         left = left.key_by("k", "n").window("3ms").aggregate(x=tg.max("x"), name="before").select("ts", "k", "n", "x")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowWarning)
-        made = left.join(right, on=KEYS[keys], where=PREDICATES[predicate], name="joined", **NEAR[near])
+        made = left.join(right, on=KEYS[keys], where=PREDICATES[predicate], how=how, name="joined", **NEAR[near])
     if after == "aggregate":
         return made.key_by("k").window("7ms", every="3500us").aggregate(pairs=tg.count(), most=tg.max("x"))
     if after == "join again":
@@ -91,10 +94,10 @@ def query_of(sides: str, near: str, keys: str, predicate: str, after: str, disor
 
 
 @st.composite
-def join_cases(draw: st.DrawFn, *, in_steps: bool = False) -> JoinCase:
+def join_cases(draw: st.DrawFn, *, in_steps: bool = False, hows: Sequence[JoinHow] = HOWS) -> JoinCase:
     """Any join over any data; ``in_steps`` if results of a region meet sources at a watermark that is known."""
     features = tuple(
-        draw(st.sampled_from(sorted(pool))) for pool in (SIDES, NEAR, KEYS, PREDICATES, (*AFTER, "nothing"))
+        draw(st.sampled_from(sorted(pool))) for pool in (SIDES, NEAR, KEYS, PREDICATES, hows, (*AFTER, "nothing"))
     )
     # Where a source meets results of a region, which watermark they meet at depends on timing: there nothing is late.
     mixed = features[-1] in ("aggregate before", "join again") and not in_steps
@@ -109,15 +112,17 @@ def join_cases(draw: st.DrawFn, *, in_steps: bool = False) -> JoinCase:
 
 
 @st.composite
-def spark_join_cases(draw: st.DrawFn) -> SparkJoinCase:
+def spark_join_cases(draw: st.DrawFn, *, hows: Sequence[JoinHow] = HOWS) -> SparkJoinCase:
     """Any join over any data, cut into partitions, in batches of which some are tried again."""
-    case = draw(join_cases(in_steps=True))
+    case = draw(join_cases(in_steps=True, hows=hows))
+    # Which tuples have partners is not known to one cell of a grid.
+    one_cell = case.features[2] == "none" and case.features[4] != "inner"
     batches = [
         Batch(
             {name: [part for table in given for part in cut(draw, table)] for name, given in batch.items()},
             draw(st.sampled_from([1, 1, 1, 2, 3])),
             tuple(draw(st.lists(st.integers(1, 4), max_size=2))) if draw(st.booleans()) else (),
-            **draw(faults()),
+            **draw(faults()) | ({"cells": None} if one_cell else {}),
         )
         for batch in case.batches
     ]
@@ -125,7 +130,7 @@ def spark_join_cases(draw: st.DrawFn) -> SparkJoinCase:
         case.query,
         batches,
         [draw(st.booleans()) for _ in batches],
-        draw(st.sampled_from([1, 2, 3, 4, 6])),
+        1 if one_cell else draw(st.sampled_from([1, 2, 3, 4, 6])),
         draw(st.integers(1, 3)),
         draw(st.booleans()),
         case.features,

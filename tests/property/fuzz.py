@@ -129,7 +129,9 @@ def fuzz_joins(wanted: int, first: int, phases: Sequence[Phase], cells: bool = T
             if local:
                 check_join(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
             if cells:
-                check_join_on_cells(data.draw(spark_join_cases()), Path(folder), hot_keys=data.draw(st.booleans()))
+                on_cells = data.draw(spark_join_cases())
+                hot_keys = "inner" in on_cells.features and data.draw(st.booleans())
+                check_join_on_cells(on_cells, Path(folder), hot_keys)
             seen.update(["cases", *case.features])
             if seen["cases"] % REPORT_EVERY == 0:
                 rate = seen["cases"] / (time.monotonic() - started)

@@ -21,8 +21,8 @@ from tidegate.testing import difference
 
 EITHER = st.sampled_from(["multi", "single"])
 WITHOUT_LATENESS = any_features().map(lambda features: replace(features, lateness="none"))
-OVER_WINDOWS = join_cases().filter(lambda case: case.query.node.window is not None)
-SPARK_OVER_WINDOWS = spark_join_cases().filter(lambda case: case.query.node.window is not None)
+OVER_WINDOWS = join_cases(hows=["inner"]).filter(lambda case: case.query.node.window is not None)
+SPARK_OVER_WINDOWS = spark_join_cases(hows=["inner"]).filter(lambda case: case.query.node.window is not None)
 UNHURRIED = list(HealthCheck)
 
 

@@ -25,7 +25,7 @@ from tidegate.testing import difference
 
 UNHURRIED = list(HealthCheck)
 WITHOUT_LATENESS = any_features().map(lambda features: replace(features, lateness="none"))
-OVER_WINDOWS = join_cases().filter(lambda case: case.query.node.window is not None)
+OVER_WINDOWS = join_cases(hows=["inner"]).filter(lambda case: case.query.node.window is not None)
 
 
 def check(dedicated: tg.Stream, lowered: tg.Stream, batches: list[dict[str, list[pa.Table]]]) -> None:

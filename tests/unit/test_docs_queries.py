@@ -36,6 +36,15 @@ def test_several_results_are_shown_as_they_are(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == shown
 
 
+def test_orders_without_payment_are_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"tg": tg, "pa": pa}
+    *code, (kind, shown) = blocks("Outer, semi and anti joins")
+    assert kind == "text"
+    for _, block in code:
+        exec(block, names)
+    assert capsys.readouterr().out == shown
+
+
 def test_sessions_are_what_is_shown() -> None:
     clicks = tg.stream({"ts": pa.timestamp("us"), "user": pa.string(), "page": pa.string()}, time="ts", name="clicks")
     names: dict[str, object] = {"tg": tg, "clicks": clicks}

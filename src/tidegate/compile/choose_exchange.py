@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.plan import OUTPUT, Exchange, Plan
+from tidegate.errors import UnsupportedError
+from tidegate.query.nodes import Join
 
 
 def choose_exchange(plan: Plan, cells: int | tuple[int, int] = 1) -> Plan:
@@ -33,6 +35,13 @@ def choose_exchange(plan: Plan, cells: int | tuple[int, int] = 1) -> Plan:
         return plan
     least, most = (cells, cells) if isinstance(cells, int) else cells
     stateful = [subquery for subquery in plan.subqueries if subquery.operator is not None]
+    for join in (each.operator for each in stateful if isinstance(each.operator, Join)):
+        if most > 1 and join.how != "inner" and not join.on:
+            raise UnsupportedError(
+                f"step '{join.name}': a join with how='{join.how}' and without on=... has one cell on Spark, not {most}: in "
+                "a grid of cells none knows all partners of a tuple, and so which tuples have none; run it with cells=1, "
+                "join by a key, or leave how out"
+            )
     if not stateful:
         why = "no state: tuples stay where they are read"
     elif most == 1:

@@ -46,7 +46,7 @@ from tidegate.query.nodes import (
     sources,
     walk,
 )
-from tidegate.query.schema import is_integer, is_scalar
+from tidegate.query.schema import common_type, is_scalar
 from tidegate.query.windows import INSTANT, Window
 
 Operators: TypeAlias = Literal["dedicated", "multi", "single"]
@@ -112,7 +112,7 @@ def lower_to_aggregates(query: Node, operators: Operators, lateness_us: int | No
                 function = ForEach(tuple(map(detached, steps)))
                 whole = replace(node, inputs=(before,))
                 single = _Lowered(whole, (keys,), keys.returns(before.schema, node.name), INSTANT, function)
-            case Join(window=Window() as window):
+            case Join(window=Window() as window, how="inner"):
                 keys_of_both, key_schema = _join_keys(node)
                 single = _Lowered(node, keys_of_both, key_schema, window, PairUp(detached(node)))
             case BagAggregate(function=Iterate() as loop):
@@ -187,7 +187,7 @@ def _join_keys(node: Join) -> tuple[tuple[Keys, ...], pa.Schema]:
         return tuple(KeyFunction(one_key, key, (side.time,), distinct=False) for side in node.inputs), key
     sides: tuple[Keys, ...] = tuple(Columns(tuple(names[side] for names in node.on)) for side in (0, 1))
     kinds = [tuple(node.inputs[side].schema.field(pair[side]).type for side in (0, 1)) for pair in node.on]
-    return sides, pa.schema([(f"key{place}", _common(*both)) for place, both in enumerate(kinds)])
+    return sides, pa.schema([(f"key{place}", common_type(*both)) for place, both in enumerate(kinds)])
 
 
 def one_key(batch: pa.RecordBatch) -> pa.ListArray:
@@ -196,16 +196,12 @@ def one_key(batch: pa.RecordBatch) -> pa.ListArray:
     return pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32), np.zeros(rows, np.int8))
 
 
-def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    if left == right:
-        return left
-    return pa.int64() if is_integer(left) else pa.float64()
-
-
 def _refuse(node: Any, operators: str) -> None:
     """Refuse a step for which the paper has no composition of Aggregates."""
     problem = None
     match node:
+        case Join(how=how) if how != "inner":
+            problem = f"how='{how}' gives tuples beside pairs, or instead, and only inner joins are made of Aggregates"
         case Join():
             problem = "a join within a distance has no windows that both sides share; join over a window=... instead"
         case KeyedApply():

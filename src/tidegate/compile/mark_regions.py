@@ -17,6 +17,7 @@ from tidegate.query.nodes import (
     KeyedApply,
     Running,
     SessionAggregate,
+    Stateful,
     WindowAggregate,
 )
 
@@ -46,9 +47,14 @@ def _region(subquery: Subquery, plan: Plan) -> Region:
     awaited = plan.feeds_from(subquery.number) != plan.outputs or len(plan.outputs) != 1
     # A window without refinements says itself when it ends; everything else may have something to emit at any segment.
     windowed = isinstance(operator, WindowAggregate) and not operator.window.lateness
-    settled = operator is not None and not (isinstance(operator, Join) and operator.window is None)
+    settled = operator is not None and not _leaves_as_tuples_come(operator)
     partitioning, why = _partitioning(subquery, plan.runtime)
     return Region(partitioning, settled, awaited, eager=awaited or not windowed, why=why)
+
+
+def _leaves_as_tuples_come(operator: Stateful) -> bool:
+    """Whether results leave before the watermark is past them: pairs within a distance, with both of their tuples there."""
+    return isinstance(operator, Join) and operator.window is None and operator.gives_pairs
 
 
 def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:

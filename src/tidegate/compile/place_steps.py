@@ -243,6 +243,7 @@ def _place_join(node: Join) -> tuple[Place, str]:
         found = "pairs found by key"
     else:
         found = f"pairs found by {f'sorting ({band})' if band is not None else 'trying all that are near in time'}"
+    found += _leaving_alone(node)
     match node.where:
         case None:
             return Place.KERNEL, found
@@ -255,3 +256,22 @@ def _place_join(node: Join) -> tuple[Place, str]:
             )
         case where:
             return Place.PYTHON, f"{found}; the predicate is interpreted pair by pair, since of {where.obstacle}"
+
+
+def _leaving_alone(node: Join) -> str:
+    """Which tuples leave alone, and when."""
+    when = "when their windows end" if node.window is not None else "when no partner can come any more"
+    match node.how:
+        case "inner":
+            return ""
+        case "semi":
+            when = (
+                "once for each of their windows"
+                if node.window is not None
+                else "once, when their first pair is settled"
+            )
+            return f"; left tuples in a pair leave {when}"
+        case "anti":
+            return f"; left tuples in no pair leave {when}"
+        case how:
+            return f"; {'' if how == 'full' else f'{how} '}tuples in no pair leave too, {when}"

@@ -74,13 +74,15 @@ def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:
     def cut(node: Node) -> Node:
         # Nodes come in the order of `walk`, perhaps over new inputs.
         schema = kept[id(next(originals))]
+        if isinstance(node, Join):
+            return _cut_join(node, set(schema.names))
         given = isinstance(node, _KEEP_THEIR_COLUMNS)
         if given or schema.equals(node.schema):
             return node
         if isinstance(node, AsOf):
             columns = tuple(made for made in node.columns if made.name in schema.names)
             return replace(node, columns=columns, schema=schema)
-        return _cut_join(node, set(schema.names)) if isinstance(node, Join) else replace(node, schema=schema)
+        return replace(node, schema=schema)
 
     return rewrite(query, cut)
 
@@ -146,6 +148,8 @@ def _read_by_join(node: Join, upstream: Node, wanted: set[str]) -> set[str]:
 def _cut_join(node: Join, wanted: set[str]) -> Join:
     """A join without the columns that are not wanted and that its predicate does not read."""
     columns = tuple(made for made in node.columns if made.name in wanted | _read_by_expression(node))
+    if len(columns) == len(node.columns):
+        return node
     own = {node.time} if node.window is None else {node.time, "window_start", "window_end"}
     kept = own | {made.name for made in columns}
     return replace(node, columns=columns, schema=pa.schema([field for field in node.schema if field.name in kept]))
@@ -166,4 +170,4 @@ def _read_by_expression(node: Join) -> set[str]:
     """The columns of a pair that the predicate reads as such."""
     if node.where is None or node.where.tree is not None or not isinstance(node.where.given, nw.Expr):
         return set()
-    return set(expressions.columns_read((node.where.given,), node.schema))
+    return set(expressions.columns_read((node.where.given,), node.pair_schema))

@@ -137,7 +137,7 @@ def _show(node: Node) -> tuple[str, str]:
         case Running():
             return "running", _running(node)
         case Join():
-            return "join", _join(node)
+            return "join" if node.how == "inner" else f"{node.how} join", _join(node)
         case Outputs():
             return "outputs", _listed(node.names)
         case BagAggregate():

@@ -110,6 +110,10 @@ def _verdict(node: Stateful) -> _Verdict:
     match node:
         case Join(on=()):
             return _Verdict("nothing to split: there are no keys, and cells form a grid in any case")
+        case Join(how=how) if how != "inner":
+            return _never(
+                f"how='{how}' asks whether a tuple has a partner, which is known where all of its key meet, in one cell"
+            )
         case Join():
             why = "split: the pairs of one key meet in many cells, which form a grid; a tuple goes to a row or column of it"
             return _Verdict(why, lambda: replace(node, spread=True))

@@ -100,7 +100,8 @@ def fingerprint(node: Stateful) -> str:
             keys = ", ".join(f"{name} = {other}" for name, other in node.on) or "none"
             keys += f", {GRID}" if node.is_on_grid else ""
             left, right = (show_columns(side.schema) for side in node.inputs)
-            parts = [f"join {extent}", f"keys {keys}", f"left ({left})", f"right ({right})"]
+            kind = "join" if node.how == "inner" else f"{node.how} join"
+            parts = [f"{kind} {extent}", f"keys {keys}", f"left ({left})", f"right ({right})"]
         case _:
             raise InternalError(f"no fingerprint is known for {type(node).__name__}")
     return " | ".join(parts)

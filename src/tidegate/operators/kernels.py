@@ -74,6 +74,32 @@ def last_before(
 
 
 @njit(cache=True, nogil=True)
+def lower_times(least: Array, places: Array, times: Array) -> Array:
+    """Lower ``least`` at some places to times that are less; the places where that was so, some of them more than once."""
+    lowered = np.empty(places.size, np.int64)
+    count = 0
+    for i in range(places.size):
+        if times[i] < least[places[i]]:
+            least[places[i]] = times[i]
+            lowered[count] = places[i]
+            count += 1
+    return lowered[:count].copy()
+
+
+@njit(cache=True, nogil=True)
+def nearest_times(groups: Array, times: Array, others: Array, size: int) -> tuple[Array, Array]:
+    """Of each slot the latest other time at or before its own, and the earliest after it; the ends of int64 for none."""
+    earlier, later = np.full(size, np.int64(-(2**63))), np.full(size, np.int64(2**63 - 1))
+    for i in range(groups.size):
+        g = groups[i]
+        if others[i] <= times[i]:
+            earlier[g] = max(earlier[g], others[i])
+        else:
+            later[g] = min(later[g], others[i])
+    return earlier, later
+
+
+@njit(cache=True, nogil=True)
 def chain_in_time(codes: Array, times: Array, order: Array, bound: int, gap: int) -> tuple[Array, Array, Array, Array]:
     """Chains of rows of one code, in an order by time, each less than ``gap`` after the one before.
 

@@ -107,7 +107,6 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "map_batches": {"returns": "say schema={...}"},
         "join": {
-            "how": "there are only inner joins: pairs of tuples that both exist",
             **dict.fromkeys(("left_on", "right_on"), _ON),
             "by": "keys are named with on=...",
             "tolerance": "how far apart in time is said with within=...",

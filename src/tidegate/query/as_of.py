@@ -13,7 +13,7 @@ from tidegate.query.joins import On, join_keys
 from tidegate.query.keys import Columns, Keys, OneForAll
 from tidegate.query.nodes import AsOf, JoinColumn, Node, refuse_refined
 from tidegate.query.predicates.tree import LEFT, RIGHT
-from tidegate.query.schema import check_unique, is_integer, normal_schema
+from tidegate.query.schema import check_unique, common_type, normal_schema
 
 How = Literal["inner", "left"]
 SUFFIX = "_right"
@@ -54,7 +54,7 @@ def as_of_node(
     if pairs:
         keys = Columns(tuple(name for name, _ in pairs)), Columns(tuple(name for _, name in pairs))
         kinds_of = [(left.schema.field(name).type, right.schema.field(other).type) for name, other in pairs]
-        key_schema = pa.schema([(f"key{place}", _common(*both)) for place, both in enumerate(kinds_of)])
+        key_schema = pa.schema([(f"key{place}", common_type(*both)) for place, both in enumerate(kinds_of)])
     reach = None if tolerance is None else _tolerance(step, tolerance)
     return AsOf(step, (left, right), schema, left.time, keys, key_schema, reach, how == "left", columns, deleted)
 
@@ -78,18 +78,13 @@ def matched_columns(
     if not isinstance(suffix, str) or not suffix:
         raise QueryError(f"step '{step}': suffix is a text, as in '{SUFFIX}'; got {suffix!r}")
     shared = {name for name, other in pairs if name == other}
-    columns = [JoinColumn(name, LEFT, name) for name in left.names]
+    columns = [JoinColumn(field.name, LEFT, field.name, field.type) for field in left]
     for name in right.names:
         if name not in shared:
-            columns.append(JoinColumn(name + suffix if name in left.names else name, RIGHT, name))
+            called = name + suffix if name in left.names else name
+            columns.append(JoinColumn(called, RIGHT, name, right.field(name).type))
     check_unique((column.name for column in columns), step)
     return tuple(columns)
-
-
-def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    if left == right:
-        return left
-    return pa.int64() if is_integer(left) else pa.float64()
 
 
 def _tolerance(step: str, given: Duration) -> int:

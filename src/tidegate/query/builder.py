@@ -27,6 +27,7 @@ from tidegate.query.lookups import lookup_in_changes, lookup_in_table
 from tidegate.query.loops import loop_entry, loop_node
 from tidegate.query.nodes import (
     Filter,
+    JoinHow,
     MapBatches,
     Node,
     Select,
@@ -166,6 +167,7 @@ class Builder(Advises):
         window: Duration | None = None,
         every: Duration | None = None,
         where: Callable[[Any, Any], Any] | nw.Expr | None = None,
+        how: JoinHow = "inner",
         suffixes: tuple[str, str] = SUFFIXES,
         bands: bool = True,
         name: str | None = None,
@@ -180,6 +182,11 @@ class Builder(Advises):
         Narwhals expression over the columns of a pair; it is asked for tuples that are near and equal in their keys. With
         ``bands=False`` conditions on differences are not served by sorting.
 
+        ``how="left"``, ``"right"`` or ``"full"`` also gives the tuples of that side, or of both, that are in no pair, with
+        nulls for the other: within d of each other at the tuple's time + d, over windows at the end of each window in which
+        it stayed alone. ``"semi"`` gives the left tuples that are in a pair, once each, or once for each window, and
+        ``"anti"`` those that are in none, both without the columns of the right.
+
         The result has the event time under its name on the left, each tuple's own time with a suffix, and the columns of
         both; of two that are called alike the right one gets its suffix, and a key of one name is there once.
         """
@@ -187,7 +194,7 @@ class Builder(Advises):
         if not isinstance(right, Builder):
             raise QueryError(f"step '{step}': join takes another stream; got {type(right).__name__}")
         extent = join_extent(step, within, window, every)
-        return self._then(join_nodes(step, self.node, right.node, on, extent, where, suffixes, bands))
+        return self._then(join_nodes(step, self.node, right.node, on, extent, where, suffixes, bands, how))
 
     @advised
     def join_asof(

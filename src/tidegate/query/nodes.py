@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import narwhals as nw
 import pyarrow as pa
@@ -24,7 +24,7 @@ from tidegate.query.count_windows import CountWindow
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Keys
 from tidegate.query.predicates.predicate import Predicate
-from tidegate.query.predicates.tree import Side
+from tidegate.query.predicates.tree import LEFT, RIGHT, Side
 from tidegate.query.running_form import RunningForm
 from tidegate.query.schema import conform
 from tidegate.query.sessions import SessionWindow
@@ -216,13 +216,22 @@ class CountAggregate(Step):
         return None
 
 
+JoinHow: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""What a join gives: pairs; also the tuples of a side that are in none; or of the left tuples those in some, or in none."""
+
+
 @dataclass(frozen=True, slots=True)
 class JoinColumn:
-    """A column of a join's result: its name, and the side and column it comes from."""
+    """A column of a join's pairs: its name, the side and column it comes from, and its type.
+
+    ``coalesced`` says that where there is no left tuple it is the column of that name on the right.
+    """
 
     name: str
     side: Side
     column: str
+    type: pa.DataType
+    coalesced: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,6 +241,8 @@ class Join(Step):
     Near is at most ``within_us`` apart, and a pair's event time the later of the two; or in a ``window`` together: then the
     pair is there once for each, at its end − 1 µs. ``bands`` lets conditions on differences be served by sorting. With
     ``spread`` the pairs of one key meet in many cells (`split_hot_keys`).
+
+    ``columns`` are those of a pair. Unless ``how`` is "inner", tuples leave without a partner too, or instead of pairs.
     """
 
     on: tuple[tuple[str, str], ...]
@@ -241,6 +252,30 @@ class Join(Step):
     columns: tuple[JoinColumn, ...]
     bands: bool = True
     spread: bool = False
+    how: JoinHow = "inner"
+
+    @property
+    def gives_pairs(self) -> bool:
+        """Whether results are pairs, among others; else they are left tuples alone."""
+        return self.how not in ("semi", "anti")
+
+    @property
+    def lonely_sides(self) -> tuple[Side, ...]:
+        """The sides whose tuples leave when no partner can come any more."""
+        match self.how:
+            case "left" | "anti":
+                return (LEFT,)
+            case "right":
+                return (RIGHT,)
+            case "full":
+                return (LEFT, RIGHT)
+            case _:
+                return ()
+
+    @property
+    def pair_schema(self) -> pa.Schema:
+        """The columns of a pair, as predicates over columns see them."""
+        return pa.schema([(each.name, each.type) for each in self.columns])
 
     @property
     def is_on_grid(self) -> bool:

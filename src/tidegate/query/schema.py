@@ -41,6 +41,13 @@ def is_scalar(kind: pa.DataType) -> bool:
     )
 
 
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """The type that holds the keys of both sides of a join."""
+    if left == right:
+        return left
+    return pa.int64() if is_integer(left) else pa.float64()
+
+
 def is_supported(kind: pa.DataType) -> bool:
     """Scalars, and lists and structs of supported types."""
     if pa.types.is_list(kind):

@@ -4,6 +4,11 @@ A pair is near if its tuples are at most ``within`` apart, or share a window. It
 And the predicate is true of it. Within a distance, a pair is emitted as soon as both tuples are there, and a tuple that
 comes behind the watermark joins nothing; over windows, when a window expires, and a tuple takes part in those windows that
 are open when it comes. A tuple that can take part in nothing is late.
+
+A tuple of a side that may stay alone leaves without partner when none can come any more: within a distance d at its time
++ d, when the watermark is past that; over windows at the end of each in which it stayed alone. A semi join gives a left
+tuple once, at the least of the times of its pairs, when the watermark is past that; over windows at the end of each
+in which it has a partner. A null key is equal to nothing, so its tuple stays alone.
 """
 
 from __future__ import annotations
@@ -18,9 +23,13 @@ import pyarrow as pa
 from tidegate.query import expressions
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.predicate import plain_values
+from tidegate.query.predicates.tree import LEFT, RIGHT, Side
 from tidegate.query.schema import canonical
 from tidegate.reference.rows import LateTuple, RowValues, python_row
-from tidegate.watermark import START, Watermark
+from tidegate.watermark import END, START, Watermark
+
+NEVER = END
+"""Later than the time of any pair."""
 
 
 @dataclass
@@ -52,23 +61,51 @@ class JoinLaw:
             left, right = (new, other) if side == 0 else (other, new)
             assert node.within_us is not None
             if abs(left.time - right.time) <= node.within_us and self._fits(left, right):
-                yield self._result(left, right, max(left.time, right.time), None)
+                time = max(left.time, right.time)
+                left.met_at, right.met_at = (min(each.met_at, time) for each in (left, right))
+                if node.gives_pairs:
+                    yield self._result(left, right, time)
         self.held[side].append(new)
 
     def advance(self, watermark: Watermark) -> Iterator[pa.Table]:
         """Emit the windows that expire, earliest first; forget tuples that can meet no other any more."""
-        self.watermark = watermark
-        window, within = self.node.window, self.node.within_us
-        if within is not None:
-            for side in self.held:
-                side[:] = [each for each in side if not each.time + within < watermark]
+        before, self.watermark = self.watermark, watermark
+        if self.node.within_us is not None:
+            yield from self._settle(self.node.within_us, before)
         for number in sorted(self.windows):
-            if window is not None and window.end(number) <= watermark:
-                lefts, rights = self.windows.pop(number)
-                for left in lefts:
-                    for right in rights:
-                        if self._fits(left, right):
-                            yield self._result(left, right, window.end(number) - 1, number)
+            if self.node.window is not None and self.node.window.end(number) <= watermark:
+                yield from self._expire(number, self.node.window.end(number) - 1, *self.windows.pop(number))
+
+    def _settle(self, within: int, before: Watermark) -> Iterator[pa.Table]:
+        """Emit tuples that the watermark settles to be in no pair, or of which it settles the first pair."""
+        node, after = self.node, self.watermark
+        found = []
+        for side in node.lonely_sides:
+            alone = [each for each in self.held[side] if each.time + within < after and each.met_at == NEVER]
+            found += [(each.time + within, side, each) for each in alone]
+        if node.how == "semi":
+            found += [(each.met_at, LEFT, each) for each in self.held[LEFT] if before <= each.met_at < after]
+        for time, side, each in sorted(found, key=lambda one: one[0]):
+            yield self._alone(side, each, time)
+        for held in self.held:
+            held[:] = [each for each in held if not each.time + within < after]
+
+    def _expire(self, number: int, time: int, lefts: list[_HeldTuple], rights: list[_HeldTuple]) -> Iterator[pa.Table]:
+        """Emit the pairs of a window, and the tuples that are in none of them."""
+        node = self.node
+        pairs = [(left, right) for left in lefts for right in rights if self._fits(left, right)]
+        if node.gives_pairs:
+            for left, right in pairs:
+                yield self._result(left, right, time, number)
+        met = [{id(pair[side]) for pair in pairs} for side in (LEFT, RIGHT)]
+        for side in node.lonely_sides:
+            for each in (lefts, rights)[side]:
+                if id(each) not in met[side]:
+                    yield self._alone(side, each, time, number)
+        if node.how == "semi":
+            for left in lefts:
+                if id(left) in met[LEFT]:
+                    yield self._alone(LEFT, left, time, number)
 
     def _fits(self, left: _HeldTuple, right: _HeldTuple) -> bool:
         for name, other in self.node.on:
@@ -82,11 +119,20 @@ class JoinLaw:
             return bool(expressions.keep(self._pair(left, right), where.given).num_rows)
         return where.holds(left.values, right.values, self.node.name)
 
-    def _pair(self, left: _HeldTuple, right: _HeldTuple) -> pa.Table:
-        rows = left.row, right.row
-        return pa.table({each.name: rows[each.side].column(each.column) for each in self.node.columns})
+    def _pair(self, left: _HeldTuple | None, right: _HeldTuple | None) -> pa.Table:
+        """The columns of a pair, or of one tuple and nulls."""
+        columns = []
+        for each in self.node.columns:
+            of = right if left is None and each.coalesced else (left, right)[each.side]
+            columns.append(pa.nulls(1, each.type) if of is None else of.row.column(each.column).cast(each.type))
+        return pa.table(columns, schema=self.node.pair_schema)
 
-    def _result(self, left: _HeldTuple, right: _HeldTuple, time: int, window: int | None) -> pa.Table:
+    def _alone(self, side: Side, one: _HeldTuple, time: int, window: int | None = None) -> pa.Table:
+        return self._result(one, None, time, window) if side == LEFT else self._result(None, one, time, window)
+
+    def _result(
+        self, left: _HeldTuple | None, right: _HeldTuple | None, time: int, window: int | None = None
+    ) -> pa.Table:
         node, pair = self.node, self._pair(left, right)
         moments: dict[str, Any] = {node.time: time}
         if window is not None and node.window is not None:
@@ -97,10 +143,11 @@ class JoinLaw:
         return pa.table(columns, schema=node.schema)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _HeldTuple:
-    """A tuple: its time, its row, and its values as predicates see them."""
+    """A tuple: its time, its row, its values as predicates see them, and the least of the times of its pairs."""
 
     time: int
     row: pa.Table
     values: RowValues
+    met_at: Watermark = NEVER

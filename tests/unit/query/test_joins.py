@@ -31,6 +31,14 @@ def test_results_have_both_tuples_columns() -> None:
     assert shared.time == "ts"
 
 
+def test_semi_and_anti_joins_have_the_left_tuples_columns() -> None:
+    left, right = streams()
+    for how in ("semi", "anti"):
+        made = left.join(right, on="k", within="5us", where=nw.col("id") > nw.col("id_right"), how=how)
+        assert made.schema.names == ["ts", "ts_left", "id", "k", "x"]
+    assert left.join(right, on="k", window="5us", how="full").schema == left.join(right, on="k", window="5us").schema
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -50,6 +58,7 @@ def test_results_have_both_tuples_columns() -> None:
         ({"within": "5us", "where": nw.col("nope") > 1}, "unknown column 'nope'"),
         ({"within": "5us", "suffixes": ("", "_right")}, "two columns called 'ts'"),
         ({"within": "5us", "suffixes": "_right"}, "suffixes are two texts"),
+        ({"within": "5us", "how": "outer"}, "how='outer' is no kind of join; choose one of 'inner', 'left'"),
     ],
 )
 def test_mistakes_are_found_when_a_join_is_built(options: dict[str, Any], message: str) -> None:

@@ -133,9 +133,13 @@ class TupleArrays:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSide:
-    """The tuples of one side of a segment that may join: their rows, their arrays, the largest number of each column."""
+    """The tuples of one side of a segment: rows and their times, arrays of those that may join, and sizes.
+
+    ``sizes`` are the largest numbers of columns. Where tuples may leave alone, some rows have no key and cannot join.
+    """
 
     rows: pa.RecordBatch
+    times: Array
     tuples: TupleArrays
     sizes: dict[Column, int]
 
@@ -162,14 +166,20 @@ class SideEncoder:
 
     def encode(self, rows: pa.Table) -> EncodedSide:
         """Encode tuples; they come out in the order of time, or sorted for bisection."""
-        rows = without_null_keys(self.node, self.side, rows)
+        if self.side not in self.node.lonely_sides:
+            rows = without_null_keys(self.node, self.side, rows)
         # Copied, since loops are compiled anew for arrays that cannot be written, as those of Arrow.
         rows, times = in_time_order(rows, as_numpy(rows.column(self.node.inputs[self.side].time)).copy())
-        keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
         batches = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
-        tuples, sizes = self.arrays(rows, times)
-        return EncodedSide(batch, self._sorted(replace(tuples, keys=keys)), sizes)
+        keyed = _with_keys(self.node, self.side, rows)
+        if keyed is not None:
+            rows = rows.filter(pa.array(keyed))
+        keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
+        tuples, sizes = self.arrays(rows, times if keyed is None else times[keyed])
+        if keyed is not None:
+            tuples = replace(tuples, arrivals=np.flatnonzero(keyed))
+        return EncodedSide(batch, times, self._sorted(replace(tuples, keys=keys)), sizes)
 
     def arrays(self, rows: pa.Table, times: Array) -> tuple[TupleArrays, dict[Column, int]]:
         """What the predicate reads of tuples, in their order and without keys; and the largest number of each column."""
@@ -222,11 +232,15 @@ class SideEncoder:
 
 def without_null_keys(node: Join, side: int, tuples: pa.Table) -> pa.Table:
     """The tuples without those that have a null among their keys and so are equal to none."""
-    for names in node.on:
-        column = tuples.column(names[side])
-        if column.null_count:
-            tuples = tuples.filter(column.is_valid())
-    return tuples
+    keyed = _with_keys(node, side, tuples)
+    return tuples if keyed is None else tuples.filter(pa.array(keyed))
+
+
+def _with_keys(node: Join, side: int, tuples: pa.Table) -> Array | None:
+    """Which tuples have no null among their keys; None for all."""
+    columns = [tuples.column(names[side]) for names in node.on]
+    valid = [valid_mask(contiguous(column)) for column in columns if column.null_count]
+    return np.logical_and.reduce(valid) if valid else None
 
 
 def _hash_of(keys: tuple[Array, ...]) -> Array:

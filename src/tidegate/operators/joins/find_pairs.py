@@ -79,6 +79,16 @@ class FoundPairs(NamedTuple):
     left_times: Array
     right_times: Array
 
+    @property
+    def times(self) -> Array:
+        """When each is a pair: the later of the times of its tuples."""
+        return np.maximum(self.left_times, self.right_times)
+
+    @staticmethod
+    def none() -> FoundPairs:
+        """No pairs."""
+        return FoundPairs(*([np.empty(0, np.int64)] * 4))
+
     @staticmethod
     def concatenated(parts: Sequence[FoundPairs]) -> FoundPairs:
         """The pairs of several, one after the other."""
@@ -131,7 +141,7 @@ class PairFinder:
     ) -> Iterator[FoundPairs]:
         """Pairs of new tuples of owned shards and stored ones that sorting brings near."""
         if scope.owned is not None:
-            mine = scope.owned[(new.arrivals // BLOCK) % SHARDS]
+            mine = owned_by(scope.owned, new.arrivals)
             new, times = new.take(mine), (times[0][mine], times[1][mine])
         if len(new) == 0:
             return
@@ -213,6 +223,11 @@ class PairFinder:
             low, high = order - down - 2.0**-48 * size, order + up + 2.0**-48 * size
         unknown = ~np.isfinite(order)
         return np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+
+
+def owned_by(owned: Array, arrivals: Array) -> Array:
+    """Which tuples lie in owned shards, by the numbers of their arrival."""
+    return np.asarray(owned[(arrivals // BLOCK) % SHARDS])
 
 
 def _blocks(tuples: TupleArrays, owned: Array | None) -> tuple[Array, Array]:

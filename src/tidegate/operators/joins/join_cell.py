@@ -10,6 +10,9 @@ by the cell's directory, or is so old that it was forgotten. Then the chunks it 
 failed attempt, where other workers merged chunks, or where shards have gone to another cell, it is built anew from all of
 them.
 
+Which tuples have been in a pair is not stored: it follows from the tuples, and is found out when chunks are read. For that
+those of the other side are kept twice as long as pairs alone would need them.
+
 Without keys, and where one key is spread over cells, a cell has shards of a grid: it holds the left tuples of their rows and
 the right ones of their columns. Unless its shards are all that these rows and columns have in common, some pairs belong to
 other cells and are left out.
@@ -31,7 +34,7 @@ from tidegate.operators.exchange import Delta, grid_buckets, times_of, tuple_pie
 from tidegate.operators.joins.encode_side import without_null_keys
 from tidegate.operators.joins.find_pairs import FoundPairs
 from tidegate.operators.joins.join_side import merge_candidates
-from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
+from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of
 from tidegate.operators.joins.shared_join import BothSides, KeepPairs, SegmentTuples, SharedJoin
 from tidegate.operators.keys import key_hashes, step_shards
 from tidegate.query.nodes import Join
@@ -52,14 +55,14 @@ SIDES = (0, 1)
 
 @dataclass(slots=True, eq=False)
 class CachedJoin:
-    """A cell's join in a worker's memory, and the chunks that are in it: their names, with the latest event time of each.
+    """A cell's join in a worker's memory, and the chunks that are in it, by what they are held as.
 
     A chunk of which the cell lists a part has another name. ``watermark`` is the one up to which it has forgotten what is
     not needed.
     """
 
     join: SharedJoin
-    chunks: dict[str, int] = field(default_factory=dict)
+    chunks: dict[str, Chunk] = field(default_factory=dict)
     watermark: Watermark = START
     segment: int = 0
 
@@ -71,8 +74,9 @@ class CachedJoin:
 
         ``reached`` is the watermark that the store has come to.
         """
-        names, least = {chunk.held_as for chunk in listed}, self.join.near.least_time(reached)
-        return reached >= self.watermark and all(each in names or high < least for each, high in self.chunks.items())
+        return reached >= self.watermark and not self._needed(listed, reached).keys() - {
+            each.held_as for each in listed
+        }
 
     def add(self, sides: SideTables) -> SegmentTuples:
         """Take tuples in; none of them is late."""
@@ -89,15 +93,21 @@ class CachedJoin:
         joined, _ = in_time_order(joined, times_of(joined, self.join.node.inputs[side].time))
         for at in range(0, joined.num_rows, ROWS_AT_ONCE):
             part = [joined.slice(at, ROWS_AT_ONCE)]
-            self.add((part, []) if side == 0 else ([], part))
+            arrived = self.add((part, []) if side == 0 else ([], part))
+            self.join.note_pairs(self.segment, arrived)
 
     def forget(self, listed: Sequence[Chunk], watermark: Watermark) -> None:
         """Drop what is not needed past a watermark."""
         self.watermark = watermark
         self.join.acknowledge(0, self.segment, watermark)
         self.join.compact()
-        names, least = {chunk.held_as for chunk in listed}, self.join.near.least_time(watermark)
-        self.chunks = {each: high for each, high in self.chunks.items() if each in names or high >= least}
+        self.chunks = self._needed(listed, watermark)
+
+    def _needed(self, listed: Sequence[Chunk], watermark: Watermark) -> dict[str, Chunk]:
+        """The chunks that are here and are listed, or of use still."""
+        names = {chunk.held_as for chunk in listed}
+        least = [least_kept(self.join.node, side, watermark) for side in SIDES]
+        return {each: chunk for each, chunk in self.chunks.items() if each in names or chunk.high >= least[chunk.side]}
 
 
 @dataclass(slots=True)
@@ -150,12 +160,14 @@ class JoinCell:
         tuples = self._tuples(deltas)
         found: Iterator[pa.Table] = iter(())
         if isinstance(self.near, WithinDistance):
-            if any(tuples):
+            before = self.store.directory.watermark
+            if any(tuples) or self._may_decide(self.near.span, before, watermark):
                 cached = self._ready()
-                arrived, join, segment = cached.add(tuples), cached.join, cached.segment
-                shares = self.instances.shares()
+                join, shares = cached.join, self.instances.shares()
+                arrived, segment = cached.add(tuples), cached.segment
                 keep = self._kept_on_grid() or self._kept_by_time()
-                found = self.instances.run([join.pairs_within(segment, arrived, each, keep) for each in shares])
+                pairs = self.instances.run([join.pairs_within(segment, arrived, each, keep) for each in shares])
+                found = chain(pairs, join.due(before, watermark))
                 self._append(tuples, watermark, cached)
         else:
             found = self._expire(tuples, watermark)
@@ -171,19 +183,27 @@ class JoinCell:
             cached.forget(listed, watermark)
             self.cache.put(self.store.folder.where, self.cell, cached)
 
+    def _may_decide(self, span: int, before: Watermark, after: Watermark) -> bool:
+        """Whether tuples in the store may leave alone as the watermark moves."""
+        node = self.node
+        sides, least = ((LEFT,), 0) if node.how == "semi" else (node.lonely_sides, span)
+        listed = [chunk for chunk in self.store.directory.chunks if chunk.side in sides]
+        return any(chunk.low + least < after and chunk.high + span >= before for chunk in listed)
+
     def _expire(self, tuples: SideTables, watermark: Watermark) -> Iterator[pa.Table]:
         """Add tuples, and the pairs of windows that expire; what is stored is read only if some do."""
         assert isinstance(self.near, InSameWindow)
         before, window, listed = self.store.directory.watermark, self.near.window, self.store.directory.chunks
         expires = window.first_open(before) < window.first_open(watermark)
         sides = {chunk.side for chunk in listed} | {side for side in SIDES if tuples[side]}
-        cached = self._ready() if not listed or (expires and len(sides) == len(SIDES)) else self._take()
+        gives = expires and (len(sides) == len(SIDES) or bool(sides.intersection(self.node.lonely_sides)))
+        cached = self._ready() if not listed or gives else self._take()
         if cached is not None and not {chunk.held_as for chunk in listed} <= cached.chunks.keys():
             cached = self._cached = None
         if cached is not None and any(tuples):
             cached.add(tuples)
         self._append(tuples, watermark, cached)
-        if not expires or cached is None or len(sides) < len(SIDES):
+        if not gives or cached is None:
             return iter(())
         join, segment = cached.join, cached.segment
         shares = self.instances.shares()
@@ -201,7 +221,7 @@ class JoinCell:
         read = list(zip(missing, self._read(missing), strict=True))
         for side in SIDES:
             cached.add_chunks(side, [table for chunk, table in read if chunk.side == side])
-        cached.chunks |= {chunk.held_as: chunk.high for chunk in missing}
+        cached.chunks |= {chunk.held_as: chunk for chunk in missing}
         return cached
 
     def _take(self) -> CachedJoin | None:
@@ -216,28 +236,28 @@ class JoinCell:
         """Move the watermark, forget, and merge small chunks."""
         directory = self.store.directory
         directory.watermark = max(directory.watermark, watermark)
-        least = self.near.least_time(directory.watermark)
-        for chunk in [chunk for chunk in directory.chunks if chunk.high < least]:
-            self.store.drop(chunk)
         for side in SIDES:
+            least = least_kept(self.node, side, directory.watermark)
+            for chunk in [chunk for chunk in directory.chunks if chunk.side == side and chunk.high < least]:
+                self.store.drop(chunk)
             self._merge_small(side, least)
 
     def _tuples(self, deltas: Sequence[Delta]) -> SideTables:
-        """The tuples of each side that can be paired."""
+        """The tuples of each side that can be paired, or leave alone."""
         sides: SideTables = ([], [])
         for delta in deltas:
-            table = without_null_keys(self.node, delta.side, delta.rows)
+            alone = delta.side in self.node.lonely_sides
+            table = delta.rows if alone else without_null_keys(self.node, delta.side, delta.rows)
             if table.num_rows:
                 sides[delta.side].append(table)
         return sides
 
     def _append(self, tuples: SideTables, watermark: Watermark, cached: CachedJoin | None) -> None:
         """A chunk for each side that has tuples which are needed past the watermark; they are in ``cached`` already."""
-        least = self.near.least_time(watermark)
         for side, tables in enumerate(tuples):
-            chunk = self._write(tables, side, least) if tables else None
+            chunk = self._write(tables, side, least_kept(self.node, side, watermark)) if tables else None
             if chunk is not None and cached is not None:
-                cached.chunks[chunk.held_as] = chunk.high
+                cached.chunks[chunk.held_as] = chunk
 
     def _write(self, tables: Sequence[pa.Table], side: int, least: int) -> Chunk | None:
         """A chunk of the tuples from a time on, if there are any."""
@@ -315,9 +335,9 @@ class JoinCell:
             self.store.drop(chunk)
         cached, gone = self._take(), {chunk.held_as for chunk in chosen}
         if cached is not None and gone <= cached.chunks.keys():
-            cached.chunks = {each: high for each, high in cached.chunks.items() if each not in gone}
+            cached.chunks = {each: chunk for each, chunk in cached.chunks.items() if each not in gone}
             if merged is not None:
-                cached.chunks[merged.held_as] = merged.high
+                cached.chunks[merged.held_as] = merged
         elif cached is not None and gone & cached.chunks.keys():
             # It holds a part of the merged chunk only.
             self._cached = None

@@ -196,10 +196,18 @@ class SideSnapshot:
     has_nulls: bool
     in_order: bool
 
+    def times(self, column: str, stop: int) -> tuple[Array, Array]:
+        """The numbers of all tuples before ``stop``, and their event times, which are in a column."""
+        numbers = np.arange(self.head, max(stop, self.head))
+        return numbers, self.arrays[self.plain.index(column)][numbers - self.base]
+
     def rows(self, numbers: Array) -> pa.Table:
-        """The rows with some numbers, in their order."""
+        """The rows with some numbers, in their order; nulls for a number below 0."""
         if len(numbers) == 0:
             return self.schema.empty_table()
+        missing = numbers < 0
+        if missing.any():
+            return self.rows(numbers[~missing]).take(pa.array(np.cumsum(~missing) - 1, mask=missing))
         places = numbers - self.base
         nulls = bool(numbers.min() <= self.last_null)
         columns: dict[str, Any] = {}
@@ -273,12 +281,12 @@ class JoinSide:
         rows, first = arrived.rows, self.log.tail
         if rows.num_rows == 0:
             return
-        tuples = arrived.tuples.arrived_from(first)
-        if self._latest and tuples.times.min() < self._latest[-1][1]:
+        tuples, times = arrived.tuples.arrived_from(first), arrived.times
+        if self._latest and times[0] < self._latest[-1][1]:
             self._in_order_from = first
         if self.batches.schema.names:
             self.batches = self.batches.with_rows(first, rows.select(self.batches.schema.names))
-        if self.sorted:
+        if self.sorted and len(tuples):
             self.runs = [*self.runs, SortedRun.of(number, tuples)]
         plain, arrays = [rows.column(name) for name in self._plain], () if self.sorted else tuples.arrays
         self.log.add([*map(_as_array, plain), *map(valid_mask, plain), *arrays], rows.num_rows)
@@ -286,7 +294,7 @@ class JoinSide:
             self._last_null = self.log.tail - 1
         if tuples.has_nulls:
             self._last_null_read = self.log.tail - 1
-        self._latest.append((self.log.tail, int(tuples.times.max())))
+        self._latest.append((self.log.tail, int(times[-1])))
 
     def forget(self, least_time: int) -> None:
         """Drop tuples before a time, as far as they arrived before all others."""

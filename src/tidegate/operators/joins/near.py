@@ -9,6 +9,7 @@ import numpy as np
 
 from tidegate.operators.columns import Array
 from tidegate.query.nodes import Join
+from tidegate.query.predicates.tree import RIGHT
 from tidegate.query.windows import Window
 from tidegate.watermark import START, Watermark
 
@@ -71,3 +72,15 @@ def near_of(node: Join) -> Near:
         return InSameWindow(node.window)
     assert node.within_us is not None
     return WithinDistance(node.within_us)
+
+
+def least_kept(node: Join, side: int, watermark: Watermark) -> int:
+    """The earliest time at which a tuple of a side is kept.
+
+    Which tuples have a partner within a distance is not stored: it is found out again from the tuples. Those that may still
+    leave alone are as far behind the watermark as pairs reach, and their partners as far again.
+    """
+    near = near_of(node)
+    again = (node.how == "semi" and side == RIGHT) or any(lonely != side for lonely in node.lonely_sides)
+    reach = near.span if again and isinstance(near, WithinDistance) else 0
+    return max(near.least_time(watermark) - reach, START)

@@ -7,6 +7,10 @@ it owns. Ownership only says which instance tries what, so nothing moves when it
 
 Pairs within a distance are found at once. Pairs of windows are found when the windows expire, from what is held then; so
 there too nothing has to be handed over.
+
+A tuple that leaves without partner, or once for all its pairs, does so when all instances have found the pairs before that
+time. The instance that comes last to a watermark emits what is decided there (`SharedJoin.decide`): its own results have not
+passed that time, so no instance has to wait for it. Over windows an instance tries all pairs of the tuples it owns.
 """
 
 from __future__ import annotations
@@ -20,24 +24,34 @@ from typing import TypeAlias
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes, TupleArrays
-from tidegate.operators.joins.find_pairs import BLOCK, FoundPairs, PairFailed, PairFinder, Scope, TimeRanges
+from tidegate.operators.joins.find_pairs import (
+    BLOCK,
+    FoundPairs,
+    PairFailed,
+    PairFinder,
+    Scope,
+    TimeRanges,
+    owned_by,
+)
+from tidegate.operators.joins.first_pairs import NOBODY, FirstPairs, ResultSpans, SideWindows
 from tidegate.operators.joins.join_side import JoinSide, SideSnapshot, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
-from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, near_of
+from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of
 from tidegate.operators.readers import BEFORE, SharedState
 from tidegate.query import expressions
-from tidegate.query.nodes import Join
+from tidegate.query.nodes import Join, JoinColumn
 from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
 from tidegate.state.chunks import Piece, encode
 from tidegate.state.snapshot import SnapshotStore
-from tidegate.watermark import Watermark
+from tidegate.watermark import START, Watermark
 
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
@@ -112,6 +126,9 @@ class SharedJoin(SharedState):
     _sizes: dict[Column, int] = field(default_factory=dict)
     _cuts: tuple[list[Arrivals], list[Arrivals]] = field(default_factory=lambda: ([], []))
     _decides: bool = field(init=False)
+    _first_pairs: dict[Side, FirstPairs] = field(init=False)
+    _decided: dict[int, Watermark] = field(default_factory=dict)
+    _emitted: Watermark = START
 
     def __post_init__(self) -> None:
         node = self.node
@@ -124,6 +141,9 @@ class SharedJoin(SharedState):
         self._decides = (node.where is None or node.where.tree is not None) and fits_int64(tree, {})
         left, right = (SideEncoder(node, side, columns_of(tree, side), band, self._codes) for side in (LEFT, RIGHT))
         self._sides = JoinSide(left), JoinSide(right)
+        sides = (LEFT,) if node.how == "semi" else node.lonely_sides
+        within = isinstance(self.near, WithinDistance)
+        self._first_pairs = {side: FirstPairs(self.near.span, node.how == "semi") for side in sides if within}
 
     @property
     def rows(self) -> int:
@@ -133,7 +153,8 @@ class SharedJoin(SharedState):
     @property
     def bytes(self) -> int:
         """How much memory they take."""
-        return sum(side.nbytes for side in self._sides)
+        first_pairs = sum(first.nbytes for first in self._first_pairs.values())
+        return first_pairs + sum(side.nbytes for side in self._sides)
 
     @property
     def tried(self) -> int:
@@ -183,26 +204,101 @@ class SharedJoin(SharedState):
     def pairs_within(
         self, number: int, arrived: SegmentTuples, owned: Array | None, keep: KeepPairs | None = None
     ) -> Iterator[pa.Table]:
-        """Results that the tuples of a segment give with all up to it, an instance's share, in the order of time."""
-        assert isinstance(self.near, WithinDistance), "pairs of windows are emitted when the windows expire"
+        """Pairs that the tuples of a segment give with all up to it, an instance's share, in the order of time."""
         view = self._view(number, owned)
-        found = self._collected(self._found_within(self.near, arrived, view), view, keep)
-        if found is not None:
-            yield rows_at_the_later(self.node, view.sides, found)
+        found = self._note_pairs(arrived, view, keep)
+        if len(found.left) and self.node.gives_pairs:
+            yield rows_at(self.node, view.sides, found.left, found.right, found.times)
+
+    def note_pairs(self, number: int, arrived: SegmentTuples) -> None:
+        """Find out which tuples have partners, as `pairs_within` does, for a segment whose pairs were emitted before."""
+        if self._first_pairs:
+            self._note_pairs(arrived, self._view(number, None), None)
+
+    def attach(self, reader: int, segment: int, watermark: Watermark) -> None:
+        with self._lock:
+            self._decided[reader] = watermark
+        SharedState.attach(self, reader, segment, watermark)
+
+    def detach(self, reader: int) -> None:
+        with self._lock:
+            del self._decided[reader]
+        SharedState.detach(self, reader)
+
+    def decide(self, reader: int, watermark: Watermark) -> Iterator[pa.Table]:
+        """Note that a reader has found all pairs before a watermark, which is that of the segment it is at.
+
+        If it is the last of all, what that decides leaves: tuples without partner, or once for all their pairs, in the
+        order of time, from where the reader was before. One that is about to detach has found all it will ever find: `END`.
+        """
+        with self._lock:
+            self._decided[reader] = watermark
+            before, after = self._emitted, min(self._decided.values())
+            self._emitted = max(before, after)
+        return self.due(before, after)
+
+    def due(self, before: Watermark, after: Watermark) -> Iterator[pa.Table]:
+        """Tuples that leave alone as the watermark moves, in the order of time, where pairs are within a distance."""
+        if before >= after or not self._first_pairs:
+            return
+        with self._lock:
+            sides = self._sides[0].snapshot(), self._sides[1].snapshot()
+            due = [(side, first.due(before, after)) for side, first in self._first_pairs.items()]
+        lefts, rights = (
+            [each.numbers if of == side else np.full(len(each.numbers), NOBODY) for of, each in due]
+            for side in (LEFT, RIGHT)
+        )
+        left, right, times = (np.concatenate(each) for each in (lefts, rights, [each.times for _, each in due]))
+        if len(times):
+            yield rows_at(self.node, sides, left, right, times)
 
     def pairs_expired(
         self, number: int, before: Watermark, after: Watermark, owned: Array | None, keep: KeepPairs | None = None
     ) -> Iterator[pa.Table]:
         """Results of the windows that expire as the watermark moves, an instance's share, earliest first."""
-        assert isinstance(self.near, InSameWindow), "pairs within a distance are emitted at once"
-        window = self.near.window
+        near = self.near
+        assert isinstance(near, InSameWindow), "pairs within a distance are emitted at once"
+        window = near.window
         if window.first_open(before) == window.first_open(after):
             return
         view = self._view(number, owned)
         first, last = max(window.first_open(before), -(2**62)), min(window.first_open(after) - 1, 2**62)
-        found = self._collected(self._found_in_windows(self.near, first, last, view), view, keep)
-        if found is not None:
-            yield from rows_of_windows(self.node, self.near, view.sides, found, first, last)
+        if self.node.how == "inner":
+            found = self._collected(self._found_in_windows(near, LEFT, first, last, view), view, keep)
+            spans = ResultSpans.of_pairs(near, found, first, last)
+        else:
+            assert keep is None, "what an outer join emits is not known from a part of its pairs"
+            spans = self._outer_spans(near, first, last, view)
+        yield from rows_of_windows(self.node, view.sides, spans)
+
+    def _outer_spans(self, near: InSameWindow, first: int, last: int, view: _View) -> ResultSpans:
+        """What an instance emits of windows: the pairs of tuples that it owns, and those of them that leave alone."""
+        node = self.node
+        by = RIGHT if node.how == "right" else LEFT
+        found = self._collected(self._found_in_windows(near, by, first, last, view), view, None)
+        spans = [ResultSpans.of_pairs(near, found, first, last)] if node.gives_pairs else []
+        for side in (LEFT,) if node.how == "semi" else node.lonely_sides:
+            if side != by and view.scope.owned is not None:
+                # Other instances own the left tuples of some of its pairs.
+                found = self._collected(self._found_in_windows(near, side, first, last, view), view, None)
+            numbers, times = view.sides[side].times(node.inputs[side].time, view.after[side])
+            begin, end = near.windows(times, first, last)
+            mine = begin <= end if view.scope.owned is None else (begin <= end) & owned_by(view.scope.owned, numbers)
+            spans += SideWindows(side, numbers[mine], begin[mine], end[mine]).spans(near, found, node.how == "semi")
+        return ResultSpans.concatenated(spans)
+
+    def _note_pairs(self, arrived: SegmentTuples, view: _View, keep: KeepPairs | None) -> FoundPairs:
+        """The pairs that the tuples of a segment give; whose tuples are no longer without partner."""
+        assert isinstance(self.near, WithinDistance), "pairs of windows are emitted when the windows expire"
+        found = self._collected(self._found_within(self.near, arrived, view), view, keep)
+        self._note(found)
+        return found
+
+    def _note(self, found: FoundPairs) -> None:
+        if self._first_pairs and len(found.left):
+            with self._lock:
+                for side, first in self._first_pairs.items():
+                    first.note(found.left if side == LEFT else found.right, found.times)
 
     def cut(self, number: int) -> JoinCut:
         """Both sides after a segment, given that all up to it are encoded and none behind it is."""
@@ -218,8 +314,8 @@ class SharedJoin(SharedState):
 
     def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
         """Begin with what a snapshot holds, in the order of time, so that it is forgotten by and by."""
-        least = self.near.least_time(watermark)
         for side, encoder in enumerate(each.encoder for each in self._sides):
+            least = least_kept(self.node, side, watermark)
             parts = [table for of, table in store.tables() if of == side]
             if not parts:
                 continue
@@ -230,14 +326,19 @@ class SharedJoin(SharedState):
                 self.encode(BEFORE, (rows, []) if side == LEFT else ([], rows))
                 self.settle(BEFORE)
         del self._ends[:-1]
+        self._emitted = watermark
+        if self._first_pairs:
+            view = self._view(BEFORE, None)
+            self._note(self._collected(self._found_again(view), view, None))
 
     def _compact(self) -> None:
         """Merge small pieces of state into larger ones."""
         with self._lock:
             if not self._reached:
                 return
-            settled, least = self._acknowledged, self.near.least_time(self._watermark)
+            settled, watermark = self._acknowledged, self._watermark
         for side in self._sides:
+            least = least_kept(self.node, side.encoder.side, watermark)
             while chosen := side.mergeable_runs(settled, self.near.span):
                 merged = SortedRun.merged(chosen, least)
                 with self._lock:
@@ -268,6 +369,9 @@ class SharedJoin(SharedState):
         """Number what has been encoded up to a segment, in the order of the log."""
         for due in sorted(each for each in self._pending if each <= number):
             for side, encoded in zip(self._sides, self._pending.pop(due), strict=True):
+                first_pairs = self._first_pairs.get(side.encoder.side)
+                if first_pairs is not None and len(encoded.times):
+                    first_pairs.add(encoded.times)
                 side.add(due, encoded)
                 larger = {name: size for name, size in encoded.sizes.items() if size > self._sizes.get(name, 0)}
                 if larger:
@@ -280,30 +384,52 @@ class SharedJoin(SharedState):
         for side in (LEFT, RIGHT):
             new = arrived[side].tuples.arrived_from(view.before[side])
             if len(new):
-                yield from self._found(side, new, near.times(new.times), view)
+                # Of the pairs inside the segment the left tuples have been first.
+                yield from self._found(side, new, near.times(new.times), view, before=side == RIGHT)
 
-    def _found_in_windows(self, near: InSameWindow, first: int, last: int, view: _View) -> Iterator[FoundPairs]:
-        """Pairs that share a window from ``first`` to ``last``: each left tuple meets the right ones in its windows."""
-        lefts = [run.tuples for run in view.runs(LEFT, view.number)]
-        if not self._sides[0].sorted:
-            lefts = [view.sides[0].tuples(view.after[0])]
-        for left in lefts:
-            begin, end = near.windows(left.times, first, last)
-            inside = left if (begin <= end).all() else left.take(begin <= end)
-            yield from self._found(LEFT, inside, near.times(inside.times, first, last), view)
+    def _found_again(self, view: _View) -> Iterator[FoundPairs]:
+        """All pairs within a distance of the tuples that are held."""
+        assert isinstance(self.near, WithinDistance)
+        for left in self._tuples(LEFT, view):
+            yield from self._found(LEFT, left, self.near.times(left.times), view)
 
-    def _found(self, side: Side, new: TupleArrays, times: TimeRanges, view: _View) -> Iterator[FoundPairs]:
-        """Pairs of left tuples and right ones up to a segment, or of right tuples and left ones before it."""
-        other, last, stop = (
-            (RIGHT, view.number, view.after[1]) if side == LEFT else (LEFT, view.number - 1, view.before[0])
-        )
+    def _tuples(self, side: Side, view: _View) -> list[TupleArrays]:
+        """The tuples of a side up to a segment, in the pieces in which they are held."""
         if self._sides[0].sorted:
-            return self._finder.in_runs(side, new, view.runs(other, last), times, view.scope)
-        stored = view.sides[other]
-        return self._finder.in_log(side, new, stored.tuples(stop), times, stored.in_order, view.scope)
+            return [run.tuples for run in view.runs(side, view.number)]
+        return [view.sides[side].tuples(view.after[side])]
 
-    def _collected(self, found: Iterator[FoundPairs], view: _View, keep: KeepPairs | None) -> FoundPairs | None:
-        """All that is found; what no loop could decide is decided here, and what others emit left out. None for nothing."""
+    def _found_in_windows(
+        self, near: InSameWindow, side: Side, first: int, last: int, view: _View
+    ) -> Iterator[FoundPairs]:
+        """Pairs that share a window from ``first`` to ``last``: each tuple of a side meets those in its windows.
+
+        Where tuples may leave alone, all pairs of the tuples that the instance owns.
+        """
+        for tuples in self._tuples(side, view):
+            begin, end = near.windows(tuples.times, first, last)
+            inside = begin <= end
+            if self.node.how != "inner" and view.scope.owned is not None:
+                inside &= owned_by(view.scope.owned, tuples.arrivals)
+            some = tuples if inside.all() else tuples.take(inside)
+            yield from self._found(side, some, near.times(some.times, first, last), view)
+
+    def _found(
+        self, side: Side, new: TupleArrays, times: TimeRanges, view: _View, before: bool = False
+    ) -> Iterator[FoundPairs]:
+        """Pairs of some tuples and those of the other side up to a segment, or before it."""
+        other = RIGHT if side == LEFT else LEFT
+        last, stop = (view.number - 1, view.before[other]) if before else (view.number, view.after[other])
+        scope = view.scope
+        if self.node.how != "inner" and self.node.window is not None:
+            scope = Scope(None, scope.decide)
+        if self._sides[0].sorted:
+            return self._finder.in_runs(side, new, view.runs(other, last), times, scope)
+        stored = view.sides[other]
+        return self._finder.in_log(side, new, stored.tuples(stop), times, stored.in_order, scope)
+
+    def _collected(self, found: Iterator[FoundPairs], view: _View, keep: KeepPairs | None) -> FoundPairs:
+        """All that is found; what no loop could decide is decided here, and what others emit left out."""
         interprets = self.node.where is not None and not view.scope.decide
         try:
             parts = [still_fitting(self.node, view.sides, each) if interprets else each for each in found]
@@ -315,15 +441,16 @@ class SharedJoin(SharedState):
             )
             raise failed_on(self.node.name, left, right, "divides a whole number by zero") from None
         if not any(len(part.left) for part in parts):
-            return None
+            return FoundPairs.none()
         together = FoundPairs.concatenated(parts)
         return together if keep is None else keep(view.sides, together)
 
     def _forget(self) -> None:
         """Drop what no instance needs any more."""
-        least = self.near.least_time(self._watermark)
         for side in self._sides:
-            side.forget(least)
+            side.forget(least_kept(self.node, side.encoder.side, self._watermark))
+        for which, first in self._first_pairs.items():
+            first.forget(self._sides[which].log.head)
         keep = bisect_right(self._ends, self._acknowledged, key=lambda end: end[0]) - 1
         if keep > 0:
             del self._ends[:keep]
@@ -332,10 +459,21 @@ class SharedJoin(SharedState):
 # From pairs to result rows.
 
 
-def pair_rows(node: Join, sides: BothSides, left: Array, right: Array) -> pa.Table:
-    """The columns of pairs, given by arrival numbers."""
-    rows = sides[0].rows(left), sides[1].rows(right)
-    return pa.table({column.name: rows[column.side].column(column.column) for column in node.columns})
+def pair_rows(
+    node: Join, sides: BothSides, left: Array, right: Array, columns: Sequence[JoinColumn] | None = None
+) -> pa.Table:
+    """The columns of pairs, or some of them, given by arrival numbers; nulls where there is nobody."""
+    wanted = node.columns if columns is None else columns
+    numbers = left, right
+    used = {column.side for column in wanted} | {RIGHT for column in wanted if column.coalesced}
+    rows = {side: sides[side].rows(numbers[side]) for side in used}
+    made = {}
+    for column in wanted:
+        made[column.name] = rows[column.side].column(column.column)
+        if column.coalesced:
+            either = [rows[side].column(column.column).cast(column.type) for side in (LEFT, RIGHT)]
+            made[column.name] = pc.coalesce(*either)
+    return pa.table(made)
 
 
 def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs:
@@ -351,31 +489,27 @@ def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs
     return found.take(np.flatnonzero(np.array(fits, np.bool_)))
 
 
-def rows_at_the_later(node: Join, sides: BothSides, found: FoundPairs) -> pa.Table:
-    """Result rows in the order of their times, the later one of each pair."""
-    times = np.maximum(found.left_times, found.right_times)
+def rows_at(node: Join, sides: BothSides, left: Array, right: Array, times: Array) -> pa.Table:
+    """Result rows in the order of their times."""
     order = np.argsort(times, kind="stable")
-    pairs = pair_rows(node, sides, found.left[order], found.right[order])
-    moment = node.schema.field(node.time).type
-    return _table(node, pairs, {node.time: pa.array(times[order]).view(moment)})
+    moments = {node.time: pa.array(times[order]).view(node.schema.field(node.time).type)}
+    return _table(node, sides, left[order], right[order], moments)
 
 
-def rows_of_windows(
-    node: Join, near: InSameWindow, sides: BothSides, found: FoundPairs, first: int, last: int
-) -> Iterator[pa.Table]:
-    """Result rows in the order of their windows, `AT_ONCE` at a time: a pair once for each it shares in a range."""
-    begin, _ = near.windows(np.maximum(found.left_times, found.right_times), first, last)
-    _, end = near.windows(np.minimum(found.left_times, found.right_times), first, last)
+def rows_of_windows(node: Join, sides: BothSides, spans: ResultSpans) -> Iterator[pa.Table]:
+    """Result rows in the order of their windows, `AT_ONCE` at a time: once for each window of theirs."""
+    begin, end = spans.begin, spans.end
     for which, low, high in runs_of_windows(begin, end, AT_ONCE):
         lowest = np.maximum(begin[which], low)
         times = np.minimum(end[which], high) - lowest + 1
         take, windows = expand_ranges(lowest, times)
         order = np.argsort(windows, kind="stable")
         take, windows = which[take[order]], windows[order]
-        pairs = pair_rows(node, sides, found.left[take], found.right[take])
-        yield _table(node, pairs, window_columns(node, windows))
+        yield _table(node, sides, spans.left[take], spans.right[take], window_columns(node, windows))
 
 
-def _table(node: Join, pairs: pa.Table, moments: dict[str, pa.Array]) -> pa.Table:
+def _table(node: Join, sides: BothSides, left: Array, right: Array, moments: dict[str, pa.Array]) -> pa.Table:
+    wanted = [column for column in node.columns if column.name in node.schema.names]
+    pairs = pair_rows(node, sides, left, right, wanted)
     columns = [moments[name] if name in moments else pairs.column(name) for name in node.schema.names]
     return pa.table(columns, schema=node.schema)

@@ -225,6 +225,7 @@ class RunningSubquery:
         if instance in after.instances:
             self.work.acknowledge(instance, segment.index, segment.watermark)
         else:
+            self._emit(list(self.work.last_results(instance)), sources, segment.watermark)
             self.gate.remove_readers([str(instance)])
             self.work.detach(instance)
         self._switched(instance, switch)

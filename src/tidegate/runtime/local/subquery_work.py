@@ -21,7 +21,7 @@ from tidegate.gate.waiting import waiting_for_others
 from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.column_slots import ColumnSlots, slots_of
-from tidegate.operators.columns import Array
+from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.dedup_slots import DedupSlots
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.keyed_slots import KeyedSlots
@@ -53,7 +53,7 @@ from tidegate.runtime.local.session_work import SessionWork
 from tidegate.runtime.local.split_choice import SplitChoice
 from tidegate.runtime.local.work import FedTuples, Work
 from tidegate.state.snapshot import SnapshotStore, StateCut
-from tidegate.watermark import START, Watermark, has_ended
+from tidegate.watermark import END, START, Watermark, has_ended
 
 if TYPE_CHECKING:
     from tidegate.runtime.local.settings import Settings
@@ -178,17 +178,32 @@ class JoinWork(Work):
         self._claims.finish(segment.index, ahead)
         if self.state.node.window is not None:
             yield from self.state.pairs_expired(segment.index, segment.since, segment.watermark, owned)
-        elif segment.rows:
+        elif self.state.node.how == "inner":
+            yield from self._pairs(segment, owned)
+        else:
+            # All pairs are found before any leaves: another instance may be the last that has to.
+            pairs = list(self._pairs(segment, owned))
+            if found := [*pairs, *self.state.decide(instance, segment.watermark)]:
+                joined = pa.concat_tables(found)
+                yield in_time_order(joined, as_numpy(joined.column(self.state.node.time)))[0]
+
+    def _pairs(self, segment: Segment, owned: Array | None) -> Iterator[pa.Table]:
+        """The pairs within a distance that an instance finds for a segment."""
+        if segment.rows:
             arrived = self._claims.result(segment)
             if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(arrived)):
                 yield from self.state.pairs_within(segment.index, arrived, owned)
             elif segment.take("pairs"):
                 yield from self.state.pairs_within(segment.index, arrived, None)
 
+    def last_results(self, instance: int) -> Iterator[pa.Table]:
+        return self.state.decide(instance, END)
+
     def may_emit(self, segment: Segment) -> bool:
         window = self.state.node.window
         if window is None:
-            return segment.rows > 0 or has_ended(segment.watermark)
+            moved = segment.watermark != segment.since and self.state.node.how != "inner"
+            return segment.rows > 0 or moved or has_ended(segment.watermark)
         return bool(window.first_open(segment.since) != window.first_open(segment.watermark))
 
     def restore(self, store: SnapshotStore, watermark: Watermark) -> None:

@@ -169,6 +169,10 @@ class Work(ABC):
         """Whether some instance may have results for a segment; where none has, its watermark can wait."""
         return True
 
+    def last_results(self, instance: int) -> Iterator[pa.Table]:
+        """What is left for an instance to emit before it detaches: results for which the others need not wait any more."""
+        return iter(())
+
     def attach(self, instance: int, number: int, watermark: Watermark) -> None:
         """Add an instance that begins behind a segment."""
         self._seconds[instance] = 0.0

@@ -61,9 +61,9 @@ class Recreation:
         match node:
             case WindowAggregate(window=window):
                 return cls(window.every, window.size - window.every, window.lateness)
-            case Join(window=Window() as window) if not node.is_on_grid:
+            case Join(window=Window() as window, how="inner") if not node.is_on_grid:
                 return cls(window.every, window.size - window.every)
-            case Join(within_us=int() as distance) if not node.is_on_grid:
+            case Join(within_us=int() as distance, how="inner") if not node.is_on_grid:
                 return cls(1, distance)
             case _:
                 return None
@@ -128,8 +128,8 @@ class CellPlan:
                 )
             elif message.protocol == RECREATE and self.recreation is None:
                 left_out.append(
-                    "a mapping by window recreation was left out: that is for windowed aggregates and joins by key; use the "
-                    f"protocol {ADOPT!r}"
+                    "a mapping by window recreation was left out: that is for windowed aggregates and inner joins by key; "
+                    f"use the protocol {ADOPT!r}"
                 )
             if left_out[known:]:
                 LOG.warning(left_out[-1])
