@@ -24,7 +24,8 @@ from tidegate.operators.settling import Settled
 from tidegate.query.nodes import AsOf, CountAggregate
 from tidegate.watermark import START, has_ended
 
-MOST_RUNS = 8
+MOST_RUNS = 4
+"""Every turn reads all of them, and what does not count any more is gone when they are merged."""
 
 
 def rows_of(node: CountAggregate | AsOf) -> KeyedRows:
