@@ -116,14 +116,15 @@ def _balanced(
     from tidegate.elastic.scaling import Scaling
     from tidegate.runtime.spark.control import Steering
     from tidegate.runtime.spark.observe import POLL_SECONDS
-    from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance
+    from tidegate.runtime.spark.step_balance import BALANCER_HERE, StepBalance, planner_of
 
     steering = Steering(control)
     rule = Rule(Fixed(), Limits(1, MOST_CELLS), balancer=elastic.balancer(BALANCER_HERE), dry_run=elastic.dry_run)
-    names = [step.label for step in steering.steps()]
+    steps = steering.steps()
+    names = [step.label for step in steps]
     rules = Rules(sized.default, (*sized.subqueries, *((name, rule) for name in names)))
     balance = StepBalance(observer, steering, beside, poll)
-    planner = elastic.planned_by(PLANNER_HERE)
+    planner = elastic.planned_by(planner_of(steps))
     return Scaling(balance, balance, rules, POLL_SECONDS, elastic, observer.name, planner=planner)
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tidegate.control.observation import Observation
 from tidegate.errors import UserError
@@ -174,6 +174,13 @@ class ChangeOutcome:
     seconds: float | None = None
     state_bytes_moved: int | None = None
     measured: MoveCost | None = None
+
+
+@runtime_checkable
+class MovesShards(Protocol):
+    """An actuator that is told by which protocol shards change owners, where that is planned."""
+
+    def move(self, subquery: str, mapping: tuple[int, ...], protocol: str) -> ChangeOutcome: ...
 
 
 class Actuator(Protocol):

@@ -15,6 +15,7 @@ from tidegate.control.controller import (
     Decision,
     Effect,
     MoveCost,
+    MovesShards,
     hold,
     resize,
 )
@@ -99,7 +100,7 @@ class ControlLoop:
         wanted = cooling or self._decide(observation)
         allowed, withheld = self._allow(wanted, observation)
         plan, refused = self._plan(allowed, observation) if allowed.changes else (None, None)
-        outcome = refused or (self._carry_out(allowed) if allowed.changes and not self._rule.dry_run else None)
+        outcome = refused or (self._carry_out(allowed, plan) if allowed.changes and not self._rule.dry_run else None)
         if self._planner is not None and plan is not None and outcome is not None and outcome.accepted:
             if outcome.measured is None:
                 self._planned = self._step, plan
@@ -214,9 +215,13 @@ class ControlLoop:
         except UserError as error:
             return None, ChangeOutcome(False, str(error))
 
-    def _carry_out(self, decision: Decision) -> ChangeOutcome:
+    def _carry_out(self, decision: Decision, plan: MovePlan | None) -> ChangeOutcome:
+        actuator, mapping = self._actuator, decision.mapping
         try:
-            outcome = self._actuator.reconfigure(decision.subquery, decision.instances, decision.mapping)
+            if plan is not None and mapping is not None and isinstance(actuator, MovesShards):
+                outcome = actuator.move(decision.subquery, mapping, plan.protocol)
+            else:
+                outcome = actuator.reconfigure(decision.subquery, decision.instances, mapping)
         except Exception as error:
             return ChangeOutcome(False, f"the actuator failed: {type(error).__name__}: {error}")
         return outcome if outcome.accepted or outcome.note else ChangeOutcome(False, "the actuator gave no reason")

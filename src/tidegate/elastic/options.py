@@ -101,7 +101,8 @@ class Elastic:
 
     def planned_by(self, planner: MovePlanner) -> MovePlanner:
         """A runtime's planner with the protocol and the deadline that are asked for."""
-        return replace(planner, protocol=self.protocol, deadline_seconds=self.deadline_seconds)
+        deadline = planner.deadline_seconds if self.deadline_seconds is None else self.deadline_seconds
+        return replace(planner, protocol=self.protocol, deadline_seconds=deadline)
 
     def _with(self, rule: Rule, balancer: Balancer | None) -> Rule:
         shadows = tuple(_controller(each) for each in self.shadows)

@@ -266,3 +266,57 @@ def test_moves_are_checked() -> None:
     with pytest.raises(UserError, match="deadline_seconds is above 0"):
         MovePlanner((Adopt(),), deadline_seconds=0.0)
     assert np.isfinite(Adopt().estimate(ShardMove(0)).delay_seconds)
+
+
+def test_delays_too_short_to_notice_are_none_and_then_the_soonest_is_taken() -> None:
+    """2 MB are read in 5 ms by two receivers; recreating the windows of a minute delays nothing, and takes a minute."""
+    small = replace(MOVE, state_bytes=2_000_000, advance_seconds=60.0)
+    planner = MovePlanner((Adopt(), WindowRecreation()))
+    assert planner.plan(small).protocol == "window recreation"
+    plan = replace(planner, negligible_seconds=0.1).plan(small)
+    assert (plan.protocol, plan.rejected) == (
+        "adopt",
+        (("window recreation", "in force after 62 s instead of 2 s"),),
+    )
+
+
+class ByProtocol:
+    """An actuator that is told the protocol."""
+
+    def __init__(self) -> None:
+        self.moves: list[tuple[str, str]] = []
+
+    def move(self, subquery: str, mapping: tuple[int, ...], protocol: str) -> ChangeOutcome:
+        self.moves.append((subquery, protocol))
+        return ChangeOutcome(True)
+
+    def reconfigure(self, subquery: str, instances: int, mapping: tuple[int, ...] | None) -> ChangeOutcome:
+        raise AssertionError("the protocol would be lost")
+
+
+class Swap:
+    """Decides that two shards change places."""
+
+    name = "swap"
+
+    def start(self, limits: Limits) -> Swap:
+        return self
+
+    def decide(self, observation: Observation) -> Decision:
+        return Decision(observation.subquery, Action.BALANCE, 2, "for a test", (1, 0))
+
+
+def test_each_subquery_has_its_own_windows_and_the_actuator_is_told_the_protocol() -> None:
+    """400 MB take a second or two to read; windows of 20 s are recreated in time, those of an hour are not."""
+    windows = {"short": 20.0, "long": 3_600.0, "none": None}
+    places = tuple(
+        (name, replace(MOVE, window_seconds=length, advance_seconds=length)) for name, length in windows.items()
+    )
+    planner = MovePlanner((Adopt(), WindowRecreation()), MOVE, deadline_seconds=30.0, places=places)
+    actuator = ByProtocol()
+    for name in windows:
+        seen = Observation(
+            name, 1.0, 1.0, 2, mapping=(0, 1), shard_loads=(1.0, 1.0), shard_state_bytes=(200_000_000,) * 2
+        )
+        ControlLoop(Rule(Swap()), actuator, planner=planner).step(seen)
+    assert actuator.moves == [("short", "window recreation"), ("long", "adopt"), ("none", "adopt")]

@@ -35,12 +35,16 @@ class MovePlanner:
 
     place
         what is the same for all moves there: windows, files, speeds, whether memory is shared.
+    places
+        the same of single subqueries, by their names.
+    negligible_seconds
+        delays that are shorter are none.
     deadline_seconds
         when the new owners must do all of the work; None if that does not matter.
     protocol
         the name of the one to take, whatever it costs.
 
-    Cheapest is what delays results least, then what reads and writes least, doubles fewest tuples and is in force soonest.
+    Cheapest is what delays results least, then what is in force soonest, reads and writes least and doubles fewest tuples.
     Where none is in time, the one that is in force soonest is taken, and the plan says so. `corrections` are what measured
     moves have told about estimates, times of each protocol: `learned` gives a planner with more of them.
     """
@@ -50,6 +54,8 @@ class MovePlanner:
     deadline_seconds: float | None = None
     protocol: str | None = None
     corrections: tuple[tuple[str, float, float], ...] = ()
+    places: tuple[tuple[str, ShardMove], ...] = ()
+    negligible_seconds: float = NOTICEABLE_SECONDS
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.protocols]
@@ -60,7 +66,7 @@ class MovePlanner:
 
     def plan_of(self, observation: Observation, decision: Decision) -> MovePlan | None:
         """The plan for what a decision moves; None where nothing changes its owner."""
-        move = move_of(observation, decision, self.place)
+        move = move_of(observation, decision, dict(self.places).get(observation.subquery, self.place))
         return None if move is None else self.plan(move)
 
     def plan(self, move: ShardMove) -> MovePlan:
@@ -78,7 +84,7 @@ class MovePlanner:
             raise UserError(f"no protocol can carry out this move of {move.shards} shards: {told}")
         deadline = self.deadline_seconds
         timely = [each for each in able if deadline is None or each[1].in_force_seconds <= deadline]
-        chosen, cost = min(timely, key=_price) if timely else min(able, key=lambda each: each[1].in_force_seconds)
+        chosen, cost = min(timely, key=self._price) if timely else min(able, key=lambda each: each[1].in_force_seconds)
         why = "the least delay" if timely else f"none is in force within {deadline:g} s, this one soonest"
         rest = [(name, _why_not(other, cost, deadline)) for name, other in able if name != chosen]
         return MovePlan(chosen, move, cost, why, (*refusals, *rest))
@@ -94,6 +100,11 @@ class MovePlanner:
                     in_force_seconds=cost.in_force_seconds * in_force,
                 )
         return cost
+
+    def _price(self, each: tuple[str, MoveCost]) -> tuple[float, ...]:
+        cost = each[1]
+        delay = cost.delay_seconds if cost.delay_seconds >= self.negligible_seconds else 0.0
+        return delay, cost.in_force_seconds, cost.bytes_read + cost.bytes_written, cost.tuples_doubled
 
     def learned(self, plan: MovePlan, measured: MoveCost) -> MovePlanner:
         """The planner that also knows what a planned move took."""
@@ -112,15 +123,11 @@ def _corrected(before: float, estimated: float, took: float) -> float:
     return min(max(factor, 1 / MOST_OFF), MOST_OFF)
 
 
-def _price(each: tuple[str, MoveCost]) -> tuple[float, ...]:
-    cost = each[1]
-    moved = cost.bytes_read + cost.bytes_written
-    return cost.delay_seconds, moved, cost.tuples_doubled, cost.in_force_seconds
-
-
 def _why_not(other: MoveCost, chosen: MoveCost, deadline: float | None) -> str:
     if deadline is not None and other.in_force_seconds > deadline:
         return f"in force after {other.in_force_seconds:.3g} s, later than {deadline:g} s"
     if other.delay_seconds > chosen.delay_seconds:
         return f"a delay of {other.delay_seconds:.3g} s instead of {chosen.delay_seconds:.3g} s"
+    if other.in_force_seconds > chosen.in_force_seconds:
+        return f"in force after {other.in_force_seconds:.3g} s instead of {chosen.in_force_seconds:.3g} s"
     return f"{other.bytes_read + other.bytes_written:,} bytes and {other.tuples_doubled:,} tuples for the same delay"

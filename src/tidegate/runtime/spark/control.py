@@ -180,12 +180,18 @@ def unknown_files(folder: Path, seen: set[Path]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SteeredStep:
-    """A stateful step as those see it who steer the query: how many cells it can have, and how its shards change hands."""
+    """A stateful step as those see it who steer the query: how many cells it can have, and how its shards change hands.
+
+    ``window_seconds`` is how long what it keeps lasts and ``advance_seconds`` how far apart that begins, both of event time;
+    None where windows cannot be recreated.
+    """
 
     label: str
     name: str
     cells: int
     protocols: tuple[str, ...]
+    window_seconds: float | None = None
+    advance_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ def ran(report: StreamingQueryProgress) -> bool:
 class CellReport:
     """The instances of a cell in a batch, and how long they worked, added up.
 
-    ``loads`` are the rows of each of its shards that got any. ``adopted`` is what it took over from others in this batch.
+    ``loads`` are the rows of each of its shards that got any. ``adopted`` is what it took over from others in this batch,
+    ``hands_over`` whether windows are being recreated.
     """
 
     instances: int
@@ -70,6 +71,7 @@ class CellReport:
     state_bytes: int = 0
     loads: Mapping[int, int] = field(default_factory=dict)
     adopted: Mapping[str, int] | None = None
+    hands_over: bool = False
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> CellReport:
@@ -85,6 +87,7 @@ class CellReport:
             told.get("state_bytes", 0),
             loads,
             told.get("adopted"),
+            "handover_us" in told,
         )
 
 

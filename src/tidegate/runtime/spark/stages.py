@@ -121,9 +121,12 @@ def steered_steps(plan: Plan) -> list[SteeredStep]:
     found = []
     for subquery in plan.subqueries:
         if subquery.operator is not None:
-            protocols = PROTOCOLS if Recreation.of(subquery.operator) is not None else (ADOPT,)
-            label = step_label(subquery.number, subquery.name)
-            found.append(SteeredStep(label, subquery.name, plan.cells[1], protocols))
+            recreation, label = Recreation.of(subquery.operator), step_label(subquery.number, subquery.name)
+            step = SteeredStep(label, subquery.name, plan.cells[1], (ADOPT,))
+            if recreation is not None:
+                every, lasts = recreation.every, recreation.every + recreation.reach + recreation.lateness
+                step = replace(step, protocols=PROTOCOLS, window_seconds=lasts / 1e6, advance_seconds=every / 1e6)
+            found.append(step)
     return found
 
 

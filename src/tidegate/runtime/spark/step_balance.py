@@ -20,25 +20,49 @@ from tidegate.control.observation import Observation
 from tidegate.control.protocols.adopt import Adopt
 from tidegate.control.protocols.move import ShardMove
 from tidegate.control.protocols.planner import MovePlanner
+from tidegate.control.protocols.window_recreation import WindowRecreation
 from tidegate.errors import UserError
-from tidegate.runtime.spark.control import Steering
+from tidegate.runtime.spark.control import SteeredStep, Steering
 from tidegate.runtime.spark.observe import Batch, CellReport, SparkObserver, by_step
-from tidegate.state.epochs import SHARDS_OF_A_STEP, first_mapping
+from tidegate.state.epochs import ADOPT, SHARDS_OF_A_STEP, first_mapping
 
 BALANCER_HERE = MinimalMovement()
 """What moves shards between cells unless something else is asked for: those that stay keep their state in memory."""
 
 
-PLANNER_HERE = MovePlanner((Adopt(),), ShardMove(0, shared_files=True, batch_seconds=1.0))
-"""How shards change cells: state is in files that every cell can read. How long batches are is learned from moves."""
+PLANNER_HERE = MovePlanner(
+    (Adopt(), WindowRecreation()),
+    ShardMove(0, shared_files=True, batch_seconds=1.0),
+    deadline_seconds=30.0,
+    negligible_seconds=0.1,
+)
+"""How shards change cells: state is in files that every cell can read, or windows are recreated. How long batches are is
+learned from moves. A mapping is for the load of now, and batches take longer than what a tenth of a second delays."""
+
+
+def planner_of(steps: Iterable[SteeredStep]) -> MovePlanner:
+    """The planner of the steps of a query, which knows how long the windows of each are."""
+    places = tuple(
+        (
+            step.label,
+            replace(PLANNER_HERE.place, window_seconds=step.window_seconds, advance_seconds=step.advance_seconds),
+        )
+        for step in steps
+    )
+    return replace(PLANNER_HERE, places=places)
 
 
 @dataclass(slots=True)
 class StepShards:
-    """What is known of one step: the cell of each shard, as far as it was told, and a move that was asked for."""
+    """What is known of one step: the cell of each shard, as far as it was told, and a move that was asked for.
+
+    ``recreating`` says that the move is by window recreation and has begun, ``doubled`` how many rows went to two cells.
+    """
 
     cells: NDArray[np.int64]
     asked_at: float | None = None
+    recreating: bool = False
+    doubled: int = 0
 
     def seen(self, reports: Iterable[CellReport]) -> None:
         """Take in which shards cells had rows for; of shards without any nothing is told, and nothing depends on them."""
@@ -84,16 +108,23 @@ class StepBalance:
             return self.beside.reconfigure(subquery, instances, mapping)
         if mapping is None:
             return ChangeOutcome(False, f"step '{subquery}' keeps its cells; tg.set_cells changes their number")
+        return self.move(subquery, mapping, ADOPT)
+
+    def move(self, subquery: str, mapping: tuple[int, ...], protocol: str) -> ChangeOutcome:
+        """Asks for another mapping of a step, by a protocol."""
+        shards = self._steps.get(subquery)
+        if shards is None:
+            return ChangeOutcome(False, f"there is no step '{subquery}'")
         moves = {
             shard: cell
             for shard, (cell, before) in enumerate(zip(mapping, shards.cells.tolist(), strict=True))
             if cell != before
         }
         try:
-            self.steering.move_shards(subquery, moves)
+            self.steering.move_shards(subquery, moves, protocol)
         except UserError as error:
             return ChangeOutcome(False, str(error))
-        shards.asked_at = self.observer.clock()
+        shards.asked_at, shards.recreating, shards.doubled = self.observer.clock(), False, 0
         # A batch reads it, and the next one goes by it.
         return ChangeOutcome(True, "", 2 * _batch_seconds(self.observer.period_batches))
 
@@ -135,13 +166,20 @@ class StepBalance:
             for step, reports in by_step(batch.cells).items():
                 shards = self._steps.get(step)
                 adopted = [report.adopted for report in reports if report.adopted is not None]
-                if shards is None or shards.asked_at is None or not adopted:
+                if shards is None or shards.asked_at is None:
+                    continue
+                if any(report.hands_over for report in reports):
+                    shards.recreating = True
+                    shards.doubled += sum(report.rows - sum(report.loads.values()) for report in reports)
+                    continue
+                if not adopted and not shards.recreating:
                     continue
                 others = [each.seconds for each in batches if each is not batch]
                 delay = max(batch.seconds - sum(others) / len(others), 0.0) if others else 0.0
                 in_force = max(batch.ended_at - shards.asked_at, 0.0)
-                yield step, MoveCost(delay, in_force, sum(each["read_bytes"] for each in adopted))
-                shards.asked_at = None
+                read = sum(each["read_bytes"] for each in adopted)
+                yield step, MoveCost(delay, in_force, read, tuples_doubled=max(shards.doubled, 0))
+                shards.asked_at, shards.recreating = None, False
 
 
 def _batch_seconds(batches: Sequence[Batch]) -> float:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
 import tidegate as tg
 from tests.kit.observed import present
+from tidegate.compile.compiler import compile_query
 from tidegate.control.controller import ChangeOutcome, Limits
 from tidegate.control.controllers.fixed import Fixed
 from tidegate.control.events import Poll
@@ -23,7 +26,8 @@ from tidegate.errors import UnsupportedError
 from tidegate.runtime.spark.control import SetMapping, SteeredStep, Steering, parse
 from tidegate.runtime.spark.observe import Batch, CellReport
 from tidegate.runtime.spark.observed import OBSERVED
-from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance
+from tidegate.runtime.spark.stages import steered_steps
+from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance, planner_of
 from tidegate.state.epochs import SHARDS_OF_A_STEP
 
 STEP = "1:counts"
@@ -143,3 +147,40 @@ def test_with_nothing_to_size_only_steps_are_observed(tmp_path: Path) -> None:
     observer.period_batches = observer.periods[0]
     balance = StepBalance(observer, Steering(tmp_path))  # type: ignore[arg-type]
     assert balance.poll().observations == (), "the same batches tell nothing new"
+
+
+def test_windows_that_are_recreated_are_measured_when_the_last_old_one_is_closed(tmp_path: Path) -> None:
+    """Of 70 rows ten went to two cells, in each of two batches; what was asked for at 3 s is in force at 7 s."""
+    steps = [SteeredStep(STEP, "counts", 2, ("adopt", "window recreation"), 20.0, 20.0)]
+    Steering(tmp_path).describe(steps)
+    both = replace(report(0, {0: 40}, 0.5), hands_over=True), replace(report(1, {1: 20}, 0.5), rows=30, hands_over=True)
+    done = report(0, {0: 60}, 0.5), report(1, {1: 50}, 0.5)
+    observer = Observed(
+        [(batch(1, *SKEWED), batch(2, *SKEWED)), (batch(4, *both), batch(5, *both)), (batch(6, *done),)]
+    )
+    balance = StepBalance(observer, Steering(tmp_path))  # type: ignore[arg-type]
+    balance.poll()
+    mapping = np.zeros(SHARDS_OF_A_STEP, np.int64)
+    mapping[512:] = 1
+    mapping[1] = 1
+    assert balance.move(STEP, tuple(mapping.tolist()), "window recreation").accepted
+    (message,) = sent(tmp_path)
+    assert (message.protocol, message.moves) == ("window recreation", {1: 1})
+    assert balance.poll().measured == ()
+    ((step, cost),) = balance.poll().measured
+    assert (step, cost.in_force_seconds, cost.bytes_read, cost.tuples_doubled) == (STEP, pytest.approx(4.0), 0, 20)
+    (place,) = planner_of(Steering(tmp_path).steps()).places
+    assert (place[0], place[1].window_seconds, place[1].shared_files) == (STEP, 20.0, True)
+
+
+def test_a_step_says_how_long_its_windows_are() -> None:
+    stream = tg.stream({"ts": pa.timestamp("us"), "k": pa.int64()}, time="ts")
+    keyed = stream.key_by("k").window("1 minute", every="20 seconds", lateness="5 seconds").aggregate(n=tg.count())
+    pairs = stream.join(stream, on="k", within="3 seconds")
+    once = stream.dedup("k", within="1 second")
+    told = [steered_steps(compile_query(query.node, cells=2))[0] for query in (keyed, pairs, once)]
+    assert [(step.window_seconds, step.advance_seconds) for step in told] == [
+        (65.0, 20.0),
+        (pytest.approx(3.0, abs=1e-5), pytest.approx(0.0, abs=1e-5)),
+        (None, None),
+    ]
