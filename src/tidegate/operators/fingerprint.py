@@ -56,7 +56,7 @@ def fingerprint(node: Stateful) -> str:
         case AsOf():
             of_right = [made.column for made in node.columns if made.side == RIGHT]
             parts = [
-                "as-of join",
+                "as-of join" + ("" if node.tolerance_us is None else f" within {format_duration(node.tolerance_us)}"),
                 *(
                     f"keys {keys} of ({show_columns(below.schema)})"
                     for keys, below in zip(node.keys, node.inputs, strict=True)

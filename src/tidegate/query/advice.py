@@ -31,7 +31,18 @@ _AFTER_WINDOW = "name what to compute: .aggregate(n=tg.count()), .aggregate(tota
 _STATELESS = "stateless steps stand before key_by, or after what .aggregate(...) or .apply(...) returns"
 _FOLDS = ("count", "sum", "mean", "avg", "min", "max", "first", "last", "distinct", "reduce", "fold")
 _APPLY = "gathered streams have different columns; your own functions see them all: .window(...).apply(...)"
-_STATELESS_STEPS = ("filter", "where", "select", "with_columns", "map", "map_batches", "union", "join")
+_STATELESS_STEPS = (
+    "filter",
+    "where",
+    "select",
+    "with_columns",
+    "map",
+    "map_batches",
+    "union",
+    "join",
+    "join_asof",
+    "lookup",
+)
 
 _OTHER_WINDOWS = {
     **dict.fromkeys(("session_window", "sessions"), _SESSION),

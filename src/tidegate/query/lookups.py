@@ -133,7 +133,8 @@ class TableLookup:
         keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(self.on, self.given.keys, strict=True))
         made = ", ".join(made.name for made in self.columns if made.side == RIGHT)
         kept = "; tuples without a match are kept" if self.keeps_unmatched else ""
-        return f"on {keys} in {self.given.table.num_rows:,} rows: {made}{kept}"
+        rows = self.given.table.num_rows
+        return f"on {keys} in {rows:,} row{'' if rows == 1 else 's'}: {made}{kept}"
 
 
 @dataclass(frozen=True, slots=True)
