@@ -31,7 +31,7 @@ from tidegate.results import read_results
 from tidegate.testing import answer, difference
 
 FILES, ROWS = 6, 300
-LONGEST_SECONDS = 120.0
+LONGEST_SECONDS = 900.0
 KEPT_SECONDS = 0.004
 
 
@@ -119,7 +119,7 @@ def _round(folder: Path, place: Path, name: str, kind: str, drawn: random.Random
     began = time.monotonic()
     place.mkdir()
     while True:
-        instances, patience = drawn.randint(1, 4), drawn.uniform(0.1, 1.5) * (1 + killed / 5)
+        instances, patience = drawn.randint(1, 4), drawn.uniform(0.1, 1.5) * (1 + killed / 3)
         patience = patience if killed < most else LONGEST_SECONDS
         child = _fork(lambda n=instances: _run(folder, place, name, kind, n))  # type: ignore[misc]
         deadline = time.monotonic() + patience

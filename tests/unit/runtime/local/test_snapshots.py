@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
-from tidegate.errors import CheckpointError, UnsupportedError
+from tidegate.errors import CheckpointError, QueryError, UnsupportedError
 from tidegate.runtime.local.job import LocalJob
 
 FILES, ROWS = 4, 20_000
@@ -243,3 +243,14 @@ def test_the_two_newest_snapshots_are_kept(calls: Path, tmp_path: Path) -> None:
     assert kept == [f"{number - 1:010}", f"{number:010}"]
     batches = {int(path.name.partition("-")[0]) for path in (tmp_path / "cp/state/state-0/cell-0").iterdir()}
     assert min(batches) >= number - 2
+
+
+def test_run_takes_a_checkpoint_in_process_and_nowhere_else_but_on_spark(calls: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"to": tmp_path / "out", "checkpoint": tmp_path / "cp", "progress": False}
+    first = tg.run(counts(calls), on="local", **given)
+    assert (first.rows, first.finished) == (FILES * ROWS, True)
+    again = tg.run(counts(calls), on="local", **given)
+    assert (again.rows, again.results) == (0, 0)
+    assert again.read().num_rows == first.results
+    with pytest.raises(QueryError, match="on='spark' and on='local'"):
+        tg.run(counts(calls), on="reference", **given)
