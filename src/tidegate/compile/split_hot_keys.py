@@ -63,8 +63,10 @@ def split_hot_keys(query: Node, hot_keys: HotKeys) -> tuple[Node, dict[str, str]
     >>> calls = Builder(source("calls", {"ts": pa.timestamp("us"), "k": pa.int64(), "user": pa.string()}, time="ts"))
     >>> query = calls.key_by("k").window("1 minute").aggregate(users=distinct("user"), name="users").node
     >>> split, told = split_hot_keys(query, True)
-    >>> [str(node.name) for node in walk(split)], told
-    (['calls', 'users', 'users, merged'], {'users': 'split: each key in 16 parts by user, merged when a window is emitted'})
+    >>> [str(node.name) for node in walk(split)]
+    ['calls', 'users', 'users, merged']
+    >>> told["users"]
+    'split: each key in 16 parts by user, merged when a window is emitted'
     """
     if hot_keys is False:
         return query, {}
