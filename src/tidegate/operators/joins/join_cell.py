@@ -35,7 +35,8 @@ from tidegate.operators.joins.encode_side import without_null_keys
 from tidegate.operators.joins.find_pairs import FoundPairs
 from tidegate.operators.joins.join_side import merge_candidates
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of
-from tidegate.operators.joins.shared_join import BothSides, KeepPairs, SegmentTuples, SharedJoin
+from tidegate.operators.joins.result_rows import BothSides
+from tidegate.operators.joins.shared_join import KeepPairs, SegmentTuples, SharedJoin
 from tidegate.operators.keys import key_hashes, step_shards
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.tree import LEFT

@@ -21,14 +21,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.operators.cells import SHARDS
-from tidegate.operators.columns import Array, as_numpy, expand_ranges, in_time_order
-from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
+from tidegate.operators.columns import Array, as_numpy, in_time_order
 from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextCodes, TupleArrays
 from tidegate.operators.joins.find_pairs import (
     BLOCK,
@@ -40,12 +37,12 @@ from tidegate.operators.joins.find_pairs import (
     owned_by,
 )
 from tidegate.operators.joins.first_pairs import NOBODY, FirstPairs, ResultSpans, SideWindows
-from tidegate.operators.joins.join_side import JoinSide, SideSnapshot, SortedRun
+from tidegate.operators.joins.join_side import JoinSide, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of
+from tidegate.operators.joins.result_rows import BothSides, rows_at, rows_of_windows, still_fitting
 from tidegate.operators.readers import BEFORE, SharedState
-from tidegate.query import expressions
-from tidegate.query.nodes import Join, JoinColumn
+from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
@@ -55,7 +52,6 @@ from tidegate.watermark import START, Watermark
 
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
-BothSides: TypeAlias = tuple[SideSnapshot, SideSnapshot]
 KeepPairs: TypeAlias = Callable[[BothSides, FoundPairs], FoundPairs]
 """Leaves out pairs that others emit."""
 SPLIT_PAIRS = 1 << 25
@@ -454,62 +450,3 @@ class SharedJoin(SharedState):
         keep = bisect_right(self._ends, self._acknowledged, key=lambda end: end[0]) - 1
         if keep > 0:
             del self._ends[:keep]
-
-
-# From pairs to result rows.
-
-
-def pair_rows(
-    node: Join, sides: BothSides, left: Array, right: Array, columns: Sequence[JoinColumn] | None = None
-) -> pa.Table:
-    """The columns of pairs, or some of them, given by arrival numbers; nulls where there is nobody."""
-    wanted = node.columns if columns is None else columns
-    numbers = left, right
-    used = {column.side for column in wanted} | {RIGHT for column in wanted if column.coalesced}
-    rows = {side: sides[side].rows(numbers[side]) for side in used}
-    made = {}
-    for column in wanted:
-        made[column.name] = rows[column.side].column(column.column)
-        if column.coalesced:
-            either = [rows[side].column(column.column).cast(column.type) for side in (LEFT, RIGHT)]
-            made[column.name] = pc.coalesce(*either)
-    return pa.table(made)
-
-
-def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs:
-    """The pairs that fit a predicate which no loop can evaluate: an expression on whole columns, a function pair by pair."""
-    where = node.where
-    assert where is not None
-    if where.tree is None and isinstance(where.given, nw.Expr):
-        pairs = pair_rows(node, sides, found.left, found.right)
-        numbered = pairs.append_column("__tg_pair", pa.array(np.arange(len(found.left))))
-        return found.take(np.asarray(expressions.keep(numbered, where.given).column("__tg_pair")))
-    lefts, rights = plain_values(sides[0].rows(found.left)), plain_values(sides[1].rows(found.right))
-    fits = [where.holds(one, other, node.name) for one, other in zip(lefts, rights, strict=True)]
-    return found.take(np.flatnonzero(np.array(fits, np.bool_)))
-
-
-def rows_at(node: Join, sides: BothSides, left: Array, right: Array, times: Array) -> pa.Table:
-    """Result rows in the order of their times."""
-    order = np.argsort(times, kind="stable")
-    moments = {node.time: pa.array(times[order]).view(node.schema.field(node.time).type)}
-    return _table(node, sides, left[order], right[order], moments)
-
-
-def rows_of_windows(node: Join, sides: BothSides, spans: ResultSpans) -> Iterator[pa.Table]:
-    """Result rows in the order of their windows, `AT_ONCE` at a time: once for each window of theirs."""
-    begin, end = spans.begin, spans.end
-    for which, low, high in runs_of_windows(begin, end, AT_ONCE):
-        lowest = np.maximum(begin[which], low)
-        times = np.minimum(end[which], high) - lowest + 1
-        take, windows = expand_ranges(lowest, times)
-        order = np.argsort(windows, kind="stable")
-        take, windows = which[take[order]], windows[order]
-        yield _table(node, sides, spans.left[take], spans.right[take], window_columns(node, windows))
-
-
-def _table(node: Join, sides: BothSides, left: Array, right: Array, moments: dict[str, pa.Array]) -> pa.Table:
-    wanted = [column for column in node.columns if column.name in node.schema.names]
-    pairs = pair_rows(node, sides, left, right, wanted)
-    columns = [moments[name] if name in moments else pairs.column(name) for name in node.schema.names]
-    return pa.table(columns, schema=node.schema)
