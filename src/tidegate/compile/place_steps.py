@@ -30,6 +30,7 @@ from tidegate.query.nodes import (
     WithColumns,
 )
 from tidegate.query.predicates.bounds import band_of
+from tidegate.query.translated.program import translated
 
 # Why a step joins the kernel of the stateful step it feeds.
 _BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
@@ -205,7 +206,8 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
         case KeyedApply(form=form):
             by = "one settled tuple at a time" if isinstance(form, TupleForm) else "on columns of settled tuples"
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
-            return Place.PYTHON, f"the user's functions, {by}; {where}"
+            how = _compiled(operator) if isinstance(form, TupleForm) else ""
+            return Place.PYTHON, f"the user's functions, {by}; {where}{how}"
         case CountAggregate():
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             how = f"settled tuples are numbered by key, and aggregated once, on whole columns; {where}"
@@ -224,6 +226,16 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             return Place.KERNEL, f"tuples are kept until their windows end; then bags are made of them, {where}"
         case _:
             raise InternalError(f"no place is known for {type(operator).__name__}")
+
+
+def _compiled(node: KeyedApply) -> str:
+    """Which functions of one tuple are compiled, and what prevents it for others."""
+    found = translated(node)
+    if found.update is None:
+        return f"; interpreted, since of {found.obstacles[0]}"
+    if found.obstacles:
+        return f"; update is compiled once there is enough to do; output is interpreted, since of {found.obstacles[0]}"
+    return f"; {'update is' if found.output is None else 'both are'} compiled once there is enough to do"
 
 
 def _about_keys(keys: Keys) -> str:

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.cells import SHARDS
-from tidegate.operators.columns import Array, expand_ranges, in_time_order, is_first
+from tidegate.operators.columns import Array, is_first
+from tidegate.operators.compiled_slots import tuple_slots
 from tidegate.operators.dedup_slots import DedupSlots, LastKept
-from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, TupleSlots
+from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, in_order, spread
 from tidegate.operators.keys import group, key_codes
 from tidegate.operators.logged_slots import LoggedSlots, rows_of
 from tidegate.operators.running_slots import RunningSlots
@@ -26,7 +27,7 @@ from tidegate.operators.settling import Settled, Settling
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import AsOf, CountAggregate, Dedup, InOrder, KeyedApply, Running
-from tidegate.query.schema import canonical, contiguous
+from tidegate.query.schema import canonical
 from tidegate.watermark import START, Watermark, has_ended
 
 Stretch: TypeAlias = tuple[int, Array]
@@ -76,7 +77,7 @@ class ColumnSlots(KeyedSlots):
         if has_ended(settled.watermark):
             for shard in mine:
                 shard.clear()
-        yield from self._in_order(results)
+        yield from in_order(results, self.node.schema)
 
     def _handle(self, settled: Settled, side: int, entries: Array) -> tuple[Array, pa.Table]:
         """Call ``update`` for some entries of an input; the times and columns of its results."""
@@ -86,7 +87,7 @@ class ColumnSlots(KeyedSlots):
             rows, shards = rows[entries], shards[entries]
             columns = tuple(column.take(pa.array(entries)) for column in columns)
         times = settled.times[side][rows]
-        which, windows = self._spread(times)
+        which, windows = spread(self.node, times)
         codes, bound = key_codes(columns)
         low = int(windows.min())
         span = int(windows.max()) - low + 1
@@ -171,26 +172,6 @@ class ColumnSlots(KeyedSlots):
         starts = places * window.every
         return Slots(keys, pa.array(starts).view(moment), pa.array(starts + window.size).view(moment), states)
 
-    def _spread(self, times: Array) -> tuple[Array, Array]:
-        """Contributions of entries to windows: which entry, and the number of the window; in the order of entries."""
-        window = self.node.window
-        if window is None:
-            return np.arange(len(times)), np.full(len(times), FOREVER)
-        first = window.first_open(times)
-        if self.node.single:
-            return np.arange(len(times)), first
-        return expand_ranges(first, times // window.every - first + 1)
-
-    def _in_order(self, results: list[tuple[Array, pa.Table]]) -> Iterator[pa.Table]:
-        """Results in the order of time, which is put before their columns."""
-        parts = [(times, rows) for times, rows in results if len(times)]
-        if parts:
-            schema = self.node.schema
-            times = np.concatenate([when for when, _ in parts])
-            rows, times = in_time_order(pa.concat_tables([table for _, table in parts]), times)
-            moments = pa.array(times).view(schema.field(0).type)
-            yield pa.table([moments, *(contiguous(column) for column in rows.columns)], schema=schema)
-
     @cached_property
     def _initial(self) -> tuple[Any, ...]:
         return tuple(column[0].as_py() for column in self.form.initial.columns)
@@ -226,5 +207,5 @@ def slots_of(node: InOrder, reached: Watermark = START, last_time: Callable[[], 
     if isinstance(node, Running):
         return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards), np.zeros(SHARDS, np.int64))
     if isinstance(node.form, TupleForm):
-        return TupleSlots(node, waiting, shards, node.form)
+        return tuple_slots(node, waiting, shards, node.form)
     return ColumnSlots(node, waiting, shards, node.form)

@@ -428,24 +428,36 @@ def gather_bytes(data: Array, starts: Array, stops: Array) -> tuple[Array, Array
     return offsets, gathered
 
 
-# Loops over pairs of tuples.
+# Loops that are written for a query: over pairs of tuples, and over the contributions of an `apply` (see `LoopProgram`).
 
-_compiled: dict[str, Callable[..., int]] = {}
+
+@njit(cache=True, nogil=True, inline="always")
+def product_overflows(one: int, two: int) -> bool:
+    """Whether the product of two numbers may lie beyond 64 bits; False is certain."""
+    if -2147483648 <= one <= 2147483648 and -2147483648 <= two <= 2147483648:
+        return False
+    if one == 0 or two == 0:
+        return False
+    least = -9223372036854775807 - 1
+    return one == least or two == least or abs(one) > 9223372036854775807 // abs(two)
+
+
+_compiled: dict[str, Callable[..., Any]] = {}
 _lock = threading.Lock()
 
 
-def compiled(source: str) -> Callable[..., int]:
+def compiled(source: str) -> Callable[..., Any]:
     """The function ``loop`` of a source, compiled for the arguments of each first call.
 
-    ``loop(lows, highs, starts, stops, at, out_new, out_stored, …)`` tries new tuple ``i`` against the stored ones from
-    ``lows[i]`` to before ``highs[i]`` that lie in one of the stretches ``starts[b]`` to ``stops[b]``. It returns how many
-    pairs it noted. ``at`` is where to begin, stretch and tuple, and holds where to go on: it is past the last stretch when
-    all is done. ``at[2]`` is 1 if the predicate failed on the pair ``at[0], at[1]``.
+    Over pairs, ``loop(lows, highs, starts, stops, at, out_new, out_stored, …)`` tries new tuple ``i`` against the stored
+    ones from ``lows[i]`` to before ``highs[i]`` that lie in one of the stretches ``starts[b]`` to ``stops[b]``. It returns
+    how many pairs it noted. ``at`` is where to begin, stretch and tuple, and holds where to go on: it is past the last
+    stretch when all is done. ``at[2]`` is 1 if the predicate failed on the pair ``at[0], at[1]``.
     """
     with _lock:
         if source not in _compiled:
-            scope: dict[str, Any] = {"np": np}
-            exec(source, scope)  # the source is our own: a predicate is a tree of known operations
+            scope: dict[str, Any] = {"np": np, "product_overflows": product_overflows}
+            exec(source, scope)  # the source is our own: known operations, and no name of the user's
             # Floats divided by zero are infinite or NaN, as in Arrow; whole numbers divided by zero are found before.
             _compiled[source] = njit(scope["loop"], nogil=True, error_model="numpy")
         return _compiled[source]

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.operators.columns import Array
+from tidegate.operators.columns import Array, expand_ranges, in_time_order
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
 from tidegate.query.nodes import InOrder, KeyedApply, Node
-from tidegate.query.schema import canonical
+from tidegate.query.schema import canonical, contiguous
 from tidegate.query.stores import Store
 from tidegate.query.user_functions import Record
 from tidegate.query.windows import Window
@@ -211,6 +211,27 @@ def contributions(settled: Settled, inputs: Sequence[Node]) -> dict[int, list[Co
     for _, shard, contribution in found:
         prepared.setdefault(shard, []).append(contribution)
     return prepared
+
+
+def spread(node: KeyedApply, times: Array) -> tuple[Array, Array]:
+    """Contributions of entries to windows: which entry, and the number of the window; in the order of entries."""
+    window = node.window
+    if window is None:
+        return np.arange(len(times)), np.full(len(times), FOREVER)
+    first = window.first_open(times)
+    if node.single:
+        return np.arange(len(times)), first
+    return expand_ranges(first, times // window.every - first + 1)
+
+
+def in_order(results: Sequence[tuple[Array, pa.Table]], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Results in the order of time, which is put before their columns."""
+    parts = [(times, rows) for times, rows in results if len(times)]
+    if parts:
+        times = np.concatenate([when for when, _ in parts])
+        rows, times = in_time_order(pa.concat_tables([table for _, table in parts]), times)
+        moments = pa.array(times).view(schema.field(0).type)
+        yield pa.table([moments, *(contiguous(column) for column in rows.columns)], schema=schema)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, Updated, empty_s
 from tidegate.query.nodes import KeyedApply, refuse_refined, step_name
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.stores import StoreType
+from tidegate.query.translated.written import written
 from tidegate.query.user_functions import Misfit, Record
 from tidegate.query.windows import Window
 
@@ -104,6 +105,7 @@ class Applies(Advises, Generic[B]):
             self._returns(step, returns),
             tuple(part.stream.time for part in self.parts),
             kept,
+            {role: written(function) for role, function in (("update", update), ("output", output)) if function},
         )
         return self._node(step, form, windows)
 

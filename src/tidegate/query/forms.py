@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, choices
 from tidegate.query.event_time import in_microseconds
 from tidegate.query.stores import Store, StoreError, StoreType
+from tidegate.query.translated.written import WrittenFunction
 from tidegate.query.user_functions import Misfit, Record, ValueShape, record_of
 
 STORED = "tuples"
@@ -103,8 +104,8 @@ class TupleResult:
 class TupleForm:
     """The three functions, the state of each input, and the columns of results; None is the default of table 1.
 
-    ``times`` names the event time of each input, ``stores`` the stores of a window. Nothing here knows when a function is
-    to be called.
+    ``times`` names the event time of each input, ``stores`` the stores of a window, ``written`` the source of functions by
+    role. Nothing here knows when a function is to be called.
     """
 
     update: Callable[[KeyedWindow, Tuple], Updated | None] | None
@@ -115,6 +116,7 @@ class TupleForm:
     returns: pa.Schema
     times: tuple[str, ...]
     stores: Mapping[str, StoreType] = field(default_factory=dict)
+    written: Mapping[str, WrittenFunction] = field(default_factory=dict)
 
     @cached_property
     def shapes(self) -> tuple[ValueShape, ...]:
