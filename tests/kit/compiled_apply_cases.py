@@ -13,8 +13,10 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.kit.keyed_apply_cases import KeyedApplyCase
 
 SCHEMA = pa.schema(
     [
@@ -172,8 +174,8 @@ class FunctionWriter:
 
     def state(self) -> str:
         values = {
-            "a": self.bounded(2),
-            "f": self.real(2),
+            "a": self.bounded(self.pick(1, 2)),
+            "f": self.real(1),
             "c": f"bool({self.truth(1)})",
             "w": self.text(),
             "h": f"({self.whole(1)}) % 30000",
@@ -189,7 +191,7 @@ class FunctionWriter:
         for _ in range(self.rng.randint(1, 2)):
             kind = self.pick("int", "float", "text", "if", "if", "return")
             if kind == "if" and depth:
-                lines += [f"{indent}if {self.truth(2)}:"]
+                lines += [f"{indent}if {self.truth(self.pick(1, 2))}:"]
                 before = {name: list(known) for name, known in self.names.items()}
                 lines += self.statements(depth - 1, indent + "    ")
                 self.names = {name: list(known) for name, known in before.items()}
@@ -277,3 +279,53 @@ def compiled_query(
     if window is None:
         return keyed.unbounded().apply(update=functions.update, **declared)
     return keyed.window(window, every=every).apply(update=functions.update, output=functions.output, **declared)
+
+
+def sessions(window: Any, t: Any) -> Any:
+    """Rows of a key until a gap of 50 µs; a key with text 'c' is forgotten."""
+    s = window.state
+    if s["t"] is None or t.time - s["a"] > 50:
+        rows = None if s["t"] is None else {"what": s["w"], "i": s["h"], "f": s["f"], "c": s["c"], "at": s["t"]}
+        return tg.updated({"a": t.time, "f": 0.0, "c": True, "w": t["s"], "h": 1, "t": t.time}, rows=rows)
+    grown = {**s, "a": t.time, "h": s["h"] + 1, "f": s["f"] + (t["x"] or 0)}
+    return tg.updated(grown, retire=t["s"] == "c" and s["h"] > 3)
+
+
+def weighted(window: Any, t: Any) -> Any:
+    """A sum that leaves 64 bits now and then, which Python computes, and the last text that was there."""
+    s = window.state
+    worth = (t["n"] or 0) * (t["m"] or 1)
+    text = s["w"] if t["s"] is None else t["s"]
+    return tg.updated(
+        {**s, "a": (s["a"] + worth) % 1_000_003, "f": max(s["f"], t["x"] or 0.0), "w": text, "t": t["at"]}
+    )
+
+
+def told(window: Any) -> Any:
+    """The state of a window, twice if its sum is even."""
+    s = window.state
+    row = {"what": s["w"], "i": s["a"] + window.start, "f": s["f"] / 3, "c": s["c"], "at": window.end}
+    return [row] if s["a"] % 2 else [{**row, "c": None}, {**row, "what": None}]
+
+
+_WRITTEN = {
+    None: GeneratedFunctions(sessions, None, "sessions"),
+    "300us": GeneratedFunctions(weighted, told, "weighted"),
+    "1ms": GeneratedFunctions(weighted, told, "weighted"),
+}
+
+
+@st.composite
+def compiled_apply_cases(draw: st.DrawFn) -> KeyedApplyCase:
+    """A query with functions that are compiled; its data, and how they are cut. Few functions: compiling takes long."""
+    window = draw(st.sampled_from([None, "300us", "1ms"]))
+    keys = draw(st.sampled_from([("k",), ("m", "k")]))
+    query = compiled_query(_WRITTEN[window], window, draw(st.sampled_from([window, "100us"])), keys)
+    rng, base = random.Random(draw(st.integers(0, 1_000))), 1_700_000_000_000_000
+    batches: list[dict[str, list[pa.Table]]] = []
+    for _ in range(draw(st.integers(1, 4))):
+        table = generated_tuples(rng, draw(st.sampled_from([0, 5, 40])), base)
+        cut = draw(st.integers(0, table.num_rows))
+        batches.append({"s0": [table.slice(0, cut), table.slice(cut)]})
+        base += draw(st.sampled_from([200, 1_600, 5_000]))
+    return KeyedApplyCase(query, batches, f"{_WRITTEN[window].text}, {window}, {keys}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from pathlib import Path
+from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
@@ -43,6 +45,27 @@ def test_orders_without_payment_are_what_is_shown(capsys: pytest.CaptureFixture[
     for _, block in code:
         exec(block, names)
     assert capsys.readouterr().out == shown
+
+
+def test_the_visits_of_apply_are_compiled_and_right() -> None:
+    schema = {"ts": pa.timestamp("us"), "user": pa.string()}
+    seconds = [("ann", 0), ("ben", 1), ("ann", 2), ("ann", 30), ("ben", 40), ("ann", 50)]
+    rows = [{"ts": second * 1_000_000, "user": user} for user, second in seconds]
+    table = pa.Table.from_pylist(rows, schema=pa.schema(schema))
+    (block,) = (text for _, text in blocks("Your own functions: apply") if "def visits" in text)
+    text = block.replace("clicks.key_by", "made = clicks.key_by")
+    linecache.cache["<visits>"] = len(text), None, text.splitlines(keepends=True), "<visits>"
+    names: dict[str, Any] = {"tg": tg, "pa": pa, "clicks": tg.stream(table, time="ts", name="clicks")}
+    exec(compile(text, "<visits>", "exec", dont_inherit=True), names)
+    shown = " ".join(names["made"].explain(runtime="local").split())
+    assert "update is compiled once there is enough to do" in shown
+    seen: list[pa.Table] = []
+    tg.run(names["made"], on="local", to=seen.append, progress=False)
+    assert [(row["user"], row["clicks"]) for each in seen for row in each.to_pylist()] == [
+        ("ann", 2),
+        ("ben", 1),
+        ("ann", 1),
+    ]
 
 
 def test_sessions_are_what_is_shown() -> None:

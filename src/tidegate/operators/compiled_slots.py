@@ -136,7 +136,8 @@ class CompiledSlots(TupleSlots):
         tally = _tally(self.program.source)
         tally.tried += touched.contributions
         tally.left += touched.left
-        if tally.tried >= TRY_FOR and 2 * tally.left > tally.tried and not tally.given_up:
+        often = tally.tried >= TRY_FOR and 2 * tally.left > tally.tried
+        if (often or touched.broken) and not tally.given_up:
             tally.given_up = True
-            told = "step '%s': update is interpreted from now on: %d of %d contributions were beyond what is compiled"
-            LOG.warning(told, self.node.name, tally.left, tally.tried)
+            why = touched.broken or f"{tally.left} of {tally.tried} contributions were beyond what is compiled"
+            LOG.warning("step '%s': update is interpreted from now on: %s", self.node.name, why)

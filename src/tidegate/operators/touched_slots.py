@@ -32,7 +32,8 @@ class TouchedSlots:
     """The slots that contributions touch, and those that expire, while loops go over them.
 
     Slots up to ``touched`` have contributions, those behind them only expire. ``held`` are those that were there before,
-    ``keys`` the keys of those that were or will be. ``left`` counts the contributions that were left to Python.
+    ``keys`` the keys of those that were or will be. ``left`` counts the contributions that were left to Python,
+    ``broken`` says why the loop could not be compiled, if so.
     """
 
     slots: CompiledSlots
@@ -51,6 +52,7 @@ class TouchedSlots:
     keys: dict[int, tuple[Any, ...]]
     alive: Array = field(init=False)
     left: int = 0
+    broken: str = ""
 
     def __post_init__(self) -> None:
         self.alive = np.ones(len(self.numbers), np.bool_)
@@ -139,7 +141,7 @@ class TouchedSlots:
             self.expiring = self.expiring[self.ends()[self.expiring] <= self.times[loop.reached]]
             self.output()
             raise
-        self.left = loop.left
+        self.left, self.broken = loop.left, loop.broken
         of, rows = loop.emitted()
         return self.times[of], rows
 
@@ -233,6 +235,7 @@ class LoopRun:
         self._at = np.zeros(2, np.int64)
         self._rows: list[tuple[int, Record]] = []
         self.left = self.reached = 0
+        self.broken = ""
         most = 0 if program is None else program.most_rows * self._total
         self._of = np.empty(most, np.int64)
         self._out = [(np.empty(most, dtype_of(f.type)), np.empty(most, np.bool_)) for f in self._returns]
@@ -262,16 +265,22 @@ class LoopRun:
             self._rows = [(at, row) for at, rows in enumerate(interpret(0, self._total)) for row in rows]
             return
         # Imported here: numba takes a while, and a query can be built without it.
+        from numba.core.errors import NumbaError
+
         from tidegate.operators.kernels import compiled
 
         loop, longest = compiled(self._program.source), 1
         while self._at[0] < self._total:
             began = int(self._at[0])
-            loop(*self._arguments)
+            try:
+                loop(*self._arguments)
+            except NumbaError as error:
+                # Compiling comes before anything else, so all is as it was.
+                self.broken = str(error)
             start = int(self._at[0])
             if start < self._total:
                 longest = min(2 * longest, _LONGEST_RUN) if start - began < longest else 1
-                stop = min(start + longest, self._total)
+                stop = self._total if self.broken else min(start + longest, self._total)
                 self.reached = start
                 for rows in interpret(start, stop):
                     self._rows.extend((self.reached, row) for row in rows)

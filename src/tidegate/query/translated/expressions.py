@@ -74,8 +74,9 @@ class Expressions(LineWriter):
         """A value that is not None behind a guard."""
         if found.kind == "none":
             raise Untranslatable("it is None here", node)
-        if found.there != YES:
+        if found.there != YES and found.there not in self.known:
             self.guard(f"not {found.there}")
+            self.known.add(found.there)
         return Scalar(found.kind, self.source(found), constant=found.constant)
 
     def number(self, node: ast.expr) -> Scalar:
@@ -94,7 +95,7 @@ class Expressions(LineWriter):
 
     def exact(self, found: Scalar) -> str:
         """A number as a float, which it must be without rounding."""
-        if found.kind == "int":
+        if found.kind == "int" and not (found.constant is not None and abs(found.constant) <= EXACT):
             self.guard(f"{found.source} > {EXACT} or {found.source} < -{EXACT}")
         return self.as_float(found)
 
@@ -241,13 +242,15 @@ class Expressions(LineWriter):
             return self._arithmetic(_ARITHMETIC[type(operator)], one, two)
         whole = one.kind == two.kind == "int"
         if isinstance(operator, ast.Div):
-            self.guard(f"{two.source} == 0")
+            if not two.constant:
+                self.guard(f"{two.source} == 0")
             if whole:
                 # Two whole numbers are divided as they are: their floats must be exact for that.
                 return Scalar("float", self.keep(f"{self.exact(one)} / {self.exact(two)}"))
             return Scalar("float", self.keep(f"{self.as_float(one)} / {self.as_float(two)}"))
         if isinstance(operator, ast.FloorDiv | ast.Mod) and whole:
-            self.guard(f"{two.source} == 0 or {two.source} == -1")
+            if two.constant in (None, 0, -1):
+                self.guard(f"{two.source} == 0 or {two.source} == -1")
             return Scalar(
                 "int", self.keep(f"{one.source} {'//' if isinstance(operator, ast.FloorDiv) else '%'} {two.source}")
             )

@@ -9,17 +9,21 @@ from tidegate.query.translated.values import NO, NONE, NOTHING_OF, YES, Scalar
 
 
 class LineWriter:
-    """Takes lines one after the other. User's names never become names of a loop."""
+    """Takes lines one after the other. User's names never become names of a loop.
+
+    ``known`` are the values that are not None where the next line stands.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.texts: list[str] = []
+        self.known: set[str] = set()
         self._names = 0
 
     def guard(self, condition: str) -> None:
         """Leave the loop if a condition holds."""
         if condition != NO:
-            self.lines += [f"if {condition}:", "    at[0] = i", "    at[1] = n", "    return"]
+            self.lines += [f"if {condition}:", "    break"]
 
     def name(self) -> str:
         self._names += 1
@@ -35,10 +39,11 @@ class LineWriter:
     def aside(self) -> Iterator[list[str]]:
         """Collect statements apart."""
         before, self.lines = self.lines, []
+        known, self.known = self.known, set(self.known)
         try:
             yield self.lines
         finally:
-            self.lines = before
+            self.lines, self.known = before, known
 
     def branches(self, test: str, then: Sequence[str], other: Sequence[str]) -> None:
         self.lines += [f"if {test}:", *(f"    {line}" for line in then or ["pass"])]

@@ -142,8 +142,8 @@ def _written_loop(node: KeyedApply, form: TupleForm, found: Statements, body: li
     for kind, many in (("k", keys), ("s", fields)):
         for at in many:
             loads += [f"{kind}{at}{part} = {kind.upper()}{at}{part}[slot]" for part in ("", "_there")]
-    lines = ["n = at[1]", "for i in range(at[0], stop):", *(f"    {line}" for line in (*loads, *body))]
-    lines += ["at[0] = stop", "at[1] = n"]
+    inside = [f"    {line}" for line in (*loads, *body)]
+    lines = ["i, n = at[0], at[1]", "while i < stop:", *inside, "at[0] = i", "at[1] = n"]
     source = "\n".join([f"def loop({', '.join(parameters)}):", *(f"    {line}" for line in lines)]) + "\n"
     names = tuple(found.found.values())
     return LoopProgram(source, parameters, columns, keys, tuple(found.texts), names, found.most_rows)

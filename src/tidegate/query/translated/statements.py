@@ -36,6 +36,8 @@ from tidegate.query.translated.written import Untranslatable
 
 MOST_STATEMENTS = 2_000
 """Statements that are translated, those that follow several branches counted for each."""
+MOST_LINES = 500
+"""Lines of a loop: more would take many seconds to compile."""
 _MOMENTS = -62_000_000_000_000_000, 253_000_000_000_000_000
 """Microseconds that are moments of Python, less a few years at both ends."""
 _YIELDED = "<yielded>"
@@ -61,13 +63,15 @@ class Statements(Calls):
             self.env[_YIELDED] = Listed(())
 
     def body(self, tree: ast.FunctionDef | ast.Lambda) -> list[str]:
-        """The lines of a function; on each way they end with ``continue`` or behind a guard."""
+        """The lines of a function; each way ends with ``continue`` or ``break``."""
         if isinstance(tree, ast.Lambda):
             statements: list[ast.stmt] = [ast.copy_location(ast.Return(tree.body), tree)]
         else:
             end = ast.copy_location(ast.Return(ast.copy_location(ast.Constant(None), tree)), tree)
             statements = [*tree.body, end]
         self._block(statements, [])
+        if len(self.lines) > MOST_LINES:
+            raise Untranslatable("there are too many ways through the function", tree)
         return self.lines
 
     def _block(self, statements: Sequence[ast.stmt], following: Sequence[ast.stmt]) -> bool:
@@ -77,11 +81,12 @@ class Statements(Calls):
             if self._left < 0:
                 raise Untranslatable("there are too many ways through the function", statement)
             rest = [*statements[place + 1 :], *following]
-            mark = len(self.lines)
+            mark, known = len(self.lines), set(self.known)
             try:
                 goes_on = self._statement(statement, rest)
             except Split as split:
                 del self.lines[mark:]
+                self.known = known
                 cases = (_replaced(statement, split.node, case) for case in (split.then, split.other))
                 then, other = ([case] for case in cases)
                 goes_on = self._block([ast.copy_location(ast.If(split.test, then, other), statement)], rest)
@@ -221,7 +226,7 @@ class Statements(Calls):
             self._emit(rows)
         else:
             raise Untranslatable("it returns neither tg.updated(...) nor None", statement)
-        self.lines.append("continue")
+        self.lines += ["i += 1", "continue"]
 
     def _state(self, given: Sequence[Any], node: ast.stmt) -> dict[str, Scalar] | None:
         """The fields of the new state; None if it stays as it is."""
