@@ -110,7 +110,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_answer_is_the_same_either_way() -> None:
-    became = [check(seed) for seed in range(examples(3))]
+    became = [check(seed) for seed in range(6, 6 + examples(3))]
     refused = [each for each in became if each.startswith("refused")]
     assert all("too many ways" in each for each in refused), refused
     assert "compiled" in became and any(each.startswith("left") for each in became), became
