@@ -105,6 +105,7 @@ def check(seed: int) -> str:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions are compiled before their first tuple, and stay so."""
     monkeypatch.setattr(compiled_slots, "COMPILE_AFTER", 0)
+    monkeypatch.setattr(compiled_slots, "LEAST_BATCH", 0)
     monkeypatch.setattr(compiled_slots, "TRY_FOR", 10**9)
     monkeypatch.setattr(compiled_slots, "_tallies", {})
 

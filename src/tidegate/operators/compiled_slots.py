@@ -29,6 +29,8 @@ from tidegate.watermark import has_ended
 LOG = logging.getLogger("tidegate.apply")
 COMPILE_AFTER = 20_000
 """Contributions that Python takes about as long for as compiling does."""
+LEAST_BATCH = 64
+"""Contributions for which loading and writing columns costs less than calling the functions."""
 TRY_FOR = 10_000
 """Contributions after which a loop that leaves half of them to Python is given up."""
 
@@ -95,7 +97,8 @@ class CompiledSlots(TupleSlots):
         """Contributions for Python, until there were enough of them; from then on columns."""
         tally = _tally(self.program.source)
         tally.seen += settled.size
-        if tally.seen < COMPILE_AFTER or tally.given_up or not self._holds():
+        few = settled.size < LEAST_BATCH or tally.seen < COMPILE_AFTER
+        if few or tally.given_up or not self._holds():
             return super().prepare(settled)
         codes = TextCodes()
         for program in filter(None, (self.program, self.programs.output)):

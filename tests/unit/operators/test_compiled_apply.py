@@ -25,6 +25,7 @@ LIMIT = 3
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_slots, "COMPILE_AFTER", 0)
+    monkeypatch.setattr(compiled_slots, "LEAST_BATCH", 0)
     monkeypatch.setattr(compiled_slots, "_tallies", {})
 
 
@@ -221,3 +222,26 @@ def test_a_dict_that_is_changed_and_a_list_that_grows() -> None:
         return tg.updated(state)
 
     assert "'state' would be known under two names" in obstacle(shared)
+
+
+def test_a_dict_known_twice_is_not_compiled() -> None:
+    def listed(window: Any, t: Any) -> Any:
+        rows = [{"a": 1}]
+        row = rows[0]
+        row["a"] = 2
+        return tg.updated(rows=rows)
+
+    def returned_later(window: Any, t: Any) -> Any:
+        state = {"a": 1}
+        done = tg.updated(state)
+        state["a"] = 2
+        return done
+
+    def grown_tuple(window: Any, t: Any) -> Any:
+        rows = ({"a": 1},)
+        rows.append({"a": 2})  # type: ignore[attr-defined]
+        return tg.updated(rows=rows)
+
+    assert "'rows[0]' would be known under two names" in obstacle(listed)
+    assert "returned at once" in obstacle(returned_later)
+    assert "'rows' is no list of the function's own" in obstacle(grown_tuple)

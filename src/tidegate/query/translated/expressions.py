@@ -170,7 +170,7 @@ class Expressions(LineWriter):
             case ast.Dict(names, values):
                 return self._dict(node, names, values)
             case ast.List(items) | ast.Tuple(items):
-                return Listed(tuple(self.fresh(item) for item in items))
+                return Listed(tuple(self.fresh(item) for item in items), isinstance(node, ast.List))
             case _:
                 raise Untranslatable(f"{called(node)} is not compiled", node)
 
@@ -181,8 +181,11 @@ class Expressions(LineWriter):
     def fresh(self, node: ast.expr) -> Known:
         """An expression whose value no other name stands for, if it may change."""
         found = self.value(node)
-        if isinstance(node, ast.Name) and isinstance(found, Mapped | Listed) and found.changes:
-            raise Untranslatable(f"'{node.id}' would be known under two names; write it out, or copy it", node)
+        made_here = isinstance(node, ast.Dict | ast.List | ast.Tuple | ast.Call)
+        if isinstance(found, Mapped | Listed) and found.changes and not made_here:
+            raise Untranslatable(
+                f"'{ast.unparse(node)}' would be known under two names; write it out, or copy it", node
+            )
         return found
 
     def _told(self, node: ast.AST, look: Callable[[], Known]) -> Known:

@@ -144,6 +144,8 @@ class Statements(Calls):
 
     def _kept(self, known: Known) -> Known:
         """A value in a variable of its own, so that it is computed once."""
+        if isinstance(known, Result):
+            raise Untranslatable("what tg.updated gives is compiled where it is returned at once")
         if isinstance(known, Scalar) and known.constant is None and known.kind != "none":
             there = known.there if known.there.isidentifier() else self.keep(known.there)
             return Scalar(known.kind, self.keep(known.source), there)
