@@ -46,6 +46,26 @@ def test_the_busiest_minute_of_five(runtime: Runtime) -> None:
     assert result.late == 0
 
 
+def test_a_stream_is_read_by_steps_that_need_different_columns(runtime: Runtime) -> None:
+    """The counts, over a union, read the keys alone; the join reads ``n`` too."""
+    stream = calls()
+    counts = stream.union(calls("t")).key_by("k").window("1 minute").aggregate(calls=tg.count(), name="per_minute")
+    query = counts.join(stream, on="k", within="10 seconds").select("ts", "k", "calls", "n")
+    result = runtime.run(
+        query,
+        [
+            {"s": rows(CALLS, ("09:00:10", "a", 1), ("09:00:55", "a", 2)), "t": rows(CALLS, ("09:00:20", "a", 9))},
+            {"s": rows(CALLS, ("09:01:05", "a", 3), ("09:05", "b", 4)), "t": rows(CALLS, ("09:05", "b", 9))},
+        ],
+    )
+    expect(
+        query,
+        result.rows,
+        ("09:00:59.999999", "a", 3, 2),
+        ("09:01:05", "a", 3, 3),
+    )
+
+
 def test_steps_between_stateful_ones_see_whole_results(runtime: Runtime) -> None:
     """A filter and a list column between the two; the second step has many keys per tuple."""
     words = pa.schema([("ts", TIME), ("user", pa.string()), ("text", pa.string())])

@@ -263,7 +263,7 @@ class _Builder:
                 branches.append(InputBranch(number, source, (), ()))
                 continue
             native = native_steps(group[0])
-            columns = native[-1].schema if native else group[0].entering
+            columns = native[-1].schema if native else _read_by(group, source.schema)
             inputs.append(FrameRows(bare, columns, lean, counted))
             branches.append(InputBranch(number, source, native, tuple(columns.names)))
         return Inputs(tuple(inputs)), tuple(branches)
@@ -281,6 +281,12 @@ def _leaves(stage: OneStage | BeforeExchange) -> Iterator[str | None]:
         case ExchangedStage():
             for branch in stage.before:
                 yield from _leaves(branch)
+
+
+def _read_by(feeds: Sequence[Feed], columns: pa.Schema) -> pa.Schema:
+    """The columns of a source that some of its feeds read."""
+    read = {name for feed in feeds for name in feed.entering.names}
+    return pa.schema([field for field in columns if field.name in read])
 
 
 def _by_input(feeds: Sequence[Feed]) -> list[list[Feed]]:
