@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidegate.operators.columns import Array
 from tidegate.operators.keyed_slots import Contribution, ShardSlots, TupleSlots, in_order
 from tidegate.operators.settling import Settled, Settling
-from tidegate.operators.state_columns import TextCodes, as_arrays
+from tidegate.operators.state_columns import TextNumbers, as_arrays
 from tidegate.operators.touched_slots import TouchedSlots
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import KeyedApply
@@ -83,7 +83,7 @@ class TupleColumns:
     """The columns of settled tuples that a loop reads, by its parameters, and the codes of their texts."""
 
     arrays: dict[str, Any]
-    codes: TextCodes
+    codes: TextNumbers
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class CompiledSlots(TupleSlots):
         few = settled.size < LEAST_BATCH or tally.seen < COMPILE_AFTER
         if few or tally.given_up or not self._holds():
             return super().prepare(settled)
-        codes = TextCodes()
+        codes = TextNumbers()
         for program in filter(None, (self.program, self.programs.output)):
             for text in program.texts:
                 codes.code(text)

@@ -19,14 +19,14 @@ _BYTES: dict[Kind | None, int] = {"int": 8, "float": 8, "moment": 8, "bool": 1}
 
 
 @dataclass(slots=True)
-class TextCodes:
+class TextNumbers:
     """Numbers for texts, from 0 on."""
 
     codes: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
 
-    def copy(self) -> TextCodes:
-        return TextCodes(dict(self.codes), list(self.texts))
+    def copy(self) -> TextNumbers:
+        return TextNumbers(dict(self.codes), list(self.texts))
 
     def code(self, text: str) -> int:
         """The number of a text, a new one if it has none."""
@@ -48,7 +48,7 @@ def dtype_of(type_: pa.DataType) -> Any:
     return _DTYPES.get(kind_of(type_), np.int64)
 
 
-def as_arrays(column: pa.Array | pa.ChunkedArray, codes: TextCodes) -> tuple[Array, Array]:
+def as_arrays(column: pa.Array | pa.ChunkedArray, codes: TextNumbers) -> tuple[Array, Array]:
     """The values of a column, and which of them are there."""
     array = contiguous(column)
     if pa.types.is_dictionary(array.type):
@@ -65,7 +65,7 @@ def as_arrays(column: pa.Array | pa.ChunkedArray, codes: TextCodes) -> tuple[Arr
             return as_numpy(array), there
 
 
-def as_column(values: Array, there: Array, type_: pa.DataType, codes: TextCodes) -> pa.Array:
+def as_column(values: Array, there: Array, type_: pa.DataType, codes: TextNumbers) -> pa.Array:
     """A column of a declared type."""
     mask = None if there.all() else ~there
     if kind_of(type_) == "text":
@@ -82,7 +82,7 @@ class StateColumns:
 
     schema: pa.Schema
     initial: Record
-    codes: TextCodes
+    codes: TextNumbers
     size: int
     arrays: list[tuple[Array, Array]] = field(init=False)
     first: list[tuple[Array, Array]] = field(init=False)

@@ -14,7 +14,7 @@ from tidegate.operators.columns import Array
 from tidegate.operators.keyed_slots import FOREVER, ShardSlots, Slot, spread
 from tidegate.operators.keys import group, key_codes
 from tidegate.operators.settling import Settled
-from tidegate.operators.state_columns import StateColumns, TextCodes, as_arrays, as_column, dtype_of
+from tidegate.operators.state_columns import StateColumns, TextNumbers, as_arrays, as_column, dtype_of
 from tidegate.query.forms import KeyedWindow, arrived
 from tidegate.query.translated.program import LoopProgram
 from tidegate.query.user_functions import Record
@@ -62,7 +62,7 @@ class TouchedSlots:
         return len(self.rows)
 
     @classmethod
-    def of(cls, slots: CompiledSlots, settled: Settled, owned: Array | None, codes: TextCodes) -> TouchedSlots:
+    def of(cls, slots: CompiledSlots, settled: Settled, owned: Array | None, codes: TextNumbers) -> TouchedSlots:
         """The slots of owned shards."""
         entries, node = settled.entries[0], slots.node
         columns, rows, shards = entries.columns, entries.rows, entries.shards
