@@ -128,6 +128,7 @@ class _Run:
             cells=None if cells is None else (cells, cells),
             late_to=None,
             operators="dedicated",
+            hot_keys=False,
             report=lambda _: None,
             say=lambda _: None,
         )

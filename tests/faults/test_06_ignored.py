@@ -86,14 +86,20 @@ def test_a_function_that_gives_no_iterable_is_named() -> None:
 
 @pytest.mark.parametrize("runtime", ["local", "reference"])
 @pytest.mark.parametrize(
-    "option",
-    [{"checkpoint": "somewhere"}, {"files_per_batch": 3}, {"bounded": False}, {"spark": "local[2]"}, {"cells": 2}],
+    "option", [{"files_per_batch": 3}, {"bounded": False}, {"spark": "local[2]"}, {"cells": 2}, {"hot_keys": True}]
 )
 def test_what_only_spark_knows_is_refused_elsewhere(runtime: str, option: dict[str, Any], tmp_path: Path) -> None:
     query = tg.stream(TABLE, time="ts").key_by("k").window("1 second").aggregate(n=tg.count())
     name = next(iter(option))
     with pytest.raises(QueryError, match=rf"{name}=.* is for on='spark'.*on='{runtime}'.*leave it out"):
         tg.run(query, on=runtime, to=tmp_path / "out", progress=False, **option)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_is_refused_where_nothing_goes_on(tmp_path: Path) -> None:
+    query = tg.stream(TABLE, time="ts").key_by("k").window("1 second").aggregate(n=tg.count())
+    with pytest.raises(QueryError, match=r"checkpoint=.*on='reference'.*leave it out"):
+        tg.run(query, on="reference", to=tmp_path / "out", progress=False, checkpoint=tmp_path / "cp")
     assert not (tmp_path / "out").exists()
 
 

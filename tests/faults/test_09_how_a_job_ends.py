@@ -336,7 +336,10 @@ def test_dropping_a_job_that_has_ended_leaves_no_thread() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
-def test_an_interrupt_ends_a_run_and_its_threads() -> None:
+def test_an_interrupt_ends_a_run_and_its_threads(request: pytest.FixtureRequest) -> None:
+    # A process that a shell put into the background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     told: list[pa.Table] = []
 
     def output(table: pa.Table) -> None:

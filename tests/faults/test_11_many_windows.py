@@ -27,7 +27,7 @@ from tidegate.errors import SlowWarning
 from tidegate.operators import windowed_aggregate
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
-from tidegate.operators.joins import shared_join
+from tidegate.operators.joins import result_rows
 from tidegate.operators.window_cell import WindowCell
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
@@ -262,7 +262,7 @@ def test_results_that_leave_one_by_one_are_the_laws(
 ) -> None:
     """Generated cases whose results leave a few at a time: ways that part and meet, instances that change, joins, cells."""
     monkeypatch.setattr(windowed_aggregate, "AT_ONCE", at_once)
-    monkeypatch.setattr(shared_join, "AT_ONCE", at_once)
+    monkeypatch.setattr(result_rows, "AT_ONCE", at_once)
     sample = settings(max_examples=examples(4), database=None, suppress_health_check=list(HealthCheck))
 
     @sample
