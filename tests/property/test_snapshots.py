@@ -38,7 +38,7 @@ def test_windows_go_on_where_they_were(data: st.DataObject) -> None:
 @settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_joins_go_on_where_they_were(data: st.DataObject) -> None:
-    case = data.draw(join_cases(hows=("inner",)))
+    case = data.draw(join_cases())
     check_durable(case.query, case.batches, data.draw(any_attempts()), case.features)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from tidegate.compile.plan import Plan
 from tidegate.errors import CheckpointError, UnsupportedError
 from tidegate.operators.fingerprint import check_fingerprint, fingerprint
-from tidegate.query.nodes import Join, detached
+from tidegate.query.nodes import detached
 from tidegate.query.schema import show_columns
 from tidegate.results import local_folder
 from tidegate.runtime.local.durable_folder import DraftedPart
@@ -213,12 +213,6 @@ def refuse_undurable(plan: Plan, given: Mapping[str, object], to: object, folder
             raise UnsupportedError(
                 f"checkpoint: stream '{source.name}' sets malformed records aside in {source.dead_letters}, where a run "
                 "that goes on would write some of them twice; leave dead_letters out, or run it on='spark'"
-            )
-    for subquery in plan.subqueries:
-        if isinstance(subquery.operator, Join) and subquery.operator.how != "inner":
-            raise UnsupportedError(
-                f"checkpoint: which tuples of the {subquery.operator.how} join '{subquery.name}' have had a partner is not "
-                "in snapshots of a run in this process yet; leave the checkpoint out, or run it on='spark'"
             )
     for name, why in UNDURABLE.items():
         if given.get(name) is not None:

@@ -101,10 +101,6 @@ def test_what_cannot_go_on_is_refused_when_the_run_is_started(calls: Path, tmp_p
         tg.start(counts(calls), to=tmp_path / "out", checkpoint=tmp_path / "out" / "cp")
     with pytest.raises(UnsupportedError, match="late_to"):
         tg.start(counts(calls), to=tmp_path / "out", late_to=tmp_path / "late", checkpoint=tmp_path / "cp")
-    one = tg.stream(f"{calls}/*.parquet", time="ts")
-    with pytest.raises(UnsupportedError, match="which tuples of the left join"):
-        outer = one.join(one, on="k", within="1 second", how="left")
-        tg.start(outer, to=tmp_path / "out", checkpoint=tmp_path / "cp")
     endless = tg.stream(iter([{"ts": 1, "k": 1}]), time="ts", schema={"ts": pa.timestamp("us"), "k": pa.int64()})
     with pytest.raises(UnsupportedError, match="write its items to files"):
         tg.start(endless, to=tmp_path / "out", checkpoint=tmp_path / "cp")
