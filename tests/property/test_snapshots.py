@@ -74,6 +74,14 @@ def pairs() -> tg.Stream:
     return stream().join(stream("two"), on="k", within="5ms", where=lambda l, r: l.n <= r.n)
 
 
+def pairs_and_alone() -> tg.Stream:
+    return stream().join(stream("two"), on="k", within="5ms", where=lambda l, r: l.n < r.n, how="full")
+
+
+def with_a_partner() -> tg.Stream:
+    return stream().join(stream("two"), on="k", within="5ms", where=lambda l, r: l.n > r.n, how="semi")
+
+
 def near_pairs() -> tg.Stream:
     return stream().join(stream("two"), window="6ms", where=lambda l, r: l.n < r.n)
 
@@ -107,7 +115,9 @@ def arriving(names: list[str]) -> list[dict[str, list[pa.Table]]]:
     return batches
 
 
-@pytest.mark.parametrize("query", [chained, pairs, near_pairs, once, sessions, counted, found])
+@pytest.mark.parametrize(
+    "query", [chained, pairs, pairs_and_alone, with_a_partner, near_pairs, once, sessions, counted, found]
+)
 def test_a_run_that_ends_at_any_operation_loses_and_doubles_nothing(query: Any) -> None:
     asked = query()
     batches = arriving([source.name for source in sources(asked.node)])
