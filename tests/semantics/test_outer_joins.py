@@ -46,7 +46,7 @@ def run_in_one_cell(runtime: Runtime, query: tg.Stream, batches: Batches) -> Res
         return runtime.run(query, batches)
     except UnsupportedError as refusal:
         assert "cells=1" in str(refusal)
-        pytest.skip(str(refusal))
+        pytest.skip(reason=str(refusal))
 
 
 # Orders and payments that are at most ten minutes apart:
