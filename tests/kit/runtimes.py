@@ -79,9 +79,10 @@ class Lowered:
         except UnsupportedError as refusal:
             pytest.skip(reason=str(refusal))
         if any(is_behind(query.node, batches)):
-            pytest.skip(
-                reason="a tuple comes behind the watermark: late for a map that is an Aggregate, though a window may take it"
+            late = (
+                "a tuple comes behind the watermark: late for a map that is an Aggregate, though a window may take it"
             )
+            pytest.skip(reason=late)
         return self.runtime.run(tg.Stream(lowered), batches)
 
 

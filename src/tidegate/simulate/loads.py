@@ -242,7 +242,7 @@ def read_trace(path: str | Path) -> TraceLoad:
         times, rates = table["seconds"].to_numpy(), table["rate"].to_numpy()
         trace = TraceLoad(tuple((times - times[:1]).tolist()), tuple(rates.tolist()))
         rates_of(trace, times - times[0])
-    except (UserError, ValueError, KeyError, NotImplementedError, OSError) as error:
+    except (UserError, ValueError, KeyError, pa.ArrowException, OSError) as error:
         raise DataError(
             f"trace {file}: must have numbers in the columns 'seconds' and 'rate' (tuples per second), at least one row "
             f"and none missing: {error}"
