@@ -19,7 +19,8 @@ from tidegate.late_tuples import LateFolder
 from tidegate.progress import Progress, ProgressLine
 from tidegate.query.advice import advised
 from tidegate.query.event_time import Duration, parse_duration
-from tidegate.query.nodes import is_stateful, sources, unique_names, walk
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import is_stateful, sources, walk
 from tidegate.query.outputs import names_of, schemas_of
 from tidegate.results import (
     PartWriter,

@@ -18,7 +18,8 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.errors import QueryError, SetAsideWarning, UnsupportedError, choices
 from tidegate.query.event_time import ahead_notice, ahead_reason, in_microseconds, show_moment
-from tidegate.query.nodes import Source, sources, unique_names
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import Source, sources
 from tidegate.query.outputs import names_of, schemas_of
 from tidegate.reference import Answer, Event, events_of, interpret
 from tidegate.results import (

@@ -14,7 +14,7 @@ from tidegate.errors import QueryError
 from tidegate.query.advice import advised
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.event_time import Duration
-from tidegate.query.nodes import DefaultName
+from tidegate.query.names import DefaultName
 from tidegate.query.outputs import outputs_node
 from tidegate.query.schema import as_schema
 from tidegate.sources import BatchOrigin

@@ -20,7 +20,7 @@ from tidegate.compile.explain import show_plan
 from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.compile.plan import Plan
 from tidegate.compile.show_query import show_query
-from tidegate.query.nodes import unique_names
+from tidegate.query.names import unique_names
 from tidegate.stream import one_query
 
 FOLDER = Path(__file__).parent / "compile"

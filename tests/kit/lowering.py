@@ -14,7 +14,8 @@ from tests.kit.cases import Case
 from tests.kit.join_cases import JoinCase, SparkJoinCase
 from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.errors import UnsupportedError
-from tidegate.query.nodes import BagAggregate, Node, rewrite, sources, unique_names
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import BagAggregate, Node, rewrite, sources
 from tidegate.reference import Advance, Event, Rows
 from tidegate.watermark import END, START
 

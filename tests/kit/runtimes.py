@@ -21,7 +21,8 @@ from tidegate import micro
 from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
 from tidegate.errors import UnsupportedError
 from tidegate.micro.lowered import graph_of, table_of_rows
-from tidegate.query.nodes import Node, Source, rewrite, sources, unique_names
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import Node, Source, rewrite, sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.spark import control

@@ -28,7 +28,8 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
 from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.operators.joins import join_cell
-from tidegate.query.nodes import Node, apply_stateless, unique_names, walk
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import Node, apply_stateless, walk
 from tidegate.query.schema import TIME
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark import codec, control

@@ -26,7 +26,8 @@ from tidegate.compile.read_used_columns import read_used_columns
 from tidegate.compile.refuse_unsupported import refuse_unsupported
 from tidegate.compile.split_at_stateful import split_at_stateful
 from tidegate.compile.split_hot_keys import HotKeys, split_hot_keys
-from tidegate.query.nodes import Node, unique_names
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import Node
 
 REWRITES: tuple[Callable[[Node], Node], ...] = (
     push_through_union,

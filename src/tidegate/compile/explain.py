@@ -12,7 +12,8 @@ from tidegate.compile.show_query import show_graph, show_query, show_table
 from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.errors import UnsupportedError
 from tidegate.query.advice import advised
-from tidegate.query.nodes import Join, Node, Source, unique_names
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import Join, Node, Source
 from tidegate.query.outputs import schemas_of
 from tidegate.query.windows import MANY_WINDOWS
 

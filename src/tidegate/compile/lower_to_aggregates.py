@@ -24,12 +24,12 @@ from tidegate.query.bag_functions import (
 from tidegate.query.bags import BagFunction
 from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns, KeyFunction, Keys
+from tidegate.query.names import DefaultName
 from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
     Dedup,
-    DefaultName,
     Filter,
     Join,
     KeyedApply,

@@ -11,11 +11,11 @@ import pyarrow as pa
 from tidegate.errors import QueryError, UnsupportedError, choices
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Monoid, Ranked, Sum
 from tidegate.query.keys import PART, PARTS, Columns, KeyParts, OneForAll
+from tidegate.query.names import DefaultName
 from tidegate.query.nodes import (
     BagAggregate,
     CountAggregate,
     Dedup,
-    DefaultName,
     Join,
     KeyedApply,
     Node,

@@ -12,7 +12,8 @@ from tidegate.errors import DataError, QueryError
 from tidegate.query.advice import Advises, advised
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
-from tidegate.query.nodes import KeyedApply, refuse_refined, step_name
+from tidegate.query.names import step_name
+from tidegate.query.nodes import KeyedApply, refuse_refined
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.stores import StoreType
 from tidegate.query.translated.written import written
@@ -20,7 +21,8 @@ from tidegate.query.user_functions import Misfit, Record
 from tidegate.query.windows import Window
 
 if TYPE_CHECKING:
-    from tidegate.query.builder import Builder, Keyed
+    from tidegate.query.builder import Builder
+    from tidegate.query.keyed import Keyed
 
 B = TypeVar("B", bound="Builder")
 Declared: TypeAlias = pa.Schema | Mapping[str, pa.DataType]

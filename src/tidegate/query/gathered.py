@@ -9,9 +9,9 @@ from typing import Any, Generic
 from tidegate.errors import QueryError
 from tidegate.query.advice import Advises, advised
 from tidegate.query.apply import Declared, GatheredWindows, Unbounded
-from tidegate.query.builder import B, Keyed
 from tidegate.query.event_time import Duration
 from tidegate.query.forms import Tuple
+from tidegate.query.keyed import B, Keyed
 from tidegate.query.running import running_node
 from tidegate.query.schema import show_columns
 from tidegate.query.windows import Window

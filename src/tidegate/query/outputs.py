@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from tidegate.errors import QueryError, UserError, choices
 from tidegate.query.builder import Builder
-from tidegate.query.nodes import DefaultName, Node, Outputs, check_names
+from tidegate.query.names import DefaultName, check_names
+from tidegate.query.nodes import Node, Outputs
 
 
 def outputs_node(what: str, results: Mapping[str, object]) -> Outputs:

@@ -11,7 +11,8 @@ import narwhals as nw
 
 from tidegate.errors import QueryError, UnknownStepError, choices
 from tidegate.query import expressions
-from tidegate.query.nodes import DefaultName, Filter
+from tidegate.query.names import DefaultName
+from tidegate.query.nodes import Filter
 
 if TYPE_CHECKING:
     from tidegate.query.builder import Builder

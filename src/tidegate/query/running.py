@@ -10,13 +10,14 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query.event_time import Duration
 from tidegate.query.forms import Tuple
-from tidegate.query.nodes import Running, refuse_refined, step_name
+from tidegate.query.names import step_name
+from tidegate.query.nodes import Running, refuse_refined
 from tidegate.query.running_form import RunningForm
 from tidegate.query.schema import as_schema, check_unique, normal_schema
 from tidegate.query.windows import Window
 
 if TYPE_CHECKING:
-    from tidegate.query.builder import Keyed
+    from tidegate.query.keyed import Keyed
 
 Declared: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
 

@@ -14,7 +14,8 @@ from tidegate.query.aggregates import Ranked
 from tidegate.query.schema import check_unique, contiguous
 
 if TYPE_CHECKING:
-    from tidegate.query.builder import Builder, Windowed
+    from tidegate.query.builder import Builder
+    from tidegate.query.keyed import Windowed
 
 B = TypeVar("B", bound="Builder")
 TOP = "tuples_by_rank"

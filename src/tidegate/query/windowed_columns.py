@@ -14,7 +14,7 @@ from tidegate.query.nodes import refuse_refined
 from tidegate.query.schema import check_unique, normal_schema
 
 if TYPE_CHECKING:
-    from tidegate.query.builder import Keyed
+    from tidegate.query.keyed import Keyed
 
 
 def windowed_columns(

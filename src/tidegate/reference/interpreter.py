@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, QueryError, choices
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
+from tidegate.query.names import unique_names
 from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
@@ -33,7 +34,6 @@ from tidegate.query.nodes import (
     apply_stateless,
     is_stateful,
     sources,
-    unique_names,
     walk,
 )
 from tidegate.query.outputs import tagged, untagged

@@ -18,7 +18,7 @@ from tests.kit.spark_driver import Batch, Driver
 from tidegate.compile import plan as plans
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Combine, Exchange, Feed, PlacedStep, Plan, Region, Slices, Subquery
-from tidegate.query.nodes import unique_names
+from tidegate.query.names import unique_names
 
 VALUES = (Plan, Subquery, Feed, PlacedStep, Region, Slices, Combine, Exchange)
 # For people alone, or for the passes that come before.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.query import stores
-from tidegate.query.nodes import unique_names
+from tidegate.query.names import unique_names
 from tidegate.query.schema import canonical
 from tidegate.query.stores import Store, StoreError
 from tidegate.testing import answer

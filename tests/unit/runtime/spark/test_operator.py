@@ -15,7 +15,7 @@ import pytest
 import tidegate as tg
 from tests.kit.spark_driver import FIRST_CLOCK_US, Batch, Driver
 from tidegate.errors import CheckpointError, EnvironmentFault, QueryError
-from tidegate.query.nodes import unique_names
+from tidegate.query.names import unique_names
 from tidegate.runtime.spark.cell_batch import TaskBatch, of_this_task
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.operator import letters_name, write_letters

@@ -15,7 +15,8 @@ import tidegate as tg
 from tests.kit.spark_driver import Batch, Driver
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
-from tidegate.query.nodes import Source, unique_names
+from tidegate.query.names import unique_names
+from tidegate.query.nodes import Source
 from tidegate.runtime.spark.cell_batch import StateRoot
 from tidegate.runtime.spark.inputs import FrameRows, NamedFiles
 from tidegate.runtime.spark.sources import FileNames
