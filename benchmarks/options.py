@@ -12,6 +12,7 @@ from benchmarks.workloads import WINDOWED
 PROJECT = Path(__file__).resolve().parent.parent
 RESULTS = PROJECT / "benchmarks" / "results"
 CACHE = Path(tempfile.gettempdir()) / "tidegate-benchmarks"
+MOVED = ("windows", "join", "apply")  # the queries of move-state
 DRIVER_MEMORY_VARIABLE = "TIDEGATE_BENCHMARK_DRIVER_MEMORY"  # how --driver-memory-gb reaches an engine's process
 
 
@@ -40,9 +41,9 @@ class Options:
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
         for name in self.of or ():
-            if name not in (*WINDOWED, *QUERIES):
-                valid = ", ".join((*WINDOWED, *QUERIES))
-                raise ValueError(f"--of names workloads, or queries of overlap-inter, not {name!r}; valid are: {valid}")
+            if name not in (*WINDOWED, *QUERIES, *MOVED):
+                valid = ", ".join((*WINDOWED, *QUERIES, *MOVED))
+                raise ValueError(f"--of names workloads, or queries of a benchmark, not {name!r}; valid are: {valid}")
         if self.span_seconds is not None and self.span_seconds < 1:
             raise ValueError(f"--span-seconds must be at least 1, not {self.span_seconds:g}")
         if not 0.1 <= self.tick_ms <= 1_000:

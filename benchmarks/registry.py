@@ -27,6 +27,13 @@ def _state_growth(options: Options) -> int:
     return state_growth.run(options)
 
 
+def _move_state(options: Options) -> int:
+    # Imported when it runs: it needs Spark in this process.
+    from benchmarks import move_state
+
+    return move_state.run(options)
+
+
 def _reconfigure(options: Options) -> int:
     # Imported when it runs: it compiles loops.
     from benchmarks import reconfigure
@@ -143,6 +150,8 @@ _WINDOWED = (Benchmark(each.name, each.summary, partial(run_windowed, each)) for
 
 _STATE = Benchmark("state-growth", "the same micro-batch over stored state of 1x and 10x", _state_growth)
 
+_MOVE = Benchmark("move-state", "half of the state of a query to another cell, on Spark, under load", _move_state)
+
 _SCHEDULING = Benchmark("scheduling", "cores for cells on 8 to 1,000 nodes, beside Elasticutor's table 3", _scheduling)
 
 _RECONFIGURE = Benchmark("reconfigure", "the number of instances changed under load, in process", _reconfigure)
@@ -202,6 +211,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _FIRST_RESULT,
         _SWEEP,
         _STATE,
+        _MOVE,
         _RECONFIGURE,
         _SOAK,
         _SCHEDULING,

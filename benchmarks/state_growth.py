@@ -15,21 +15,18 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import tidegate as tg
 from benchmarks.engines.spark_streaming import checkpoint_of, read_rows, session, sink_of, to_parquet
-from benchmarks.engines.tidegate_spark import SETTINGS, rows_reported
-from benchmarks.inputs import PRIMER
+from benchmarks.engines.tidegate_spark import SETTINGS
+from benchmarks.fed_query import FedQuery, batch_ms
 from benchmarks.ladder import held_against
 from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
@@ -46,54 +43,25 @@ WARM, MEASURED = 10, 20
 START_US = 1_704_067_200_000_000
 
 
-@dataclass
-class Growing:
-    """A running query whose batches are put before it one by one; `start_s` is what it took to start."""
-
-    name: str
-    folder: Path
-    query: StreamingQuery
-    start_s: float = 0.0
-    written: int = 0
-
-    def feed(self, keys: np.ndarray[Any, Any], seed: int) -> float:
-        """Give one batch, wait for it, and return its time in milliseconds."""
-        rng = np.random.default_rng(seed)
-        times = START_US + np.sort(rng.integers(0, 60_000_000, len(keys)))
-        table = pa.table({"ts": pa.array(times).cast(pa.timestamp("us", tz="UTC")), "key": keys})
-        draft = self.folder / f".{self.written}"
-        pq.write_table(table, draft)
-        draft.rename(self.folder / f"{self.written:05}.parquet")
-        self.written += 1
-        self.query.processAllAvailable()
-        while (done := self._batches_with_input()).get(self.written) is None:
-            time.sleep(0.01)  # a batch's progress is published a little after its end
-        return done[self.written]
-
-    def _batches_with_input(self) -> dict[int, float]:
-        timed = [p.durationMs["triggerExecution"] for p in self.query.recentProgress if rows_reported(p) > 0]
-        return {number: float(taken) for number, taken in enumerate(timed, 1)}
-
-
 def run(options: Options) -> int:
     """Run both sizes side by side, batch by batch, and print the ratio."""
     work = Path(tempfile.mkdtemp(prefix="tidegate-state-growth-"))
     spark = _session(options)
     try:
         held = {"1x": KEYS, f"{GROWTH}x": GROWTH * KEYS}
-        first = _start(spark, work / "first", "first")  # what starts in a new Java process takes long
-        first.feed(np.arange(KEYS), 0)
+        first = _start(spark, work / "first")  # what starts in a new Java process takes long
+        _fed(first, np.arange(KEYS), 0)
         first.query.stop()
-        growing = {name: _start(spark, work / name, name) for name in held}
+        growing = {name: _start(spark, work / name) for name in held}
         for name, keys in held.items():
-            took = growing[name].feed(np.arange(keys), 0)
+            took = _fed(growing[name], np.arange(keys), 0)
             print(f"{name}: {keys:,} keys stored in {took / 1000:.1f} s", file=sys.stderr)
         times: dict[str, list[float]] = {name: [] for name in held}
         with PeakMemory(os.getpid()) as memory:
             for batch in range(WARM + MEASURED):
                 touched = np.random.default_rng(batch).integers(0, TOUCHED, BATCH_ROWS)
                 for name, target in growing.items():
-                    times[name].append(target.feed(touched, batch))
+                    times[name].append(_fed(target, touched, batch))
         lost = {name: _after_loss(target) for name, target in growing.items()}
         for target in growing.values():
             target.query.stop()
@@ -116,17 +84,15 @@ def _session(options: Options) -> SparkSession:
     return spark
 
 
-def _start(spark: SparkSession, work: Path, name: str) -> Growing:
+def _start(spark: SparkSession, work: Path) -> FedQuery:
     """Start a query, and wait until it has come past a file without rows."""
-    folder = work / "in"
-    folder.mkdir(parents=True)
     columns = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("key", pa.int64())])
-    pq.write_table(columns.empty_table(), folder / PRIMER)
+    folder = FedQuery.primed(work / "in", columns)
     rows = read_rows(spark, folder, files_per_batch=None)
     query = tg.stream(rows, time="ts", disorder="10 minutes").key_by("key").window("1 hour").aggregate(n=tg.count())
     writer = to_parquet(query.to_spark(checkpoint=checkpoint_of(work)), work)
     started = time.time()
-    growing = Growing(name, folder, writer.start())
+    growing = FedQuery(folder, writer.start())
     growing.query.processAllAvailable()
     entry = commit_path(sink_of(work), 0)
     assert entry is not None
@@ -134,13 +100,19 @@ def _start(spark: SparkSession, work: Path, name: str) -> Growing:
     return growing
 
 
-def _after_loss(target: Growing) -> float:
+def _fed(target: FedQuery, keys: np.ndarray[Any, Any], seed: int) -> float:
+    """Give one batch and return its time in milliseconds."""
+    times = START_US + np.sort(np.random.default_rng(seed).integers(0, 60_000_000, len(keys)))
+    return batch_ms(target.feed(pa.table({"ts": pa.array(times).cast(pa.timestamp("us", tz="UTC")), "key": keys})))
+
+
+def _after_loss(target: FedQuery) -> float:
     """The time of the first batch after all Python workers are gone."""
     for process in psutil.Process().children(recursive=True):
         if process.name().startswith("python") and "pyspark.daemon" in " ".join(process.cmdline()):
             process.send_signal(signal.SIGKILL)
     time.sleep(1)
-    return target.feed(np.random.default_rng(99).integers(0, TOUCHED, BATCH_ROWS), 99)
+    return _fed(target, np.random.default_rng(99).integers(0, TOUCHED, BATCH_ROWS), 99)
 
 
 def _report(
