@@ -210,7 +210,7 @@ def tidegate_query(spark: Any, folder: Path, checkpoint: Path, control: Path, an
 
 def lags(query: Any, since: float) -> list[float]:
     """For each batch, from when its first row can have come to its end."""
-    from tidegate.runtime.spark.observe import batch_of, ran
+    from tidegate.runtime.spark.batch_reports import batch_of, ran
 
     made = [batch_of(update) for update in query.recentProgress if ran(update)]
     return [

@@ -31,12 +31,12 @@ from tidegate.operators.cells import checked_cells
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.results import RunResult
+from tidegate.runtime.spark.batch_reports import lag_seconds, moment_of, new_reports
 from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
 from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.control import EndInput, Steering, unknown_files
 from tidegate.runtime.spark.dataframe import frames_of, needs_workers, state_root, to_dataframe
 from tidegate.runtime.spark.failure import full_disks_named, translated
-from tidegate.runtime.spark.observe import lag_seconds, moment_of, new_reports
 from tidegate.runtime.spark.operator import LETTERS, letters_name
 from tidegate.runtime.spark.session import LOG, MOST_LOG_BYTES, JavaFolder, choose_session, default_cells, open_session
 from tidegate.runtime.spark.sinks import SparkSink

@@ -24,10 +24,11 @@ from tidegate.control.observation import Observation, Station
 from tidegate.control.rules import Rule, Rules
 from tidegate.errors import UserError
 from tidegate.operators.cells import MOST_CELLS
+from tidegate.runtime.spark.batch_reports import CellReport, by_step
 from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.control import Steering, send_instances
 from tidegate.runtime.spark.executors import Executors, context_of, refusal, refuse_connect, shuffles_of
-from tidegate.runtime.spark.observe import CellReport, SparkObserver, by_step
+from tidegate.runtime.spark.observe import SparkObserver
 
 RECOMMENDED_HERE = Steady(target_seconds=5.0, drain_seconds=30.0, heeds_limits=False)
 """The default controller of executors. Batches make a tuple wait for seconds whatever there is to run them, and the time in

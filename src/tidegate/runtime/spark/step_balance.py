@@ -22,8 +22,9 @@ from tidegate.control.protocols.move import ShardMove
 from tidegate.control.protocols.planner import MovePlanner
 from tidegate.control.protocols.window_recreation import WindowRecreation
 from tidegate.errors import UserError
+from tidegate.runtime.spark.batch_reports import Batch, CellReport, by_step
 from tidegate.runtime.spark.control import SteeredStep, Steering
-from tidegate.runtime.spark.observe import Batch, CellReport, SparkObserver, by_step
+from tidegate.runtime.spark.observe import SparkObserver
 from tidegate.state.epochs import ADOPT, SHARDS_OF_A_STEP, first_mapping
 
 BALANCER_HERE = MinimalMovement()

@@ -15,22 +15,18 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from tests.kit.observed import present
 from tidegate.errors import UnsupportedError
 from tidegate.runtime.spark import observe
+from tidegate.runtime.spark.batch_cost import BatchCost, CostModel
+from tidegate.runtime.spark.batch_reports import Batch, CellReport, batch_of, ran
 from tidegate.runtime.spark.codec import OBSERVED
 from tidegate.runtime.spark.executors import Executor, TriggerSettings, context_of, refusal
 from tidegate.runtime.spark.observe import (
-    Batch,
-    BatchCost,
-    CellReport,
-    CostModel,
     ExecutorSample,
     SparkObserver,
-    batch_of,
     busy,
     congestion,
     latency_seconds,
     observed,
     period_end,
-    ran,
 )
 from tidegate.runtime.spark.observed import OBSERVED as OBSERVED_FIELDS
 from tidegate.watermark import END, START

@@ -17,9 +17,10 @@ from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UserError
+from tidegate.runtime.spark.batch_reports import Batch, CellReport
 from tidegate.runtime.spark.control import SetInstances, SteeredStep, Steering, parse
 from tidegate.runtime.spark.executors import Executor
-from tidegate.runtime.spark.observe import Batch, CellReport, ExecutorSample, beside_tasks, busy
+from tidegate.runtime.spark.observe import ExecutorSample, beside_tasks, busy
 from tidegate.runtime.spark.scaling import CellScaling, Cluster, cluster_sizes, fair_instances
 
 

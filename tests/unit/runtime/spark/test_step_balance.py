@@ -23,8 +23,8 @@ from tidegate.control.loop import ControlLoop
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule
 from tidegate.errors import UnsupportedError
+from tidegate.runtime.spark.batch_reports import Batch, CellReport
 from tidegate.runtime.spark.control import SetMapping, SteeredStep, Steering, parse
-from tidegate.runtime.spark.observe import Batch, CellReport
 from tidegate.runtime.spark.observed import OBSERVED
 from tidegate.runtime.spark.stages import steered_steps
 from tidegate.runtime.spark.step_balance import BALANCER_HERE, PLANNER_HERE, StepBalance, planner_of
