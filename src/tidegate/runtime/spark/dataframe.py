@@ -16,6 +16,7 @@ from pathlib import Path
 
 import narwhals as nw
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -38,6 +39,7 @@ from tidegate.runtime.spark.cell_batch import StateRoot
 from tidegate.runtime.spark.codec import CLOCK, DELTA_ROWS
 from tidegate.runtime.spark.control import Steering, control_rows
 from tidegate.runtime.spark.inputs import CONTROL, INPUT, TEXT, column_name
+from tidegate.runtime.spark.session import check_workers_python
 from tidegate.runtime.spark.sources import FileNames
 from tidegate.runtime.spark.stages import (
     BeforeExchange,
@@ -148,6 +150,9 @@ def build_dataframe(plan: Plan, place: StatePlace, instances: int, late_to: str 
         return to_dataframe(plan, None)
     spark = next(frames_of(plan)).sparkSession
     _warn_of_watermarks(plan.sources)
+    context = SparkContext._active_spark_context
+    if context is not None and str(context.master).startswith("local"):
+        check_workers_python(context.pythonExec)
     root = state_root(place.uri(spark), place.options, spark)
     control = place.control or f"{root.storage.uri}/control"
     if root.storage.is_local or place.control is not None:

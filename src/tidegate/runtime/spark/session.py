@@ -122,6 +122,27 @@ def choose_session(query: Node, spark: SparkSession | str | None) -> SparkSessio
     return spark or LOCAL
 
 
+def check_workers_python(executable: str) -> None:
+    """Refuse an interpreter for Python workers on this machine that has no tidegate, before a worker's traceback says so.
+
+    A session starts `python3` of the PATH unless it was told otherwise, which in an environment that is not activated is
+    another one than this.
+    """
+    found = shutil.which(executable)
+    if found is None or Path(found).parent == Path(sys.executable).parent:
+        return
+    looked = subprocess.run(
+        [found, "-c", "import sys, importlib.util as u; sys.exit(7 if u.find_spec('tidegate') is None else 0)"],
+        check=False,
+        capture_output=True,
+    )
+    if looked.returncode == 7:
+        raise EnvironmentFault(
+            f"Spark's Python workers run {found}, which has no tidegate; this is {sys.executable}. Activate its "
+            "environment, or say so before the session is started: os.environ['PYSPARK_PYTHON'] = sys.executable"
+        )
+
+
 def default_cells(chosen: SparkSession | str) -> int:
     """How many cells a stateful step gets: one where Spark runs in one process, whose cores a cell can use by itself.
 
