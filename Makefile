@@ -1,11 +1,11 @@
-# make demo | test | test-long | test-cluster | check | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
+# make demo | test | test-long | test-cluster | check | docs | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NAME ?=
 N ?= 2000
 
-.PHONY: demo test test-long test-cluster check bench peers figures fuzz clean
+.PHONY: demo test test-long test-cluster check docs bench peers figures fuzz clean
 
 demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
@@ -25,6 +25,15 @@ check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The guides and the reference as pages, in build/site; a warning fails it.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
 
 bench: $(VENV)/.ready java $(if $(PEERS),peers)
 	$(BIN)/python -m benchmarks $(or $(NAME),wordcount) $(if $(DATA),--data $(DATA)) $(ARGS)
