@@ -36,6 +36,7 @@ from tidegate.query.stores import store
 from tidegate.results import RunResult
 from tidegate.run import run, start
 from tidegate.sources.in_memory import heartbeat, marked, paced
+from tidegate.sources.kafka import kafka
 from tidegate.steer import end_input, move_shards, set_cells, set_instances
 from tidegate.stream import Stream, explain, stream
 
@@ -62,6 +63,7 @@ __all__ = [
     "first",
     "gather",
     "heartbeat",
+    "kafka",
     "keys",
     "last",
     "marked",

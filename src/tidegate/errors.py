@@ -77,6 +77,10 @@ class SetAsideWarning(UserWarning):
     """Tuples lie further in the future than their stream allows and are set aside; the message names the first one."""
 
 
+class SilentPartitionWarning(UserWarning):
+    """A partition of a topic has brought nothing for long, and holds back what others bring; the message names it."""
+
+
 def choices(names: Iterable[str]) -> str:
     """Render valid choices for a message, in their own order."""
     listed = [f"'{name}'" for name in names]

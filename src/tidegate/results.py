@@ -115,7 +115,9 @@ class RunResult:
     def read(self, output: str | None = None) -> pa.Table:
         """All results in the folder, those of earlier runs on the same checkpoint too; of several, those of one name."""
         if self.to is None or self.format is None:
-            raise UserError("the results went to the screen or a function; to read them back, run with to='a folder'")
+            raise UserError(
+                "the results went to the screen, a function or a topic; to read them back, run with to='a folder'"
+            )
         if output is None and not self.outputs:
             return read_results(self.to, self.format, self.schema)
         if output is None or output not in self.outputs:
@@ -164,8 +166,8 @@ class PartWriter:
             if parquet:
                 self._file.write_table(table)
             else:
-                for row in _python_rows(table):
-                    self._file.write(json.dumps(_plain(row)) + "\n")
+                for row in json_rows(table):
+                    self._file.write(json.dumps(row) + "\n")
         self._rows += table.num_rows
         if self._rows >= self.rows_per_part:
             self.close()
@@ -364,8 +366,8 @@ def _cell(value: Any) -> str:
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
 
 
-def _python_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Rows as Python values; a column of text that is none is named."""
+def json_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Rows as JSON has them; a column of text that is none is named."""
     columns = []
     for name in table.column_names:
         try:
@@ -375,7 +377,7 @@ def _python_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
                 f"results: the column '{name}' has a text that is not UTF-8 ({error.reason}), which JSON cannot hold; write "
                 "format='parquet', or cast the column to binary before"
             ) from error
-    return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+    return (_plain(dict(zip(table.column_names, row, strict=True))) for row in zip(*columns, strict=True))
 
 
 def _plain(value: Any) -> Any:

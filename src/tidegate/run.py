@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from tidegate.errors import (
     EnvironmentFault,
     QueryError,
@@ -33,6 +35,7 @@ from tidegate.results import (
 )
 from tidegate.sources import BatchOrigin
 from tidegate.sources.in_memory import check_unread
+from tidegate.sources.kafka import KAFKA_ON_SPARK, KafkaTopic
 from tidegate.stream import Stream, cores, one_query
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.options import Elastic
     from tidegate.runtime.local.job import LocalJob
+    from tidegate.runtime.local.sinks import Sink
     from tidegate.runtime.spark.types import SparkSession
 
     ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
@@ -65,7 +69,7 @@ def run(
     query: Stream | Mapping[str, Stream],
     *,
     on: str = "spark",
-    to: str | Path | Callable[..., None] | None = None,
+    to: str | Path | KafkaTopic | Callable[..., None] | None = None,
     format: str | None = None,  # noqa: A002 - the word that Spark, pandas and Arrow use
     checkpoint: str | Path | None = None,
     spark: SparkSession | str | None = None,
@@ -81,16 +85,16 @@ def run(
     operators: Operators = "dedicated",
     hot_keys: bool | str | Sequence[str] = False,
 ) -> RunResult:
-    """Run a query and put its results in a folder, on the screen, or, in this process, into a function.
+    """Run a query and put its results in a folder, on the screen, or, in this process, into a function or a topic.
 
     ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
     Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
     `start`), 'micro', the engine of one operator (docs/micro.md), or 'reference', the slow and obvious interpreter. On
-    'local' ``to`` may also be a function that is called with each table. On Spark each stateful step has ``cells``, tasks
-    that share its keys (default: one where Spark runs in one process, else one for each core, up to 8; or the least and the
-    most, such as (1, 8)), and ``instances`` is how many threads each cell runs to begin with (default: the cores there are);
-    `set_instances`, `set_cells` and `move_shards` on the ``control`` folder in the checkpoint change both while the query
-    runs.
+    'local' ``to`` may also be a function that is called with each table, or a topic of Kafka (see `kafka`). On Spark each
+    stateful step has ``cells``, tasks that share its keys (default: one where Spark runs in one process, else one for each
+    core, up to 8; or the least and the most, such as (1, 8)), and ``instances`` is how many threads each cell runs to begin
+    with (default: the cores there are); `set_instances`, `set_cells` and `move_shards` on the ``control`` folder in the
+    checkpoint change both while the query runs.
 
     ``query`` may be several results of one query, by name, as in ``{"alerts": a, "counts": b}`` or what `Stream.route`
     gives: steps that they share run once, and each result has a folder of its name in ``to``; a function is called with a
@@ -131,8 +135,11 @@ def run(
     if files_per_batch is not None and files_per_batch < 1:
         raise QueryError(f"files_per_batch is at least 1; got {files_per_batch}")
     taker = None if to is None or isinstance(to, str | Path) else to
-    if taker is not None and (on != "local" or not callable(taker)):
-        raise QueryError(f"to={to!r}: results go to a folder, the screen or, with on='local', a function")
+    if isinstance(taker, KafkaTopic) and on != "local":
+        remedy = KAFKA_ON_SPARK if on == "spark" else "name a folder"
+        raise UnsupportedError(f"to={taker}: results go to a topic on='local'; {remedy}")
+    if taker is not None and not isinstance(taker, KafkaTopic) and (on != "local" or not callable(taker)):
+        raise QueryError(f"to={to!r}: results go to a folder, the screen or, with on='local', a function or a topic")
     if (to is None or taker is not None) and format is not None:
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     folder = local_folder(to, "to") if isinstance(to, str | Path) else None
@@ -175,7 +182,7 @@ def start(
     query: Stream | Mapping[str, Stream],
     *,
     on: str = "local",
-    to: str | Path | Callable[..., None] | None = None,
+    to: str | Path | KafkaTopic | Callable[..., None] | None = None,
     format: str | None = None,  # noqa: A002 - as in `run`
     instances: int | tuple[int, int] = 2,
     segment_rows: int | None = None,
@@ -195,8 +202,9 @@ def start(
     that is dropped, or whose results are left before the last one, is cancelled.
 
     ``instances`` is how many threads each subquery has to begin with; of two numbers the second is how many it may get.
-    ``to`` is a folder, a function that is called with each table of results, or nothing: then ``for table in job`` gives
-    them. Results come in the order of event time, whatever the instances are and whenever they change. Of several results,
+    ``to`` is a folder, a topic (see `kafka`), a function that is called with each table of results, or nothing: then
+    ``for table in job`` gives them. Results come in the order of event time, whatever the instances are and whenever they
+    change. Of several results,
     by name as in `run`, each has a folder in ``to``, a function is called with a name and a table, and
     ``for name, table in job`` gives both. What an iterable
     gives in small pieces is gathered for ``linger_seconds`` at most, so that they share segments of at most
@@ -208,7 +216,8 @@ def start(
 
     With a ``checkpoint``, a folder, a snapshot of the run is taken ``every`` so often, while it goes on. A run that was
     killed goes on from the last one when the same call is made again, on any number of instances, and each result is in the
-    folder ``to`` exactly once; one that was finished does nothing. It reads files, tables and lists (docs/local.md).
+    folder ``to`` exactly once, and in a topic for consumers that read what is committed; one that was finished does nothing.
+    It reads files, tables, lists and topics (docs/local.md).
 
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
@@ -233,7 +242,7 @@ def start(
         LocalObserver,
     )
     from tidegate.runtime.local.settings import SEGMENT_ROWS, Settings
-    from tidegate.runtime.local.sinks import Sink, ToFolders, ToFunction, ToIterator
+    from tidegate.runtime.local.sinks import ToFolders, ToFunction, ToIterator
     from tidegate.runtime.local.snapshots import Durable
 
     query = one_query("start", query)
@@ -261,6 +270,9 @@ def start(
             output = ToFolders(tuple(PartWriter(*each) for each in parts))
             if checkpoint is not None:
                 output = ToDurableFolders(folder, tuple(DraftWriter(*each) for each in parts))
+        case KafkaTopic():
+            schemas = schemas_of(query.node)
+            output = _to_topics(to, schemas, None if checkpoint is None else local_folder(checkpoint, "checkpoint"))
         case _:
             output = ToFunction(to, plan.names)
     first, most = _numbers(instances)
@@ -304,13 +316,28 @@ def start(
     return job
 
 
+def _to_topics(topic: KafkaTopic, schemas: Mapping[str | None, pa.Schema], checkpoint: Path | None) -> Sink:
+    """A sink of topics; with a checkpoint, parts of results lie there until they are committed."""
+    from tidegate.runtime.local.checkpoint import RESULTS
+    from tidegate.runtime.local.durable_folder import DraftWriter
+    from tidegate.runtime.local.kafka_sink import ToDurableKafka, ToKafka, topics_of
+
+    topics = topics_of(topic, schemas)
+    if checkpoint is None:
+        return ToKafka.open(topics)
+    folder = checkpoint / RESULTS
+    parts = [(result_folder(folder, name), schema) for name, schema in schemas.items()]
+    writers = tuple(DraftWriter(require_writable(part), "parquet", schema) for part, schema in parts)
+    return ToDurableKafka(folder, writers, topics=topics)
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What is asked of a run on either runtime, after it was checked."""
 
     query: Stream
     folder: Path | None
-    taker: Callable[..., None] | None
+    taker: KafkaTopic | Callable[..., None] | None
     format: str | None
     instances: int | tuple[int, int] | None
     progress: Callable[[Progress], None] | bool

@@ -20,6 +20,7 @@ from tidegate.query.schema import as_schema
 from tidegate.sources import BatchOrigin
 from tidegate.sources.files import Files, files_of
 from tidegate.sources.in_memory import TableOrigin, as_table, is_dataframe, items_of
+from tidegate.sources.kafka import KafkaTopic, TopicOrigin, origin_of
 
 if TYPE_CHECKING:
     from tidegate.compile.lower_to_aggregates import Operators
@@ -148,11 +149,12 @@ def stream(
     ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), a table or DataFrame of
     Arrow, Polars, pandas or DuckDB, a reader of record batches, a schema alone, or, given a ``schema``, an iterable of
     batches, tables or dicts, which may be asynchronous, or a function that returns one each time that the query is run
-    (see also `paced` and `marked`); or a source of your own, see `tidegate.sources.BatchOrigin`.
+    (see also `paced` and `marked`); a topic of Kafka, see `kafka`, with the ``schema`` of its values; or a source of your
+    own, see `tidegate.sources.BatchOrigin`.
 
-    ``time`` names the event-time column. ``disorder`` is how far out of order tuples may be, between partitions too; a
-    tuple that comes later still is late and counted. ``schema`` also declares the columns of files, whose first one gives
-    it otherwise.
+    ``time`` names the event-time column. ``disorder`` is how far out of order tuples may be, between partitions too, unless
+    they are Kafka's; a tuple that comes later still is late and counted. ``schema`` also declares the columns of files,
+    whose first one gives it otherwise.
 
     A record of JSON lines or CSV that cannot be read stops the run with file and line; with ``dead_letters`` it is
     appended to that file, as a line of JSON with the stream, file, line, reason and raw text, and counted.
@@ -197,6 +199,9 @@ def _opened(
 
     ``lenient`` lets malformed records pass, which will be set aside when the query runs.
     """
+    if isinstance(given, KafkaTopic):
+        topic = origin_of(given, declared)
+        return topic, topic.schema, topic.name
     if isinstance(given, str | Path):
         files = files_of(str(given), declared, lenient=lenient)
         return files, files.schema, files.name
@@ -225,15 +230,17 @@ def _opened(
 
 def _check_dead_letters(given: Any, origin: Any, path: Path) -> None:
     """Refuse a file for malformed records that cannot be written, that is read, or that nothing would go to."""
-    if not isinstance(origin, Files) or not origin.is_text:
+    if isinstance(origin, TopicOrigin):
+        origin = None
+    elif not isinstance(origin, Files) or not origin.is_text:
         kind = origin.format if isinstance(origin, Files) else type(given).__name__
         raise QueryError(
-            f"stream: dead_letters={str(path)!r} takes malformed records of JSON lines and CSV files; a {kind} has none "
-            "that could be told apart. Leave it out"
+            f"stream: dead_letters={str(path)!r} takes malformed records of JSON lines, CSV files and topics of Kafka; a "
+            f"{kind} has none that could be told apart. Leave it out"
         )
     if not path.parent.is_dir() or path.is_dir():
         raise QueryError(f"stream: dead_letters={str(path)!r} must be a file in a folder that exists")
-    if origin.takes(path):
+    if origin is not None and origin.takes(path):
         raise QueryError(
             f"stream: dead_letters={str(path)!r} would be read as input next time, since {origin.pattern!r} matches it; "
             "put it elsewhere"

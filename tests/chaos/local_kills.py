@@ -3,13 +3,14 @@
     python -m tests.chaos.local_kills --kills 500
 
 A run with a checkpoint is forked, killed with SIGKILL at any moment, and forked again with another number of instances,
-until it ends by itself. Queries take turns, and so do the formats of their results. This process only forks, so that no
-thread of a library is lost in a fork.
+until it ends by itself. Queries take turns, and so do files and topics of Kafka, as input and for results. This process
+only forks, so that no thread of a library is lost in a fork.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tidegate as tg
+from tests.kit.kafka import make, mock_cluster, rows_of, with_isolation, write_rows
 from tidegate.results import read_results
 from tidegate.testing import answer, difference
 
@@ -42,34 +45,48 @@ def slowly(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _tuples(folder: Path, name: str, *, slow: bool = True) -> tg.Stream:
-    found = tg.stream(f"{folder}/{name}/*.parquet", time="ts", disorder="50 milliseconds", name=name)
-    return found.map_batches(slowly) if slow else found
+SCHEMA = pa.schema({"ts": pa.timestamp("us"), "k": pa.int64(), "n": pa.int64()})
 
 
-def windows(folder: Path) -> tg.Stream:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the streams are: files in a folder, or topics of their names if there are servers."""
+
+    folder: Path
+    servers: str | None = None
+
+    def tuples(self, name: str, *, slow: bool = True) -> tg.Stream:
+        if self.servers is None:
+            found = tg.stream(f"{self.folder}/{name}/*.parquet", time="ts", disorder="50 milliseconds", name=name)
+        else:
+            topic = tg.kafka(name, servers=self.servers, until="latest")
+            found = tg.stream(topic, time="ts", disorder="50 milliseconds", schema=SCHEMA)
+        return found.map_batches(slowly) if slow else found
+
+
+def windows(place: Place) -> tg.Stream:
     """Windows of windows, over two streams together."""
-    both = _tuples(folder, "one").union(_tuples(folder, "two"))
+    both = place.tuples("one").union(place.tuples("two"))
     counts = (
         both.key_by("k").window("400 milliseconds", every="200 milliseconds").aggregate(n=tg.count(), s=tg.sum("n"))
     )
     return counts.key_by("n").window("2 seconds").aggregate(keys=tg.count(), least=tg.min("s"))
 
 
-def pairs(folder: Path) -> tg.Stream:
+def pairs(place: Place) -> tg.Stream:
     """A join of two streams."""
-    two = _tuples(folder, "two", slow=False).with_columns(m=1)
-    return _tuples(folder, "one").join(two, on="k", within="20 milliseconds", where=lambda l, r: l.n <= r.n)
+    two = place.tuples("two", slow=False).with_columns(m=1)
+    return place.tuples("one").join(two, on="k", within="20 milliseconds", where=lambda l, r: l.n <= r.n)
 
 
 def seen(window: Any, arriving: Any) -> Any:
     return tg.updated({"seen": window.state["seen"] * 3 % 1_000_003 + arriving["n"]})
 
 
-def applied(folder: Path) -> tg.Stream:
+def applied(place: Place) -> tg.Stream:
     """A function of the user's over tuples in order, and sessions of what it gives."""
     given = (
-        _tuples(folder, "one")
+        place.tuples("one")
         .key_by("k")
         .window("300 milliseconds")
         .apply(
@@ -83,7 +100,9 @@ def applied(folder: Path) -> tg.Stream:
     return given.key_by("k").session("1 second").aggregate(most=tg.max("seen"), n=tg.count())
 
 
-QUERIES: dict[str, Callable[[Path], tg.Stream]] = {"windows": windows, "pairs": pairs, "applied": applied}
+QUERIES: dict[str, Callable[[Place], tg.Stream]] = {"windows": windows, "pairs": pairs, "applied": applied}
+ROUTES = (("kafka", "kafka"), ("files", "parquet"), ("kafka", "parquet"), ("files", "jsonl"), ("files", "kafka"))
+"""What runs read, and what they write."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -97,15 +116,15 @@ def main(words: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="tidegate-kills-"))
     kills = rounds = 0
     try:
-        _forked(lambda: _prepare(folder, chosen.seed))
-        while kills < chosen.kills:
-            name = list(QUERIES)[rounds % len(QUERIES)]
-            kind = ("parquet", "jsonl")[rounds % 2]
-            place = folder / f"round-{rounds}"
-            killed = _round(folder, place, name, kind, drawn, chosen.kills - kills)
-            kills, rounds = kills + killed, rounds + 1
-            print(f"{name} to {kind}: {killed} kills, every row once; {kills} kills in all", flush=True)
-            shutil.rmtree(place)
+        with mock_cluster() as servers:
+            _forked(lambda: _prepare(folder, servers, chosen.seed))
+            while kills < chosen.kills:
+                name, (origin, kind) = list(QUERIES)[rounds % len(QUERIES)], ROUTES[rounds % len(ROUTES)]
+                played = Round(name, Place(folder, servers if origin == "kafka" else None), kind, rounds, servers)
+                killed = played.play(drawn, chosen.kills - kills)
+                kills, rounds = kills + killed, rounds + 1
+                print(f"{name} from {origin} to {kind}: {killed} kills, every row once; {kills} in all", flush=True)
+                shutil.rmtree(played.work)
     except AssertionError as error:
         print(f"{error}; what it left is in {folder}", flush=True)
         return 1
@@ -113,30 +132,83 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _round(folder: Path, place: Path, name: str, kind: str, drawn: random.Random, most: int) -> int:
-    """Kill the runs of one query until one ends, or there were so many; how many were."""
-    killed = 0
-    began = time.monotonic()
-    place.mkdir()
-    while True:
-        instances, patience = drawn.randint(1, 4), drawn.uniform(0.1, 1.5) * (1 + killed / 3)
-        patience = patience if killed < most else LONGEST_SECONDS
-        child = _fork(lambda n=instances: _run(folder, place, name, kind, n))  # type: ignore[misc]
-        deadline = time.monotonic() + patience
-        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
-            time.sleep(0.001)
-        if ended[0]:
-            assert ended[1] == 0, f"{name}: a run failed, see above"
-            break
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        killed += 1
-        assert time.monotonic() - began < LONGEST_SECONDS, f"{name}: no run comes to its end"
-    _forked(lambda: _check(folder, place, name, kind))
-    return killed
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A query that is run and killed until it ends by itself, with results of some kind."""
+
+    name: str
+    place: Place
+    kind: str
+    number: int
+    servers: str
+
+    @property
+    def work(self) -> Path:
+        return self.place.folder / f"round-{self.number}"
+
+    @property
+    def topic(self) -> str:
+        return f"round-{self.number}"
+
+    def play(self, drawn: random.Random, most: int) -> int:
+        """Kill runs until one ends, or there were so many; how many were."""
+        killed = 0
+        began = time.monotonic()
+        self.work.mkdir()
+        if self.kind == "kafka":
+            _forked(lambda: make(self.servers, self.topic))
+        while True:
+            instances, patience = drawn.randint(1, 4), drawn.uniform(0.1, 1.5) * (1 + killed / 3)
+            patience = patience if killed < most else LONGEST_SECONDS
+            child = _fork(lambda n=instances: self.run(n))  # type: ignore[misc]
+            if _ends(child, patience, self.name):
+                break
+            killed += 1
+            assert time.monotonic() - began < LONGEST_SECONDS, f"{self.name}: no run comes to its end"
+        _forked(self.check)
+        return killed
+
+    def run(self, instances: int) -> None:
+        """Run the query, or what is left of it."""
+        to_topic = tg.kafka(self.topic, servers=self.servers)
+        with with_isolation():
+            tg.start(
+                QUERIES[self.name](self.place),
+                to=to_topic if self.kind == "kafka" else self.work / "out",
+                format=None if self.kind == "kafka" else self.kind,
+                checkpoint=self.work / "cp",
+                every="15 milliseconds",
+                instances=instances,
+                segment_rows=40,
+                waiting_rows=100,
+            ).wait()
+
+    def check(self) -> None:
+        """Compare every row."""
+        schema = QUERIES[self.name](Place(self.place.folder)).schema
+        if self.kind == "kafka":
+            (self.work / "out").mkdir()
+            lines = (json.dumps(row) + "\n" for row in rows_of(self.servers, self.topic))
+            (self.work / "out" / "part.json").write_text("".join(lines))
+        found = read_results(self.work / "out", "jsonl" if self.kind == "kafka" else self.kind, schema)
+        told = difference(found, pq.read_table(self.place.folder / f"{self.name}.parquet"))
+        assert told is None, told
 
 
-def _prepare(folder: Path, seed: int) -> None:
+def _ends(child: int, patience: float, name: str) -> bool:
+    """Whether a run ends within some seconds; else it is killed."""
+    deadline = time.monotonic() + patience
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    if ended[0]:
+        assert ended[1] == 0, f"{name}: a run failed, see above"
+        return True
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def _prepare(folder: Path, servers: str, seed: int) -> None:
     drawn = np.random.default_rng(seed)
     for stream in ("one", "two"):
         (folder / stream).mkdir()
@@ -151,29 +223,11 @@ def _prepare(folder: Path, seed: int) -> None:
                 }
             )
             pq.write_table(table, folder / stream / f"{number}.parquet")
+            write_rows(servers, stream, table)
     for name, query in QUERIES.items():
-        found = answer(query(folder))
+        found = answer(query(Place(folder)))
         assert found.rows.num_rows and not found.late
         pq.write_table(found.rows, folder / f"{name}.parquet")
-
-
-def _run(folder: Path, place: Path, name: str, kind: str, instances: int) -> None:
-    tg.start(
-        QUERIES[name](folder),
-        to=place / "out",
-        format=kind,
-        checkpoint=place / "cp",
-        every="15 milliseconds",
-        instances=instances,
-        segment_rows=40,
-        waiting_rows=100,
-    ).wait()
-
-
-def _check(folder: Path, place: Path, name: str, kind: str) -> None:
-    query = QUERIES[name](folder)
-    told = difference(read_results(place / "out", kind, query.schema), pq.read_table(folder / f"{name}.parquet"))
-    assert told is None, told
 
 
 def _fork(work: Callable[[], None]) -> int:

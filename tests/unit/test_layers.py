@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "operators": {"errors", "watermark", "query", "state"},
     "reference": {"errors", "watermark", "query"},
     "micro": {"errors", "watermark", "query"},
-    "sources": {"errors", "query"},
+    "sources": {"errors", "query", "watermark"},
     "java": {"errors"},
     "progress": set(),
     "results": {"errors", "sources"},

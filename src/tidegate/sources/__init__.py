@@ -2,14 +2,14 @@
 
 A bounded source is a `BatchOrigin`: files of any format, a table, or an object of a user's own. Each kind is a file here;
 `tidegate.stream` opens them, and every runtime reads them by this protocol alone. Sources without end are a runtime's own
-business: iterables (`in_memory`) in process, streaming DataFrames on Spark.
+business: iterables (`in_memory`) and topics (`kafka`) in process, streaming DataFrames on Spark.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -27,7 +27,7 @@ Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 class RowPlace:
     """Where the rows of a batch come from: the ``first`` one and those after it, unless ``numbers`` has them all.
 
-    Lines of files are counted from 1, rows of parquet files, tables and iterables from 0.
+    Lines of files are counted from 1, rows of parquet files, tables and iterables from 0, as are the offsets of Kafka.
 
     >>> RowPlace("calls.csv", "line", 17).of(2)
     'calls.csv, line 19'
@@ -71,17 +71,28 @@ class PlacedBatch:
 class Malformed:
     """A record that cannot be read: where it is, why, and its text; bytes that are no text are escaped.
 
-    Of a tuple that is set aside for its time the text is written from its columns, and its place may be unknown.
+    Of a tuple that is set aside for its time the text is written from its columns, and its place may be unknown. A record
+    of Kafka is at an ``offset``, which is the unit, and its file is a partition, as in 'calls[3]'.
     """
 
     file: str | None
     line: int | None
     reason: str
     raw: str
+    unit: str = "line"
 
     def __str__(self) -> str:
         shown = self.raw if len(self.raw) <= _SHOWN else f"{self.raw[:_SHOWN]}…"
-        return f"{self.file}, line {self.line}: {self.reason}; the line is {shown!r}"
+        what = "line" if self.unit == "line" else "value"
+        return f"{self.file}, {self.unit} {self.line}: {self.reason}; the {what} is {shown!r}"
+
+    def letter(self) -> dict[str, str | int | None]:
+        """The record as it is written to a file for such."""
+        place: dict[str, str | int | None] = {"file": self.file, "line": self.line}
+        if self.unit == "offset" and self.file is not None:
+            topic, _, partition = self.file.removesuffix("]").rpartition("[")
+            place = {"topic": topic, "partition": int(partition), "offset": self.line}
+        return {**place, "reason": self.reason, "raw": self.raw}
 
 
 @dataclass(slots=True)
@@ -111,7 +122,7 @@ class Rejects:
     def write(self, found: Malformed) -> None:
         """Append a record to the file."""
         assert self.path is not None
-        letter = {"stream": self.stream, **asdict(found)}
+        letter = {"stream": self.stream, **found.letter()}
         try:
             with Path(self.path).open("a", encoding="utf-8") as letters:
                 letters.write(json.dumps(letter, ensure_ascii=False) + "\n")

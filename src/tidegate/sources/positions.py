@@ -1,8 +1,9 @@
 """How far a source was read, and how it is read on from there.
 
 Records have places that do not change: the row of a parquet file or a table, the line of a text file, the number of a row
-among the items of a list. A position is the place of the last record that was taken; reading on leaves out all records up to
-it. Files are read in the order in which they were known before, those that are new after them.
+among the items of a list, the offset in a partition of Kafka. A position is the place of the last record that was taken, in
+each partition of a topic; reading on leaves out all records up to it. Files are read in the order in which they were known
+before, those that are new after them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tidegate.errors import CheckpointError
 from tidegate.sources import PlacedBatch, RowPlace
 from tidegate.sources.files import Files
 from tidegate.sources.in_memory import Heartbeat, Marked, TableOrigin
+from tidegate.sources.kafka import PartitionEnd, PartitionPosition, TopicOrigin, moved
+from tidegate.watermark import START
 
 NOTHING = -1
 """Less than the number of any record."""
@@ -27,8 +30,8 @@ NOTHING = -1
 class ReadPosition:
     """The number of the ``last`` record that was taken, in ``file`` if there are files, of which ``files`` are all in order.
 
-    ``size`` is that of the file in bytes. ``newest`` and ``heartbeat`` are how far event time had come, ``ended`` says that
-    nothing more is read.
+    ``size`` is that of the file in bytes. ``partitions`` are those of a topic. ``newest`` and ``heartbeat`` are how far
+    event time had come, ``ended`` says that nothing more is read.
     """
 
     newest: int
@@ -38,10 +41,21 @@ class ReadPosition:
     size: int = 0
     files: tuple[str, ...] = ()
     ended: bool = False
+    partitions: tuple[PartitionPosition, ...] = ()
 
-    def after(self, place: RowPlace, row: int) -> ReadPosition:
-        """The position behind a row of a batch."""
-        return replace(self, last=place.number(row), file=place.file)
+    def after(self, place: RowPlace, row: int, newest: int = START) -> ReadPosition:
+        """The position behind a row of a batch; ``newest`` is the latest event time that was taken with it."""
+        newest_of_all = max(self.newest, newest)
+        if place.unit == "offset" and place.file is not None:
+            partitions = moved(self.partitions, place.file, place.number(row) + 1, newest)
+            return replace(self, partitions=partitions, newest=newest_of_all)
+        return replace(self, last=place.number(row), file=place.file, newest=newest_of_all)
+
+    def behind(self, end: PartitionEnd) -> ReadPosition:
+        """The position when a partition was read to its end."""
+        (found,) = (each for each in self.partitions if each.name == end.name)
+        assert found.end is not None
+        return replace(self, partitions=moved(self.partitions, found.name, found.end, START))
 
     def measured(self) -> ReadPosition:
         """The position, with the size of the file; of one that is gone there is no size, and no run can go on with it."""
@@ -51,10 +65,27 @@ class ReadPosition:
             return replace(self, size=NOTHING)
 
 
+def first_position(origin: Any) -> ReadPosition:
+    """Where a source is before anything was taken from it."""
+    match origin:
+        case Files():
+            return ReadPosition(START, START, files=origin.paths)
+        case TopicOrigin():
+            return ReadPosition(START, START, partitions=origin.partitions)
+        case _:
+            return ReadPosition(START, START)
+
+
+def position_from(fields: dict[str, Any]) -> ReadPosition:
+    """The position that `dataclasses.asdict` took apart."""
+    partitions = tuple(PartitionPosition(**each) for each in fields.get("partitions", ()))
+    return ReadPosition(**{**fields, "files": tuple(fields["files"]), "partitions": partitions})
+
+
 def why_not_resumable(origin: Any) -> str | None:
     """Why a source cannot be read on from a position, and what to do; None if it can."""
     items = origin.items if isinstance(origin, Marked) else origin
-    if isinstance(items, Files | TableOrigin | list | tuple):
+    if isinstance(items, Files | TableOrigin | TopicOrigin | list | tuple):
         return None
     return (
         f"reads a {type(items).__name__}, which does not say how it is read on from where it was; write its items to files, "

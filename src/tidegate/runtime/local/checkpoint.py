@@ -5,6 +5,7 @@
     lock                     held while a run uses the checkpoint
     snapshots/<number>       what the query is, how far sources were read, which parts of the output belong to it
     state/<step>/            chunks and directories, as on Spark: state-<n> of a subquery, gate-<n> what its gate holds
+    results/                 drafts of results that go to a topic, until they are committed there
 
 Chunks and directories come first, then the parts of the output, synced under the names of drafts, then the list, which
 commits all of it; then parts get their names. What a run that was killed has left is either listed or of no use.
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import CheckpointError, UnsupportedError
@@ -27,7 +29,8 @@ from tidegate.query.nodes import detached
 from tidegate.query.schema import show_columns
 from tidegate.results import local_folder
 from tidegate.runtime.local.durable_folder import DraftedPart
-from tidegate.sources.positions import ReadPosition, why_not_resumable
+from tidegate.sources.kafka import KafkaTopic
+from tidegate.sources.positions import ReadPosition, position_from, why_not_resumable
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
 from tidegate.state.run_lock import lock_folder
 from tidegate.state.snapshot import SnapshotStore
@@ -36,6 +39,7 @@ from tidegate.state.storage import Storage, open_storage
 
 VERSION = 1
 SNAPSHOTS = "snapshots"
+RESULTS = "results"
 KEPT_BEFORE_LAST = 1
 _DAMAGED = (
     "the checkpoint is damaged; restore it from a copy, or start from a new one, with an empty folder for results"
@@ -47,8 +51,8 @@ class SnapshotList:
     """One snapshot: which run took it, of what query into what sink, how far sources were, and what it commits there.
 
     ``positions`` are those of the sources in their order, ``ended`` the subqueries whose input had ended, ``parts`` what the
-    output has got since the snapshot before, ``next_parts`` the number of the next one of each result. A ``finished`` run
-    has no state.
+    output has got since the snapshot before, ``next_parts`` the number of the next one of each result, ``sink_state`` what
+    else the sink wants to know again. A ``finished`` run has no state.
     """
 
     number: int
@@ -60,6 +64,7 @@ class SnapshotList:
     parts: tuple[DraftedPart, ...]
     next_parts: tuple[int, ...]
     finished: bool = False
+    sink_state: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The list as bytes, with a checksum."""
@@ -79,9 +84,7 @@ class SnapshotList:
         if digest != _sha256(text):
             raise CheckpointError(f"{where} is not what was written there: {_DAMAGED}")
         fields = json.loads(text)
-        fields["positions"] = tuple(
-            ReadPosition(**{**each, "files": tuple(each["files"])}) for each in fields["positions"]
-        )
+        fields["positions"] = tuple(map(position_from, fields["positions"]))
         fields["parts"] = tuple(DraftedPart(**each) for each in fields["parts"])
         fields["ended"], fields["next_parts"] = tuple(fields["ended"]), tuple(fields["next_parts"])
         return SnapshotList(**fields)
@@ -107,7 +110,11 @@ class LocalCheckpoint:
     def open(folder: Path, plan: Plan, sink: str) -> LocalCheckpoint:
         """Lock a checkpoint and read its newest snapshot; refused if it is another query's, or no checkpoint."""
         found = LocalCheckpoint(folder, query_of(plan), sink)
-        others = {path.name for path in folder.glob("*")} - {"lock", SNAPSHOTS, "state"} if folder.is_dir() else set()
+        others = (
+            {path.name for path in folder.glob("*")} - {"lock", SNAPSHOTS, "state", RESULTS}
+            if folder.is_dir()
+            else set()
+        )
         if others:
             kind = "a checkpoint of a run on Spark" if "tidegate.json" in others else "no checkpoint of tidegate"
             raise CheckpointError(
@@ -193,19 +200,20 @@ def query_of(plan: Plan) -> str:
 
 def refuse_undurable(plan: Plan, given: Mapping[str, object], to: object, folder: Path) -> None:
     """Refuse what a run with a checkpoint cannot go on with after it was killed."""
-    if not isinstance(to, str | Path):
+    if not isinstance(to, str | Path | KafkaTopic):
         raise UnsupportedError(
             f"checkpoint: results go to {'nothing' if to is None else 'a function'}, where a run that goes on would bring "
-            "some of them twice; name a folder: to=..."
+            "some of them twice; name a folder or a topic: to=..."
         )
-    results = local_folder(to, "to")
-    if results.is_relative_to(folder) or (
-        folder.is_relative_to(results) and folder.relative_to(results).parts[0][0] not in "_."
-    ):
-        raise UnsupportedError(
-            f"checkpoint: readers of the results in {results} would take {folder} for some of them; choose a folder beside "
-            f"the results, or {results / '_checkpoint'}"
-        )
+    if not isinstance(to, KafkaTopic):
+        results = local_folder(to, "to")
+        if results.is_relative_to(folder) or (
+            folder.is_relative_to(results) and folder.relative_to(results).parts[0][0] not in "_."
+        ):
+            raise UnsupportedError(
+                f"checkpoint: readers of the results in {results} would take {folder} for some of them; choose a folder "
+                f"beside the results, or {results / '_checkpoint'}"
+            )
     for source in plan.sources:
         if (why := why_not_resumable(source.origin)) is not None:
             raise UnsupportedError(f"checkpoint: stream '{source.name}' {why}")

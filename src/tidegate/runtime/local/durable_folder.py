@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -87,8 +88,12 @@ class ToDurableFolders:
         for part in parts:
             _sync(self._path(part.output, part.draft))
 
-    def publish(self, parts: Sequence[DraftedPart]) -> None:
-        """Give parts their names; the snapshot that lists them is committed."""
+    def state(self, parts: Sequence[DraftedPart]) -> dict[str, Any]:
+        """What a snapshot that commits these parts has to remember besides them: nothing."""
+        return {}
+
+    def publish(self, number: int, parts: Sequence[DraftedPart]) -> None:
+        """Give parts their names; the snapshot of this number, which lists them, is committed."""
         for part in parts:
             self._path(part.output, part.draft).rename(self._path(part.output, part.name))
         for output in {part.output for part in parts}:
@@ -96,7 +101,9 @@ class ToDurableFolders:
         with self._lock:
             self._drafted = [each for each in self._drafted if each not in parts]
 
-    def recover(self, parts: Sequence[DraftedPart], next_parts: Sequence[int]) -> None:
+    def recover(
+        self, number: int, parts: Sequence[DraftedPart], next_parts: Sequence[int], state: Mapping[str, Any]
+    ) -> None:
         """Go on behind a snapshot: give its parts the names they lack, and remove the drafts of no snapshot."""
         left = []
         for part in parts:
@@ -107,10 +114,10 @@ class ToDurableFolders:
                     f"{path} is gone: it holds results up to where the run goes on. Restore it, or start from a new "
                     "checkpoint, with an empty folder for results"
                 )
-        self.publish(left)
-        for writer, number in zip(self.writers, next_parts, strict=True):
-            writer.next_part = number
-            ours = {writer.part_name(each) for each in range(number)}
+        self.publish(number, left)
+        for writer, following in zip(self.writers, next_parts, strict=True):
+            writer.next_part = following
+            ours = {writer.part_name(each) for each in range(following)}
             if others := [name for name in visible_entries(writer.folder) if name not in ours]:
                 raise CheckpointError(
                     f"{writer.folder} holds {', '.join(others[:5])}, which the run that goes on has not written: the "

@@ -21,6 +21,8 @@ from tidegate.runtime.local.threads import CorePinning, ThreadPool
 from tidegate.runtime.local.work import StateSize
 from tidegate.sources import Rejects
 from tidegate.sources.in_memory import Marked
+from tidegate.sources.kafka import TopicOrigin
+from tidegate.sources.positions import first_position
 from tidegate.watermark import START, Watermark, is_finite
 
 
@@ -65,7 +67,8 @@ class Graph:
             running.append(RunningSubquery(subquery, work, gate, outlets, pool, fail, settings.most, epoch, core))
         for source in plan.sources:
             fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
-            inlets.append(SourceInlet(source, fed, Rejects(source.name, source.dead_letters), core))
+            rejects = Rejects(source.name, source.dead_letters)
+            inlets.append(SourceInlet(source, fed, rejects, core, position=first_position(source.origin)))
         return Graph(plan, gates, tuple(running), tuple(inlets), core, late)
 
     @property
@@ -171,7 +174,8 @@ def _spec(plan: Plan, feed: Feed, source: Source) -> SourceSpec:
     """What a source of the query is to the gate that a feed leads to."""
     first = min(other.input for other in plan.feeds_from(source) if other.target == feed.target)
     name = source.name if feed.input == first else f"{source.name}, input {feed.input}"
-    marked = isinstance(source.origin, Marked)
+    # What of a topic is still due is known from its partitions, each of which the inlet has seen.
+    marked = isinstance(source.origin, Marked | TopicOrigin)
     return SourceSpec(name, feed.input, source.time, None if marked else source.disorder_us)
 
 

@@ -21,6 +21,7 @@ from tidegate.runtime.local.sinks import ResultCollector, Sink, ToIterator
 from tidegate.runtime.local.snapshots import Durable, Snapshots
 from tidegate.runtime.local.sources.arrivals import ReadOptions
 from tidegate.runtime.local.sources.inlet import SourceInlet
+from tidegate.runtime.local.sources.topic import assigned
 from tidegate.runtime.local.threads import ThreadPool
 from tidegate.watermark import START, Watermark, has_ended, is_finite
 
@@ -46,8 +47,7 @@ class RunningQuery:
     _reported: tuple[float, int] = (0.0, 0)
 
     def __post_init__(self) -> None:
-        if self.durable is not None:
-            self.plan = self.durable.plan(self.plan)
+        self.plan = self.plan.reading(assigned) if self.durable is None else self.durable.plan(self.plan)
         self.graph = Graph.of(self.plan, self.settings, self.pool, self.fail)
         schedules = [inlet.schedule for inlet in self.graph.inlets]
         settled = any(subquery.safety().settled for subquery in self.plan.subqueries)
@@ -147,6 +147,8 @@ class RunningQuery:
             lambda function: self.pool.run(function, awaited=False),
             pause=inlet.pause,
             position=None if self.snapshots is None else inlet.position,
+            wanted=inlet.wanted,
+            partitions=lambda: inlet.position.partitions,
         )
         try:
             inlet.read(options)

@@ -22,10 +22,11 @@ from tidegate.query.nodes import Source
 from tidegate.runtime.local.checkpoint import LocalCheckpoint, SnapshotList
 from tidegate.runtime.local.durable_folder import DraftedPart, ToDurableFolders
 from tidegate.runtime.local.graph import Graph
+from tidegate.runtime.local.sources.topic import assigned
 from tidegate.sources.files import Files
+from tidegate.sources.kafka import TopicOrigin
 from tidegate.sources.positions import ReadPosition, absolute_paths, files_from
 from tidegate.state.snapshot import StateCut
-from tidegate.watermark import START
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,28 @@ class Durable:
             if checkpoint.last is None:
                 sink.begin()
             else:
-                sink.recover(checkpoint.last.parts, checkpoint.last.next_parts)
+                last = checkpoint.last
+                sink.recover(last.number, last.parts, last.next_parts, last.sink_state)
         except BaseException:
             checkpoint.close()
             raise
         return Durable(checkpoint, sink, every_seconds)
 
     def plan(self, plan: Plan) -> Plan:
-        """A plan that reads the files which are left, in the order in which they were known before."""
+        """A plan that reads the files which are left, in the order in which they were known before, and topics likewise."""
         last = self.checkpoint.last
         order = {id(source): number for number, source in enumerate(plan.sources)}
 
         def left(source: Source) -> Source:
-            if not isinstance(source.origin, Files):
-                return source
-            files = absolute_paths(source.origin)
-            if last is not None and not last.finished:
-                files = files_from(files, last.positions[order[id(source)]], source.name)
-            return replace(source, origin=files)
+            before = None if last is None or last.finished else last.positions[order[id(source)]]
+            match source.origin:
+                case Files():
+                    files = absolute_paths(source.origin)
+                    return replace(source, origin=files if before is None else files_from(files, before, source.name))
+                case TopicOrigin() if last is None or not (last.finished or last.positions[order[id(source)]].ended):
+                    return assigned(source, () if before is None else before.partitions)
+                case _:
+                    return source
 
         return plan.reading(left)
 
@@ -107,13 +112,15 @@ class Snapshots:
         """Put the graph where the newest snapshot was taken, before anything runs."""
         last = self.checkpoint.last
         for number, inlet in enumerate(self.graph.inlets):
-            files = inlet.source.origin.paths if isinstance(inlet.source.origin, Files) else ()
-            if last is None:
-                inlet.position = ReadPosition(START, START, files=files)
-            else:
-                before = last.positions[number]
-                new = tuple(path for path in files if path not in set(before.files))
-                inlet.position = replace(before, files=(*before.files, *new), ended=before.ended or last.finished)
+            if last is not None:
+                before, first = last.positions[number], inlet.position
+                new = tuple(path for path in first.files if path not in set(before.files))
+                inlet.position = replace(
+                    before,
+                    files=(*before.files, *new),
+                    partitions=first.partitions,
+                    ended=before.ended or last.finished,
+                )
         if last is None:
             return
         if last.finished:
@@ -239,12 +246,22 @@ class Snapshots:
         added = Counter(part.output for part in parts)
         before = (0,) * len(self.sink.writers) if last is None else last.next_parts
         next_parts = tuple(count + added[output] for output, count in enumerate(before))
-        return SnapshotList(number, checkpoint.run, checkpoint.query, checkpoint.sink, positions, (), parts, next_parts)
+        return SnapshotList(
+            number,
+            checkpoint.run,
+            checkpoint.query,
+            checkpoint.sink,
+            positions,
+            (),
+            parts,
+            next_parts,
+            sink_state=self.sink.state(parts),
+        )
 
     def _commit(self, listed: SnapshotList) -> None:
         self.sink.sync(listed.parts)
         self.checkpoint.commit(listed)
-        self.sink.publish(listed.parts)
+        self.sink.publish(listed.number, listed.parts)
         self.checkpoint.sweep()
 
     def _read_gate(self, target: int) -> GateCut:

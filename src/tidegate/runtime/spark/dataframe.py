@@ -54,6 +54,7 @@ from tidegate.runtime.spark.stages import (
     steered_steps,
 )
 from tidegate.runtime.spark.types import spark_schema
+from tidegate.sources.kafka import KAFKA_ON_SPARK, TopicOrigin
 from tidegate.state.chunks import Directory
 from tidegate.state.storage import open_storage
 
@@ -288,6 +289,8 @@ def _frame(source: Source) -> DataFrame:
     """The streaming DataFrame of a source: its rows, or the names of its files."""
     if isinstance(source.origin, FileNames):
         return source.origin.names
+    if isinstance(source.origin, TopicOrigin):
+        raise UnsupportedError(f"stream '{source.name}' reads {source.origin.topic} in process; {KAFKA_ON_SPARK}")
     if not isinstance(source.origin, DataFrame):
         raise UnsupportedError(
             f"stream '{source.name}' has no DataFrame behind it, so it cannot run on Spark; make it with "

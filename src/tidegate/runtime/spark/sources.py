@@ -24,6 +24,7 @@ from tidegate.query.event_time import format_duration
 from tidegate.query.nodes import Source
 from tidegate.sources import BatchOrigin, Rejects, read_table
 from tidegate.sources.files import Files, files_of
+from tidegate.sources.kafka import KAFKA_ON_SPARK, TopicOrigin
 
 # A run has about this many batches, unless they would exceed the size.
 BATCHES = 20
@@ -100,6 +101,8 @@ class StagedSource:
                     pq.write_table(read_table(origin, source.schema, Rejects(source.name), source.time), draft)
                     draft.rename(part)
                 return cls(source, folder, ReadLimit(None))
+            case TopicOrigin() as origin:
+                raise UnsupportedError(f"stream '{source.name}' reads {origin.topic} in process; {KAFKA_ON_SPARK}")
             case origin if origin is not None:
                 raise UnsupportedError(
                     f"stream '{source.name}' reads a {type(origin).__name__}, which lives in this process; run it "

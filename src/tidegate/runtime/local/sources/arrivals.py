@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from tidegate.errors import DataError, UnsupportedError
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.sources.items import ItemReader, LingerBuffer
+from tidegate.runtime.local.sources.topic import TopicReader
 from tidegate.sources import BatchOrigin, PlacedBatch, Rejects
 from tidegate.sources.in_memory import Heartbeat, Marked, Paced
+from tidegate.sources.kafka import PartitionEnd, PartitionPosition, TopicOrigin
 from tidegate.sources.positions import ReadPosition, records_after
 
 LINGER_SECONDS = 0.001
@@ -19,9 +21,9 @@ LINGER_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A batch or a heartbeat, and when it was due by the clock of the run, if scheduled."""
+    """A batch, a heartbeat or the end of a partition, and when it was due by the clock of the run, if scheduled."""
 
-    what: PlacedBatch | Heartbeat
+    what: PlacedBatch | Heartbeat | PartitionEnd
     due: float | None = None
 
 
@@ -36,7 +38,8 @@ class ReadOptions:
     Batches that we cut or gather ourselves have at most ``rows`` rows. What an iterable gives in small pieces is held
     back for others to come, ``linger_seconds`` at most; for that it is read on a thread of its own, which ``spawn`` starts.
     What is not due yet is waited for by ``pause``, which may return early when no more is wanted. Records up to ``position``
-    are left out, where a source is read on.
+    are left out, where a source is read on. A topic is read for as long as ``wanted`` says so;
+    ``partitions`` tells how far each of its partitions has come by what was taken.
     """
 
     rows: int
@@ -46,6 +49,8 @@ class ReadOptions:
     clock: Callable[[], float] = field(default=time.monotonic)
     pause: Callable[[float], object] = field(default=time.sleep)
     position: ReadPosition | None = None
+    wanted: Callable[[], bool] = lambda: True
+    partitions: Callable[[], tuple[PartitionPosition, ...]] = tuple
 
     def behind(self, source: Source, found: Iterable[PlacedBatch | Heartbeat]) -> Iterator[Arrival]:
         """What comes behind the position."""
@@ -58,6 +63,8 @@ def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None
     match source.origin:
         case BatchOrigin() as origin:
             yield from reading.behind(source, origin.batches(source.schema, reading.rows, reading.rejects, source.time))
+        case TopicOrigin():
+            yield from map(Arrival, TopicReader(source, source.origin, reading).arrivals())
         case Paced():
             yield from _paced(source.name, items, source.origin, reading)
         case Marked():

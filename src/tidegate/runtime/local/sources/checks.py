@@ -62,7 +62,9 @@ class FutureFilter:
             letters = batch.take(rows).set_column(place_of, self.source.time, pa.array(shown))
             for row, values in zip(rows.tolist(), letters.to_pylist(), strict=True):
                 why = ahead_reason(self.source, times[row].value, clock)
-                self.rejects.write(Malformed(place.file, place.number(row), why, json.dumps(values, default=str)))
+                raw = json.dumps(values, default=str)
+                unit = "offset" if place.unit == "offset" else "line"
+                self.rejects.write(Malformed(place.file, place.number(row), why, raw, unit))
         good = pc.indices_nonzero(pc.invert(beyond)).to_numpy()
         if not len(good):
             return None

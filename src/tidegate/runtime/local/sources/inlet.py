@@ -21,8 +21,9 @@ from tidegate.runtime.local.threads import CorePinning
 from tidegate.sources import PlacedBatch, Rejects, RowPlace
 from tidegate.sources.files import Files
 from tidegate.sources.in_memory import Heartbeat
+from tidegate.sources.kafka import PartitionEnd, TopicOrigin, watermark_of
 from tidegate.sources.positions import ReadPosition
-from tidegate.watermark import START
+from tidegate.watermark import START, Watermark
 
 SEGMENT_BYTES = 2 << 20
 
@@ -76,19 +77,23 @@ class SourceInlet:
         future = FutureFilter(self.source, self.rejects, newest=reached if reached > START else None)
         try:
             with closing(arrivals_of(self.source, options)) as arrivals:
-                # Reading files may start threads; iterables are read by `ItemReader`, which takes care of that itself.
-                of_files = isinstance(self.source.origin, Files)
-                for arrival in self.core.each_outside(arrivals) if of_files else arrivals:
-                    if isinstance(arrival.what, Heartbeat):
+                # Reading files or a topic may start threads; iterables are read by `ItemReader`, which takes care of that.
+                starts_threads = isinstance(self.source.origin, Files | TopicOrigin)
+                for arrival in self.core.each_outside(arrivals) if starts_threads else arrivals:
+                    if isinstance(arrival.what, PartitionEnd):
+                        latest: int | None = None
+                        delivered = self._end_partition(arrival.what)
+                    elif isinstance(arrival.what, Heartbeat):
                         if not future.allows(arrival.what):
                             continue
-                        latest: int | None = arrival.what.time
+                        latest = arrival.what.time
                         delivered = self._advance(arrival.what.time)
                     else:
                         timely, latest = self._timely(future, arrival.what)
                         if timely is None:
                             self._pass_by(arrival.what)
                             continue
+                        self._check_partition(timely)
                         try:
                             delivered = self._deliver(timely, latest, arrival.due, width)
                             if timely is not arrival.what:
@@ -108,6 +113,10 @@ class SourceInlet:
     def pause(self, seconds: float) -> None:
         """Wait for so long, or until nothing more is wanted of the source."""
         self._unwanted.wait(seconds)
+
+    def wanted(self) -> bool:
+        """Whether more is wanted of the source."""
+        return not self._unwanted.is_set()
 
     def leave(self) -> None:
         """Do not wait for the source any more."""
@@ -169,16 +178,14 @@ class SourceInlet:
         with self._lock:
             if self.ended:
                 return False
-            position = self.position.after(place, at + part.num_rows - 1)
-            if latest is not None:
-                position = replace(position, newest=max(position.newest, latest))
-                if due is not None:
-                    self.schedule.add(latest - self.source.disorder_us, due)
-            self.position = position
+            self.position = self.position.after(place, at + part.num_rows - 1, START if latest is None else latest)
+            if latest is not None and due is not None:
+                self.schedule.add(latest - self.source.disorder_us, due)
             self.rows += part.num_rows
             self._due = due
             # All before any: what one gate waits for may have to come through another.
-            full = [gate for gate in self.gates if gate.offer(part)]
+            watermark = self._watermark()
+            full = [gate for gate in self.gates if gate.offer(part, watermark)]
         for gate in full:
             gate.wait_for_room()
         return True
@@ -188,6 +195,28 @@ class SourceInlet:
         if placed.batch.num_rows:
             with self._lock:
                 self.position = self.position.after(placed.place, placed.batch.num_rows - 1)
+
+    def _check_partition(self, placed: PlacedBatch) -> None:
+        """Refuse what is out of order in its partition, where a topic is declared sorted; gates take what they get."""
+        if isinstance(self.source.origin, TopicOrigin) and not self.source.disorder_us:
+            name = placed.place.file
+            reached = next((each.newest for each in self.position.partitions if each.name == name), START)
+            if (error := order_violation(self.source, placed, reached, by_heartbeat=False)) is not None:
+                raise error
+
+    def _end_partition(self, end: PartitionEnd) -> bool:
+        """Wait for a partition no more; False if the input has ended."""
+        with self._lock:
+            if not self.ended:
+                self.position = self.position.behind(end)
+                for gate in self.gates:
+                    gate.advance(self._watermark())
+            return not self.ended
+
+    def _watermark(self) -> Watermark:
+        """The watermark of a topic, which gates cannot tell from its tuples; of other sources they can."""
+        of_topic = isinstance(self.source.origin, TopicOrigin)
+        return watermark_of(self.position.partitions, self.source.disorder_us) if of_topic else START
 
     def _advance(self, time: int) -> bool:
         with self._lock:
