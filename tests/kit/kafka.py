@@ -120,7 +120,7 @@ class AttemptProducer:
 @contextmanager
 def with_isolation() -> Iterator[None]:
     """Let runs find what brokers with isolation would tell them."""
-    producer_of, committed_records = kafka_sink.producer_of, kafka_sink.committed_records
+    producer_of, committed_records = kafka_client.producer_of, kafka_client.committed_records
 
     def told(topic: KafkaTopic, starts: Mapping[str, int]) -> list[Any]:
         return isolated(topic, list(committed_records(topic, starts)))

@@ -113,10 +113,9 @@ class ToKafka:
     @staticmethod
     def open(topics: tuple[KafkaTopic, ...]) -> ToKafka:
         """A sink of topics, each of which is there."""
-        producer = producer_of(topics[0])
         for topic in topics:
-            partitions_of(producer, topic)
-        return ToKafka(RecordWriter(topics, producer))
+            _offsets(topic)
+        return ToKafka(RecordWriter(topics, producer_of(topics[0])))
 
     def write(self, table: pa.Table, output: int = 0) -> None:
         self.writer.write(table, output)

@@ -101,6 +101,7 @@ class Snapshots:
     _ended: set[int] = field(default_factory=set)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopped: bool = False
+    _failure: BaseException | None = None
     _idle: threading.Event = field(default_factory=threading.Event)
     _taking: threading.Lock = field(default_factory=threading.Lock)
 
@@ -141,6 +142,7 @@ class Snapshots:
         except GateAborted:
             pass
         except BaseException as error:
+            self._failure = error
             self.fail(error)
         finally:
             self._idle.set()
@@ -148,6 +150,9 @@ class Snapshots:
     def finish(self) -> None:
         """All input was read and all results are in the sink: commit them, as the last thing of the run."""
         self._stop()
+        if self._failure is not None:
+            # What became of the parts of the snapshot that failed is for the next run to find out.
+            raise self._failure
         if self.checkpoint.last is not None and self.checkpoint.last.finished:
             return
         parts = self.sink.drafted()

@@ -39,7 +39,7 @@ def test_a_function_takes_results() -> None:
     tables: list[pa.Table] = []
     result = tg.run(counts(), on="local", to=tables.append, progress=False)
     assert sum(table.num_rows for table in tables) == result.results == 30
-    with pytest.raises(UserError, match="went to the screen or a function"):
+    with pytest.raises(UserError, match="went to the screen, a function or a topic"):
         result.read()
     with pytest.raises(QueryError, match="with on='local', a function"):
         tg.run(counts(), on="reference", to=tables.append)
