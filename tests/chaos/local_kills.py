@@ -121,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> int:
             while kills < chosen.kills:
                 name, (origin, kind) = list(QUERIES)[rounds % len(QUERIES)], ROUTES[rounds % len(ROUTES)]
                 played = Round(name, Place(folder, servers if origin == "kafka" else None), kind, rounds, servers)
-                killed = played.play(drawn, chosen.kills - kills)
+                killed = played.play(drawn, min(chosen.kills - kills, max(3, chosen.kills // 10)))
                 kills, rounds = kills + killed, rounds + 1
                 print(f"{name} from {origin} to {kind}: {killed} kills, every row once; {kills} in all", flush=True)
                 shutil.rmtree(played.work)
