@@ -63,13 +63,16 @@ class KafkaTopic:
 class PartitionPosition:
     """How far a partition was read: the offset of the ``next`` record, and the ``newest`` event time before it.
 
-    ``end`` is the offset before which a bounded read stops.
+    ``end`` is the offset before which a bounded read stops. ``last`` is the offset of the last record that was taken, and
+    ``stamp`` its time in Kafka: one of another time at that place is of another topic.
     """
 
     name: str
     next: int
     newest: int = START
     end: int | None = None
+    last: int = -1
+    stamp: int = -1
 
     @property
     def ended(self) -> bool:
@@ -131,12 +134,12 @@ def watermark_of(partitions: Iterable[PartitionPosition], disorder_us: int) -> W
 
 
 def moved(
-    partitions: tuple[PartitionPosition, ...], name: str, following: int, newest: int
+    partitions: tuple[PartitionPosition, ...], name: str, last: int, stamp: int, newest: int
 ) -> tuple[PartitionPosition, ...]:
-    """The positions when one partition was read up to the offset ``following``; one that is new is added."""
+    """The positions when the ``last`` record of one partition was taken; a partition that is new is added."""
     found = {each.name: each for each in partitions}
-    before = found.get(name, PartitionPosition(name, following))
-    found[name] = replace(before, next=max(before.next, following), newest=max(before.newest, newest))
+    before = found.get(name, PartitionPosition(name, last + 1))
+    found[name] = replace(before, next=last + 1, newest=max(before.newest, newest), last=last, stamp=stamp)
     return tuple(found.values())
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.sources import Malformed, PlacedBatch, Rejects, RowPlace
+from tidegate.sources import Malformed, Numbers, PlacedBatch, Rejects, RowPlace
 from tidegate.sources.json_lines import json_parser
 from tidegate.sources.kafka import TopicOrigin
 from tidegate.sources.lines import Block, parse_block
@@ -29,6 +29,21 @@ class KafkaRecord(Protocol):
     def offset(self) -> int: ...
     def partition(self) -> int: ...
     def error(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlace(RowPlace):
+    """Where the records of a batch come from: a partition, their offsets, and the time that each has in Kafka."""
+
+    stamps: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def only(self, rows: Numbers) -> RecordPlace:
+        return RecordPlace(self.file, self.unit, self.first, RowPlace.only(self, rows).numbers, self.stamps[rows])
+
+    def after(self, rows: int) -> RecordPlace:
+        return RecordPlace(
+            self.file, self.unit, self.first + rows, RowPlace.after(self, rows).numbers, self.stamps[rows:]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,8 @@ class RecordParser:
         ]
         offsets = np.array([record.offset() for record in kept], np.int64)
         whole = pa.table(columns, schema=self.schema).combine_chunks().to_batches()[0]
-        return PlacedBatch(whole, RowPlace(partition, "offset", int(offsets[0]), offsets))
+        stamps = np.array([record.timestamp()[1] for record in kept], np.int64)
+        return PlacedBatch(whole, RecordPlace(partition, "offset", int(offsets[0]), offsets, stamps))
 
     def _beside(self, records: Sequence[KafkaRecord]) -> tuple[dict[str, list[Any]], dict[int, str]]:
         """The columns that are not in values, whether a query reads them or not, and why some rows are malformed."""

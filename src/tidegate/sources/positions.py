@@ -20,6 +20,7 @@ from tidegate.sources import PlacedBatch, RowPlace
 from tidegate.sources.files import Files
 from tidegate.sources.in_memory import Heartbeat, Marked, TableOrigin
 from tidegate.sources.kafka import PartitionEnd, PartitionPosition, TopicOrigin, moved
+from tidegate.sources.kafka_records import RecordPlace
 from tidegate.watermark import START
 
 NOTHING = -1
@@ -46,16 +47,18 @@ class ReadPosition:
     def after(self, place: RowPlace, row: int, newest: int = START) -> ReadPosition:
         """The position behind a row of a batch; ``newest`` is the latest event time that was taken with it."""
         newest_of_all = max(self.newest, newest)
-        if place.unit == "offset" and place.file is not None:
-            partitions = moved(self.partitions, place.file, place.number(row) + 1, newest)
+        if isinstance(place, RecordPlace):
+            partitions = moved(self.partitions, str(place.file), place.number(row), int(place.stamps[row]), newest)
             return replace(self, partitions=partitions, newest=newest_of_all)
         return replace(self, last=place.number(row), file=place.file, newest=newest_of_all)
 
     def behind(self, end: PartitionEnd) -> ReadPosition:
         """The position when a partition was read to its end."""
-        (found,) = (each for each in self.partitions if each.name == end.name)
-        assert found.end is not None
-        return replace(self, partitions=moved(self.partitions, found.name, found.end, START))
+        ended = (
+            replace(each, next=each.end) if each.name == end.name and each.end is not None else each
+            for each in self.partitions
+        )
+        return replace(self, partitions=tuple(ended))
 
     def measured(self) -> ReadPosition:
         """The position, with the size of the file; of one that is gone there is no size, and no run can go on with it."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import tidegate as tg
 from tidegate.errors import QueryError, UnsupportedError
-from tidegate.sources import Malformed, RowPlace
-from tidegate.sources.kafka import HEADERS, PartitionEnd, PartitionPosition, TopicOrigin, moved, watermark_of
-from tidegate.sources.positions import ReadPosition
+from tidegate.sources import Malformed
+from tidegate.sources.kafka import HEADERS, PartitionEnd, PartitionPosition, TopicOrigin, watermark_of
+from tidegate.sources.kafka_records import RecordPlace
+from tidegate.sources.positions import ReadPosition, position_from
 from tidegate.watermark import START
 
 SCHEMA = {"ts": pa.timestamp("us"), "k": pa.string()}
@@ -71,13 +75,14 @@ def test_a_position_is_behind_the_last_record_of_each_partition() -> None:
     position = ReadPosition(START, START, partitions=(PartitionPosition("a[b][11]", 3),))
     (only,) = position.partitions
     assert (only.topic, only.number) == ("a[b]", 11)
-    behind = position.after(RowPlace("a[b][11]", "offset", 3), 4, newest=9).after(RowPlace("a[b][12]", "offset", 0), 0)
-    assert [(each.name, each.next, each.newest) for each in behind.partitions] == [
-        ("a[b][11]", 8, 9),
-        ("a[b][12]", 1, START),
-    ]
-    assert behind.newest == 9
-    assert moved(behind.partitions, "a[b][11]", 2, 1) == behind.partitions
+    one = RecordPlace("a[b][11]", "offset", 3, np.array([3, 5, 7, 8]), np.array([30, 50, 70, 80]))
+    behind = position.after(one.only(np.array([0, 2, 3])).after(1), 0, newest=9)
+    behind = behind.after(replace(one, file="a[b][12]"), 0)
+    assert behind.partitions == (
+        PartitionPosition("a[b][11]", 8, newest=9, last=7, stamp=70),
+        PartitionPosition("a[b][12]", 4, last=3, stamp=30),
+    )
+    assert behind.newest == 9 and position_from(json.loads(json.dumps(asdict(behind)))) == behind
 
 
 def test_a_dead_letter_of_a_record_says_topic_partition_and_offset() -> None:

@@ -20,8 +20,8 @@ from tidegate.runtime.local.settings import Settings
 from tidegate.runtime.local.sinks import ResultCollector, Sink, ToIterator
 from tidegate.runtime.local.snapshots import Durable, Snapshots
 from tidegate.runtime.local.sources.arrivals import ReadOptions
+from tidegate.runtime.local.sources.assignment import assigned
 from tidegate.runtime.local.sources.inlet import SourceInlet
-from tidegate.runtime.local.sources.topic import assigned
 from tidegate.runtime.local.threads import ThreadPool
 from tidegate.watermark import START, Watermark, has_ended, is_finite
 

@@ -22,7 +22,7 @@ from tidegate.query.nodes import Source
 from tidegate.runtime.local.checkpoint import LocalCheckpoint, SnapshotList
 from tidegate.runtime.local.durable_folder import DraftedPart, ToDurableFolders
 from tidegate.runtime.local.graph import Graph
-from tidegate.runtime.local.sources.topic import assigned
+from tidegate.runtime.local.sources.assignment import assigned
 from tidegate.sources.files import Files
 from tidegate.sources.kafka import TopicOrigin
 from tidegate.sources.positions import ReadPosition, absolute_paths, files_from

@@ -20,7 +20,7 @@ from tidegate.errors import CheckpointError, DataError, EnvironmentFault, QueryE
 from tidegate.results import json_rows
 from tidegate.runtime.local import kafka_client, kafka_sink
 from tidegate.runtime.local.kafka_sink import ToDurableKafka
-from tidegate.runtime.local.sources import topic as topic_reader
+from tidegate.runtime.local.sources import assignment
 from tidegate.testing import answer
 
 SCHEMA = pa.schema({"ts": pa.timestamp("us"), "k": pa.int64()})
@@ -215,23 +215,27 @@ def test_a_topic_that_is_not_what_it_was_is_refused(
     servers: str, given: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half_done(servers, given, topic, tmp_path / "cp")
-    offsets_of = topic_reader.offsets_of
+    offsets_of = assignment.offsets_of
     for low, high, why in (
         (10_000, 10_001, r"given\[\d\] was read up to offset \d+, and begins at 10,000 now: [\d,]+ records are gone"),
         (0, 0, r"given\[\d\] was read up to offset \d+, and ends at 0: the topic was made anew"),
     ):
-        monkeypatch.setattr(topic_reader, "offsets_of", lambda *_, low=low, high=high: (low, high))
+        monkeypatch.setattr(assignment, "offsets_of", lambda *_, low=low, high=high: (low, high))
         with pytest.raises(CheckpointError, match=why):
             durable(servers, given, topic, tmp_path / "cp")
-    monkeypatch.setattr(topic_reader, "offsets_of", offsets_of)
-    monkeypatch.setattr(topic_reader, "partitions_of", lambda *_: [0, 1])
+    monkeypatch.setattr(assignment, "offsets_of", offsets_of)
+    monkeypatch.setattr(assignment, "partitions_of", lambda *_: [0, 1])
     with pytest.raises(CheckpointError, match=r"given\[2\] was read before, and topic 'given' on .* does not have it"):
         durable(servers, given, topic, tmp_path / "cp")
     monkeypatch.undo()
+    with mock_cluster() as others:
+        write_rows(others, given, calls())
+        make(others, topic)
+        with pytest.raises(CheckpointError, match=r"given\[\d\] has another record at offset \d+ than was read there"):
+            durable(others, given, topic, tmp_path / "cp")
     with pytest.raises(CheckpointError, match="belongs to a run that writes topic"):
         durable(servers, given, given, tmp_path / "cp")
-    with with_isolation():
-        durable(servers, given, topic, tmp_path / "cp").wait()
+    durable(servers, given, topic, tmp_path / "cp").wait()
     assert as_rows(rows_of(servers, topic)) == expected()
 
 
@@ -240,12 +244,11 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
 ) -> None:
     name = f"given-{uuid.uuid4().hex}"
     write_rows(servers, name, calls())
-    monkeypatch.setattr(topic_reader, "partitions_of", lambda *_: [0, 1, 2])
+    monkeypatch.setattr(assignment, "partitions_of", lambda *_: [0, 1, 2])
     half_done(servers, name, topic, tmp_path / "cp")
     monkeypatch.undo()
-    with with_isolation():
-        job = durable(servers, name, topic, tmp_path / "cp")
-        job.wait()
+    job = durable(servers, name, topic, tmp_path / "cp")
+    job.wait()
     positions = job.running.durable.checkpoint.last.positions[0].partitions
     assert [each.name for each in positions] == [f"{name}[{number}]" for number in range(4)]
     assert all(each.ended for each in positions)

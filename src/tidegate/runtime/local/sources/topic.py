@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import CheckpointError, DataError, EnvironmentFault, SilentPartitionWarning
+from tidegate.errors import DataError, EnvironmentFault, SilentPartitionWarning
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.kafka_client import client, consumer_of, offsets_of, partitions_of
 from tidegate.sources import PlacedBatch
@@ -28,52 +28,6 @@ MOST_AHEAD = 200_000
 """So many rows may wait for partitions that are behind."""
 SILENT_SECONDS = 30.0
 """A partition that holds others back for so long is told of."""
-
-
-def assigned(source: Source, position: tuple[PartitionPosition, ...] = ()) -> Source:
-    """A source of a topic that knows where each partition is read from: where a position says, or where it starts.
-
-    What a position says and the topic does not have any more is refused; a partition that is new is read from its start.
-    """
-    origin = source.origin
-    if not isinstance(origin, TopicOrigin):
-        return source
-    topic, known = origin.topic, {each.name: each for each in position}
-    found = []
-    with consumer_of(topic) as consumer:
-        names = {partition_name(topic.topic, number): number for number in partitions_of(consumer, topic)}
-        if missing := [name for name in known if name not in names]:
-            raise CheckpointError(
-                f"stream '{source.name}': {missing[0]} was read before, and {topic} does not have it, so it is another "
-                "topic; read the same one, or start from a new checkpoint"
-            )
-        for name, number in names.items():
-            low, high = offsets_of(consumer, topic, number)
-            if name in known:
-                before = known[name]
-                _check_there(source, before, low, high)
-            else:
-                # A partition that came after the others has brought nothing to anyone.
-                before = PartitionPosition(name, high if topic.start == "latest" and not known else low)
-            if topic.until is None:
-                before = replace(before, end=None)
-            elif before.end is None:
-                before = replace(before, end=high)
-            found.append(before)
-    return replace(source, origin=replace(origin, partitions=tuple(found)))
-
-
-def _check_there(source: Source, before: PartitionPosition, low: int, high: int) -> None:
-    where = f"stream '{source.name}': {before.name} was read up to offset {before.next:,}"
-    if before.next < low:
-        raise CheckpointError(
-            f"{where}, and begins at {low:,} now: {low - before.next:,} records are gone that were not read. Start from a "
-            "new checkpoint, and keep records for longer than a run may stand still (retention.ms)"
-        )
-    if before.next > high:
-        raise CheckpointError(
-            f"{where}, and ends at {high:,}: the topic was made anew, or has lost records. Start from a new checkpoint"
-        )
 
 
 @dataclass(slots=True)
