@@ -371,13 +371,19 @@ def json_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     columns = []
     for name in table.column_names:
         try:
-            columns.append(table.column(name).to_pylist())
+            values = table.column(name).to_pylist()
+            columns.append(values if _is_plain(table.schema.field(name).type) else list(map(_plain, values)))
         except UnicodeDecodeError as error:
             raise DataError(
                 f"results: the column '{name}' has a text that is not UTF-8 ({error.reason}), which JSON cannot hold; write "
                 "format='parquet', or cast the column to binary before"
             ) from error
-    return (_plain(dict(zip(table.column_names, row, strict=True))) for row in zip(*columns, strict=True))
+    return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether JSON has the values of a type as Python has them."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind))
 
 
 def _plain(value: Any) -> Any:

@@ -62,6 +62,7 @@ def producer_of(topic: KafkaTopic, transactional_id: str | None = None) -> Any:
     """A producer that writes each record once as long as it lives, or transactions of an identity that outlives it."""
     # The partitioner is the one that Java's clients have, so that equal keys meet.
     settings = {"partitioner": "murmur2_random", "linger.ms": 5, **topic.config, "enable.idempotence": True}
+    settings["delivery.report.only.error"] = True
     if transactional_id is not None:
         settings["transactional.id"] = transactional_id
     with asking(topic, "no producer can be made"):

@@ -75,9 +75,11 @@ class RecordWriter:
         """Hand rows of one result to the client; the last of them gets the ``mark``, if there is one."""
         topic = self.topics[output]
         last = table.num_rows - 1
-        for row, (key, value) in enumerate(records_of(table, topic.key)):
-            headers = [(HEADER, mark)] if mark is not None and row == last else None
-            self._produce(topic, key, value, headers)
+        with asking(topic, "a result cannot be written"):
+            for row, (key, value) in enumerate(records_of(table, topic.key)):
+                headers = [(HEADER, mark)] if mark is not None and row == last else None
+                while not self._is_taken(topic.topic, value, key, headers):
+                    self.producer.poll(FULL_SECONDS)
         self.producer.poll(0)
         self._check()
 
@@ -87,14 +89,13 @@ class RecordWriter:
             raise EnvironmentFault(f"{self.topics[0]}: brokers have not taken all results within {WRITE_SECONDS:.0f} s")
         self._check()
 
-    def _produce(self, topic: KafkaTopic, key: bytes | None, value: bytes, headers: Any) -> None:
-        while True:
-            try:
-                with asking(topic, "a result cannot be written"):
-                    self.producer.produce(topic.topic, value, key, headers=headers, on_delivery=self._delivered)
-                return
-            except BufferError:
-                self.producer.poll(FULL_SECONDS)
+    def _is_taken(self, topic: str, value: bytes, key: bytes | None, headers: Any) -> bool:
+        """Whether the client has room for a record."""
+        try:
+            self.producer.produce(topic, value, key, headers=headers, on_delivery=self._delivered)
+            return True
+        except BufferError:
+            return False
 
     def _delivered(self, error: Any, message: object) -> None:
         self._failure = self._failure or error
