@@ -94,11 +94,18 @@ def query_of(sides: str, near: str, keys: str, predicate: str, how: JoinHow, aft
 
 
 @st.composite
-def join_cases(draw: st.DrawFn, *, in_steps: bool = False, hows: Sequence[JoinHow] = HOWS) -> JoinCase:
+def join_cases(
+    draw: st.DrawFn,
+    *,
+    in_steps: bool = False,
+    hows: Sequence[JoinHow] = HOWS,
+    sides: Sequence[str] = SIDES,
+    predicates: Sequence[str] = tuple(PREDICATES),
+    after: Sequence[str] = (*AFTER, "nothing"),
+) -> JoinCase:
     """Any join over any data; ``in_steps`` if results of a region meet sources at a watermark that is known."""
-    features = tuple(
-        draw(st.sampled_from(sorted(pool))) for pool in (SIDES, NEAR, KEYS, PREDICATES, hows, (*AFTER, "nothing"))
-    )
+    pools = (sides, NEAR, KEYS, predicates, hows, after)
+    features = tuple(draw(st.sampled_from(sorted(pool))) for pool in pools)
     # Where a source meets results of a region, which watermark they meet at depends on timing: there nothing is late.
     mixed = features[-1] in ("aggregate before", "join again") and not in_steps
     query = query_of(*features, 10**9 if mixed else draw(st.sampled_from([0, 0, 999, 5_000, 100_000])))
@@ -112,9 +119,9 @@ def join_cases(draw: st.DrawFn, *, in_steps: bool = False, hows: Sequence[JoinHo
 
 
 @st.composite
-def spark_join_cases(draw: st.DrawFn, *, hows: Sequence[JoinHow] = HOWS) -> SparkJoinCase:
+def spark_join_cases(draw: st.DrawFn, **pools: Sequence[Any]) -> SparkJoinCase:
     """Any join over any data, cut into partitions, in batches of which some are tried again."""
-    case = draw(join_cases(in_steps=True, hows=hows))
+    case = draw(join_cases(in_steps=True, **pools))
     # Which tuples have partners is not known to one cell of a grid.
     one_cell = case.features[2] == "none" and case.features[4] != "inner"
     batches = [

@@ -29,7 +29,7 @@ from tidegate.compile.plan import Plan
 from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.operators.joins import join_cell
 from tidegate.query.names import unique_names
-from tidegate.query.nodes import Node, apply_stateless, walk
+from tidegate.query.nodes import Node, walk
 from tidegate.query.schema import TIME
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark import codec, control
@@ -146,7 +146,7 @@ class Driver:
         for number, batch in enumerate(batches):
             for _ in range(2 if number < len(no_data_after) and no_data_after[number] else 1):
                 for stage in self.stages:
-                    for branch in _inputs(stage):
+                    for branch in inputs_of(stage):
                         list(self._input(branch, batch))
                 self._note(batch, [], [])
                 batch = Batch({})
@@ -227,11 +227,10 @@ class Driver:
                 before = self.plan.sources_before(subquery.number)
                 times = [(self.newest[source.name], source.disorder_us) for source in before]
                 reached = min(START if time == START else time - disorder for time, disorder in times)
-                # A step whose tuples pass a native filter knows the times of those that are left.
                 label = control.step_label(subquery.number, subquery.name)
                 known = {one["watermark_us"] for one in told if one.get("step") == label}
-                assert len(known) <= 1, f"cells of '{label}' have come to different watermarks: {known}"
-                reached = next(iter(known), reached)
+                ended = {END if batch.ends else max(reached, START)}
+                assert known <= ended, f"cells of '{label}' have come to {known}, and their sources to {ended}"
                 if reached > START or batch.ends:
                     outcome.events.append(Advance(END if batch.ends else reached, subquery.name))
 
@@ -276,8 +275,6 @@ class Driver:
         parts = list(batch.parts.get(branch.source.name, ()))
         self.random.shuffle(parts)
         for part in parts:
-            for step in branch.native:
-                part = apply_stateless(step, part)
             if part.num_rows:
                 self._saw(branch, part)
             columns = {
@@ -308,14 +305,14 @@ class Driver:
         return FIRST_CLOCK_US + self._now * 1_000_000
 
 
-def _inputs(stage: Any) -> Iterator[InputBranch]:
+def inputs_of(stage: Any) -> Iterator[InputBranch]:
     """The inputs of a stage, and of those before it."""
     match stage:
         case OneStage():
             yield from stage.inputs
         case ExchangedStage():
             for branch in stage.before:
-                yield from _inputs(branch)
+                yield from inputs_of(branch)
         case FeedBranch():
             yield stage.input
 

@@ -26,3 +26,14 @@ def test_pairs_on_cells_are_the_laws_at_the_watermarks_of_the_run(tmp_path: Path
         check_join_on_cells(case, tmp_path)
 
     check()
+
+
+def test_branches_of_one_stream_on_cells_have_one_watermark(tmp_path: Path) -> None:
+    """What a filter takes away of one of them, too."""
+
+    @settings(max_examples=examples(6), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=spark_join_cases(sides=["one stream, filtered"], predicates=["none"], after=["aggregate before"]))
+    def check(case: SparkJoinCase) -> None:
+        check_join_on_cells(case, tmp_path)
+
+    check()

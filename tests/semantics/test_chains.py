@@ -66,6 +66,37 @@ def test_a_stream_is_read_by_steps_that_need_different_columns(runtime: Runtime)
     )
 
 
+def test_what_a_filter_takes_away_has_moved_the_watermark(runtime: Runtime) -> None:
+    """The watermark is the source's: for both branches it is 09:10 after the first batch, though one never sees that tuple.
+
+    ::
+
+        09:00 a 1      09:10 a -1   |   09:00:30 a 2 (late in both)   |   09:20 a 3
+    """
+
+    def counted(stream: tg.Stream, name: str) -> tg.Stream:
+        return stream.key_by("k").window("1 minute").aggregate(calls=tg.count(), name=name).select("ts", "k", "calls")
+
+    stream = calls()
+    query = counted(stream.filter(nw.col("n") > 0), "some").union(counted(stream, "all"))
+    result = runtime.run(
+        query,
+        [
+            {"s": rows(CALLS, ("09:00", "a", 1), ("09:10", "a", -1))},
+            {"s": rows(CALLS, ("09:00:30", "a", 2))},
+            {"s": rows(CALLS, ("09:20", "a", 3))},
+        ],
+    )
+    expect(
+        query,
+        result.rows,
+        *[("09:00:59.999999", "a", 1)] * 2,
+        ("09:10:59.999999", "a", 1),
+        *[("09:20:59.999999", "a", 1)] * 2,
+    )
+    assert result.late == 2
+
+
 def test_steps_between_stateful_ones_see_whole_results(runtime: Runtime) -> None:
     """A filter and a list column between the two; the second step has many keys per tuple."""
     words = pa.schema([("ts", TIME), ("user", pa.string()), ("text", pa.string())])

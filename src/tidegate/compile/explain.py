@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.cost import ALPHA, BETA, cost_of, shape_of
 from tidegate.compile.lower_to_aggregates import Operators
-from tidegate.compile.plan import OUTPUT, Feed, Place, PlacedStep, Plan, Subquery
+from tidegate.compile.plan import OUTPUT, Feed, PlacedStep, Plan, Subquery
 from tidegate.compile.show_query import show_graph, show_query, show_table
 from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.errors import UnsupportedError
@@ -89,15 +89,11 @@ def _repeated(plan: Plan) -> Iterator[str]:
     names: dict[int, str] = {}
     places: dict[int, set[tuple[object, ...]]] = {}
     for feed in plan.feeds if plan.runtime in ("spark", "local") else ():
-        native = tuple(id(step.node) for step in feed.steps if step.place is Place.NATIVE)
         for step in feed.steps:
             place: tuple[object, ...] = (feed.origin, feed.target, feed.input)
             if feed.target == OUTPUT or (plan.runtime == "local" and isinstance(feed.origin, int)):
                 # Results leave a subquery in one place, whatever reads them.
                 place = (feed.origin,)
-            elif id(step.node) in native and plan.cells[1] == 1:
-                # Feeds of a DataFrame that have these steps in common are one input.
-                place = (feed.origin, native)
             names[id(step.node)] = step.node.name
             places.setdefault(id(step.node), set()).add(place)
     for step_id, found in places.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import narwhals as nw
 
-from tidegate.compile.plan import Feed, Place, PlacedStep, Plan, Subquery
+from tidegate.compile.plan import Feed, Place, PlacedStep, Plan
 from tidegate.errors import InternalError
-from tidegate.query.expressions import columns_made
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Keys, Words
 from tidegate.query.nodes import (
@@ -16,7 +16,6 @@ from tidegate.query.nodes import (
     BagAggregate,
     CountAggregate,
     Dedup,
-    Filter,
     Join,
     KeyedApply,
     LookupTable,
@@ -27,95 +26,85 @@ from tidegate.query.nodes import (
     Stateful,
     Stateless,
     WindowAggregate,
-    WithColumns,
 )
 from tidegate.query.predicates.bounds import band_of
 from tidegate.query.translated.program import translated
 
-# Why a step joins the kernel of the stateful step it feeds.
-_BATCHES = "the user's function runs in the worker that feeds the exchange, so batches are shipped to Python once"
-_TABLE = "the table is there, in the worker that feeds the exchange, so batches are shipped to Python once"
 _IN_THE_CELL = "whole columns of results, in the cell that emits them"
 _ONCE_FOR_ALL = "whole columns of tuples that come to a worker once for all outputs"
 _WHERE_READ = "whole columns of what the worker has read; no row of Spark's is built"
-_DROPS = "running state is emitted up to the last tuple of its sources, so the worker must see the time of every one"
-_LIST = "builds the list that the keys are taken from: it costs more to ship than the columns it is built from"
+_WHERE_TAKEN_IN = "whole columns in the worker that takes tuples in, which has seen the times of all of them"
 
 
 def place_steps(plan: Plan) -> Plan:
-    """Choose where each step runs: Spark's own engine unless the tuples have to visit Python anyway.
+    """Choose where each step runs: on Arrow where tuples visit a worker, as native Spark where none of them has to.
 
     ::
 
-        before   tweets ─ filter lang ─ with words = split(text) ─▶ aggregate by each(words)
-        after    filter: native Spark      with words, aggregate: Arrow kernel
+        before   tweets ─ filter lang ─▶ count by user         tweets ─ filter lang ─▶ output
+        after    filter: Arrow kernel                          filter: native Spark
 
-    Before the exchange a batch goes to a Python worker once, to be combined or partitioned there by Arrow kernels. Three
-    kinds of steps wait for that visit, and all steps after them with them: the last of the user's own functions over
-    batches, which would cost a second visit; the construction of the list that ``each`` reads, because a list costs more to
-    ship than the column it comes from; and before running state what may drop tuples.
+    The watermark is that of the source, so the worker that decides which tuples are late must see the times of all of them,
+    also of those that a filter takes away; and a step that runs there for one branch of a query and natively for another
+    would have two meanings. A filter that Spark is to run, and to push down to what it reads, belongs to the DataFrame.
 
     >>> import narwhals as nw, pyarrow as pa
     >>> from tidegate.compile.split_at_stateful import split_at_stateful
     >>> from tidegate.query.aggregates import count
     >>> from tidegate.query.builder import Builder, source
-    >>> from tidegate.query.keys import each
     >>> tweets = Builder(source("tweets", {"ts": pa.timestamp("us"), "text": pa.string()}, time="ts"))
-    >>> split = tweets.filter(~nw.col("text").is_null()).with_columns(words=nw.col("text").str.split(" "))
-    >>> query = split.key_by(each("words")).window("1 minute").aggregate(n=count())
-    >>> (subquery,) = place_steps(split_at_stateful(Plan(query.node, "spark"))).subqueries
-    >>> for step in (*subquery.feeds[0].steps, subquery):  # doctest: +ELLIPSIS
-    ...     print(f"{step.place.value}: {step.why}")
-    native Spark: its expressions are Spark columns
-    Arrow kernel: builds the list that the keys are taken from: it costs more to ship than the columns it is built from
-    Arrow kernel: combined per key and slice where tuples come in, merged and emitted in cells, on whole columns; ...
+    >>> told = tweets.filter(~nw.col("text").is_null(), name="told")
+    >>> for query in (told, told.key_by("text").window("1 minute").aggregate(n=count())):
+    ...     (subquery,) = place_steps(split_at_stateful(Plan(query.node, "spark"))).subqueries
+    ...     print(subquery.feeds[0].steps[0].place.value)
+    native Spark
+    Arrow kernel
     """
-    timed = _before_running(plan)
-    subqueries = tuple(_placed(subquery, plan.runtime, subquery.number in timed) for subquery in plan.subqueries)
-    return replace(plan, subqueries=subqueries, outputs=tuple(_placed_output(feed, plan) for feed in plan.outputs))
+    in_workers = visits_workers(plan)
+
+    def placed(feed: Feed) -> Feed:
+        return replace(feed, steps=tuple(_place(feed, plan, in_workers)))
+
+    subqueries = []
+    for subquery in plan.subqueries:
+        place, why = _place_operator(subquery.operator, plan.runtime)
+        feeds = tuple(map(placed, subquery.feeds))
+        subqueries.append(replace(subquery, place=place, why=why, feeds=feeds))
+    return replace(plan, subqueries=tuple(subqueries), outputs=tuple(map(placed, plan.outputs)))
 
 
-def _before_running(plan: Plan) -> set[int]:
-    """The subqueries that keep running state, and those before them."""
-    found: set[int] = set()
-    for subquery in reversed(plan.subqueries):
-        if subquery.number in found or isinstance(subquery.operator, Running):
-            found |= {subquery.number, *(feed.origin for feed in subquery.feeds if isinstance(feed.origin, int))}
-    return found
-
-
-def _placed(subquery: Subquery, runtime: str, timed: bool) -> Subquery:
-    place, why = _place_operator(subquery.operator, runtime)
-    feeds = tuple(_placed_feed(feed, subquery.operator, runtime, timed) for feed in subquery.feeds)
-    return replace(subquery, place=place, why=why, feeds=feeds)
-
-
-def _placed_output(feed: Feed, plan: Plan) -> Feed:
-    placed = _placed_feed(feed, None, plan.runtime)
-    if plan.runtime != "spark" or not isinstance(feed.origin, int) or plan.subqueries[feed.origin].operator is not None:
-        return placed
-    return replace(
-        placed, steps=tuple(replace(step, why=_in_worker(step.node, _ONCE_FOR_ALL)) for step in placed.steps)
+def visits_workers(plan: Plan) -> bool:
+    """Whether tuples visit Python workers on Spark: for state, for several results, or as these read them."""
+    return (
+        bool(plan.names)
+        or any(subquery.operator is not None for subquery in plan.subqueries)
+        or any(source.is_read_in_batches for source in plan.sources)
     )
 
 
-def _placed_feed(feed: Feed, operator: Stateful | None, runtime: str, timed: bool = False) -> Feed:
+def _place(feed: Feed, plan: Plan, in_workers: bool) -> Iterator[PlacedStep]:
+    """The steps of a feed, each with its place."""
     nodes = [step.node for step in feed.steps]
-    match runtime:
-        case "spark" if not isinstance(feed.origin, Source):
-            steps = [PlacedStep(node, Place.KERNEL, _in_worker(node, _IN_THE_CELL)) for node in nodes]
-        case "spark" if isinstance(feed.origin, Source) and feed.origin.is_read_in_batches:
-            steps = [PlacedStep(node, Place.KERNEL, _in_worker(node, _WHERE_READ)) for node in nodes]
+    match plan.runtime:
+        case "spark" if in_workers:
+            return (PlacedStep(node, Place.KERNEL, _in_worker(node, _why_there(feed, plan))) for node in nodes)
         case "spark":
-            fused = _fused(nodes, _list_of_keys(operator, feed.side), timed) if operator is not None else {}
-            steps = [fused.get(position) or _native(node) for position, node in enumerate(nodes)]
+            return map(_native, nodes)
         case "local":
-            steps = [_in_process(node) for node in nodes]
+            return map(_in_process, nodes)
         case "reference":
-            steps = [PlacedStep(node, Place.PYTHON, "one tuple at a time") for node in nodes]
+            return (PlacedStep(node, Place.PYTHON, "one tuple at a time") for node in nodes)
         case _:
-            raise InternalError(f"no places are known for the runtime '{runtime}'")
-    return replace(feed, steps=tuple(steps))
+            raise InternalError(f"no places are known for the runtime '{plan.runtime}'")
+
+
+def _why_there(feed: Feed, plan: Plan) -> str:
+    """Why the steps of a feed run in a worker."""
+    match feed.origin:
+        case Source():
+            return _WHERE_READ if feed.origin.is_read_in_batches else _WHERE_TAKEN_IN
+        case number:
+            return _ONCE_FOR_ALL if plan.subqueries[number].operator is None else _IN_THE_CELL
 
 
 def _in_worker(node: Stateless, why: str) -> str:
@@ -135,51 +124,6 @@ def _native(node: Stateless) -> PlacedStep:
     if isinstance(node, MapBatches):
         return PlacedStep(node, Place.PYTHON, "a user's function: Spark ships it Arrow batches in a Python worker")
     return PlacedStep(node, Place.NATIVE, "its expressions are Spark columns")
-
-
-def _fused(nodes: list[Stateless], keys: str | None, timed: bool) -> dict[int, PlacedStep]:
-    """The steps that join the kernel of the operator they feed, by their position; if it is timed, all that drop tuples."""
-    waiting = [_why_it_waits(node, keys, timed) for node in nodes]
-    first = min(_last(waiting, _BATCHES), _last(waiting, _TABLE), _last(waiting, _LIST))
-    if timed:
-        drops = (at for at, node in enumerate(nodes) if isinstance(node, Filter | MapBatches))
-        first = min(first, next(drops, first))
-    return {
-        position: PlacedStep(
-            nodes[position], Place.KERNEL, waiting[position] or f"follows '{nodes[first].name}', which runs there"
-        )
-        for position in range(first, len(nodes))
-    }
-
-
-def _why_it_waits(node: Stateless, keys: str | None, timed: bool) -> str:
-    match node:
-        case LookupTable():
-            return _TABLE
-        case MapBatches():
-            return _BATCHES
-        case Filter() if timed:
-            return _DROPS
-        case WithColumns() if keys in columns_made(node.exprs, node.input.schema, node.name):
-            return _LIST
-        case _:
-            return ""
-
-
-def _last(reasons: list[str], reason: str) -> int:
-    """The last position of a reason; past the end if it is not given."""
-    return max((position for position, given in enumerate(reasons) if given == reason), default=len(reasons))
-
-
-def _list_of_keys(operator: Stateful, side: int) -> str | None:
-    """The list column that the keys of an input are taken from, if they are."""
-    match operator:
-        case WindowAggregate(keys=Each(column=column)) | SessionAggregate(keys=Each(column=column)):
-            return column
-        case KeyedApply() | Running() | CountAggregate() if isinstance(keys := operator.keys[side], Each):
-            return keys.column
-        case _:
-            return None
 
 
 def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str]:

@@ -59,11 +59,6 @@ class Feed:
     time: str
     schema: pa.Schema
 
-    @property
-    def entering(self) -> pa.Schema:
-        """The columns of the tuples before the first step."""
-        return self.steps[0].node.input.schema if self.steps else self.schema
-
     def apply(self, tuples: pa.Table) -> pa.Table:
         """Run all steps on a table; what leaves has the columns of ``schema`` and no others."""
         for step in self.steps:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import narwhals as nw
 import pyarrow as pa
 
-from tidegate.compile.plan import Plan
+from tidegate.compile.plan import Feed, Plan
 from tidegate.errors import InternalError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Ranked
@@ -65,6 +65,15 @@ def read_used_columns(plan: Plan) -> Plan:
             wanted.setdefault(id(upstream), set()).update(_asked(node, upstream, wanted[id(node)]))
     kept = {id(node): _only(node.schema, wanted[id(node)]) for node in walk(plan.query)}
     return replace(plan, query=_rebuilt(plan.query, kept))
+
+
+def columns_read_by(feed: Feed) -> set[str]:
+    """The columns of its origin that a feed reads; where several feeds begin at one place each may read others."""
+    wanted = set(feed.schema.names)
+    for node in (step.node for step in reversed(feed.steps)):
+        # What a step makes for any of its readers it makes for all of them; a filter makes nothing.
+        wanted = _asked(node, node.input, wanted if isinstance(node, Filter) else set(node.schema.names))
+    return wanted
 
 
 def _rebuilt(query: Node, kept: dict[int, pa.Schema]) -> Node:

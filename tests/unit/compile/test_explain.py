@@ -31,7 +31,8 @@ subquery 'per_customer'
   slices   1 per advance, 60 per window; a tuple updates 1 slice instead of up to 60 windows
   combine  yes: count(), mean(duration): shrinks to one state per key and slice
     calls         input
-    length        native Spark  its expressions are Spark columns
+    length        Arrow kernel  whole columns in the worker that takes tuples in, which has seen
+                                the times of all of them
     per_customer  Arrow kernel  combined per key and slice where tuples come in, merged and emitted
                                 in cells, on whole columns
 
@@ -80,7 +81,7 @@ def test_the_query_is_shown_as_written_and_the_plan_as_compiled(numbers, more_nu
     query, _, plan = shown.partition("\n\n")
     assert "3  both     union      reads 1, 2" in query
     assert "4  f        filter     a > 1" in query
-    assert plan.count("f+g      native Spark") == 2
+    assert plan.count("f+g      Arrow kernel") == 2
     assert "combine  yes: collect(b): only packs, every tuple is shipped" in plan
 
 

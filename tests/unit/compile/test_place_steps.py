@@ -40,9 +40,11 @@ def steps_of(stream: Builder, runtime: str = "spark") -> list[tuple[str, Place |
     return steps + [(sub.operator.name, sub.place, sub.why) for sub in plan.subqueries if sub.operator is not None]
 
 
-def test_expressions_are_native_before_a_cell_and_run_in_it_behind(heavy_customers) -> None:
-    assert places(heavy_customers) == {"length": NATIVE, "per_customer": KERNEL, "heavy": KERNEL}
+def test_expressions_run_where_tuples_come_to_a_worker_and_natively_where_none_does(heavy_customers, numbers) -> None:
+    assert places(heavy_customers) == dict.fromkeys(("length", "per_customer", "heavy"), KERNEL)
+    assert "has seen the times of all of them" in why(heavy_customers, "length")
     assert why(heavy_customers, "heavy") == "whole columns of results, in the cell that emits them"
+    assert places(numbers.filter(a > 1, name="f")) == {"f": NATIVE}
 
 
 def test_what_workers_read_themselves_is_worked_on_there() -> None:
@@ -60,46 +62,9 @@ def test_a_batch_function_far_from_an_aggregate_is_python(numbers) -> None:
     assert places(after) == {"counts": KERNEL, "m": KERNEL, "f": KERNEL}, "it is near one that it follows"
 
 
-def test_the_last_batch_function_joins_the_kernel_with_what_follows_it(numbers) -> None:
-    steps = numbers.filter(a > 1, name="f").map_batches(same, name="m").filter(a > 2, name="g")
-    query = counted(steps.map_batches(same, name="last").filter(a > 3, name="h"))
-    assert places(query) == {
-        "f": NATIVE,
-        "m": PYTHON,
-        "g": NATIVE,
-        "last": KERNEL,
-        "h": KERNEL,
-        "counts": KERNEL,
-    }
-    assert "the user's function runs in the worker that feeds the exchange" in why(query, "last")
-    assert why(query, "h") == "follows 'last', which runs there"
-
-
-def test_a_list_is_made_where_its_keys_are_taken(numbers) -> None:
-    steps = numbers.filter(a > 1, name="f").with_columns(words=text.str.split(" "), name="split")
-    query = counted(steps.filter(a < 9, name="g"), each("words"))
-    assert places(query) == {"f": NATIVE, "split": KERNEL, "g": KERNEL, "counts": KERNEL}
-    assert "costs more to ship" in why(query, "split")
-
-
-def test_a_list_that_is_no_key_is_made_by_spark(numbers) -> None:
-    query = counted(numbers.with_columns(words=text.str.split(" "), name="split"))
-    assert places(query) == {"split": NATIVE, "counts": KERNEL}
-
-
-def test_a_list_made_before_a_batch_function_still_joins(numbers) -> None:
-    steps = numbers.with_columns(words=text.str.split(" "), name="split").map_batches(same, name="m")
-    assert places(counted(steps, each("words"))) == dict.fromkeys(("split", "m", "counts"), KERNEL)
-
-
-def test_each_branch_of_a_union_has_its_own_kernel(numbers, more_numbers) -> None:
-    left = numbers.map_batches(same, name="m")
-    query = counted(left.union(more_numbers.filter(a > 1, name="f"), name="both"))
-    assert places(query) == {
-        "m": KERNEL,
-        "f": NATIVE,
-        "counts": KERNEL,
-    }
+def test_a_stream_beside_a_stateful_step_comes_to_workers_too(numbers, more_numbers) -> None:
+    query = counted(numbers).select("ts", "a", name="s").union(more_numbers.select("ts", "a", name="raw"), name="both")
+    assert places(query) == dict.fromkeys(("counts", "s", "raw"), KERNEL)
 
 
 def test_a_step_with_two_readers_is_placed_in_each_feed(numbers) -> None:
@@ -110,7 +75,7 @@ def test_a_step_with_two_readers_is_placed_in_each_feed(numbers) -> None:
     assert [[(step.node.name, step.place) for step in feed.steps] for feed in plan.feeds] == [
         [("m", KERNEL), ("f", KERNEL)],
         [("s", KERNEL)],
-        [("m", PYTHON), ("raw", NATIVE)],
+        [("m", KERNEL), ("raw", KERNEL)],
         [],
     ]
 

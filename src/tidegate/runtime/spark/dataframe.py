@@ -117,9 +117,6 @@ def _input(branch: InputBranch) -> DataFrame:
     df = _frame(branch.source)
     if isinstance(branch.source.origin, FileNames):
         return _tagged(df, branch.number, F.col("path"), ())
-    df = df.select(*branch.source.schema.names)
-    for step in branch.native:
-        df = _stateless(step, df)
     return _tagged(df, branch.number, F.lit(None).cast("string"), branch.columns)
 
 

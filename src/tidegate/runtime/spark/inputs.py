@@ -86,7 +86,7 @@ class NamedFiles:
 
 @dataclass(frozen=True, slots=True)
 class FrameRows:
-    """An input of rows of a DataFrame, for feeds that begin with the same steps, after those that Spark runs itself."""
+    """An input of rows of a DataFrame, with the columns that its feeds read."""
 
     source: Source
     columns: pa.Schema
@@ -163,7 +163,7 @@ def _mixed(table: pa.Table) -> bool:
 def _timely(given: NamedFiles | FrameRows, table: pa.Table, place: RowPlace | None, header: Header) -> pa.Table:
     """The tuples that do not lie too far in the future; notes the latest time of them, and how many came."""
     source = given.source
-    time = source.time if isinstance(given, NamedFiles) or source.time in table.column_names else given.feeds[0].time
+    time = source.time
     counts = SourceCounts(table.num_rows if given.counted else 0)
     times = known_times(contiguous(table.column(time)))
     if len(times):

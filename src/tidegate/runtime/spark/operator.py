@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.compile.plan import OUTPUT, Feed, Place, Plan, Subquery, apply_all
+from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery, apply_all
 from tidegate.errors import InternalError
 from tidegate.late_tuples import LateFolder, with_missed
 from tidegate.operators.cells import keep_memory
@@ -45,11 +45,8 @@ from tidegate.query.nodes import (
     KeyedApply,
     Running,
     Source,
-    Stateless,
-    apply_stateless,
 )
 from tidegate.query.predicates.tree import LEFT, RIGHT
-from tidegate.query.schema import conform
 from tidegate.runtime.spark import codec
 from tidegate.runtime.spark.cell_batch import CellBatch, StateRoot, StepLogic, TaskBatch, directory_before, of_this_task
 from tidegate.runtime.spark.codec import Header, Received, row
@@ -60,23 +57,6 @@ from tidegate.state.epochs import SHARDS_OF_A_STEP, CellEpoch, first_mapping
 from tidegate.watermark import START, Watermark
 
 LETTERS = "dead_letters"
-
-
-def worker_steps(feed: Feed) -> tuple[Stateless, ...]:
-    """The steps of a feed that run in workers."""
-    return tuple(step.node for step in feed.steps if step.place is Place.KERNEL)
-
-
-def applied(feed: Feed) -> Callable[[pa.Table], pa.Table]:
-    """The steps of a feed in workers, as a function."""
-    steps = worker_steps(feed)
-
-    def run(table: pa.Table) -> pa.Table:
-        for step in steps:
-            table = apply_stateless(step, table)
-        return table
-
-    return run
 
 
 def intake_of(
@@ -90,7 +70,7 @@ def intake_of(
     assert node is not None
     side = feed.side
     least = first_in_time(node, before) if isinstance(feed.origin, Source) else None
-    given = (node, side, epoch, feed.schema, feed.time, applied(feed), least, keep_late)
+    given = (node, side, epoch, feed.schema, feed.time, feed.apply, least, keep_late)
     if subquery.combine is not None and subquery.combine.before_exchange:
         return PaneIntake(*given)
     cells = epoch or CellEpoch(0, first_mapping(1))
@@ -126,7 +106,7 @@ class WholeQuery:
                 # They are written before the first row leaves.
                 read = iter(list(read))
                 write_letters(header, task, self.root)
-            passed = ((feed.target, conform(applied(feed)(table), feed.schema)) for feed, table in read)
+            passed = ((feed.target, feed.apply(table)) for feed, table in read)
             leaving = (made for number, table in passed for made in self._last_steps(number, table))
             yield from self.output.emit(leaving, task.batch)
             yield from self.output.metrics(source_metrics(header))
@@ -173,7 +153,7 @@ class WholeQuery:
             if intake is not None:
                 intake.add(table)
             else:
-                passed.setdefault(feed.target, []).append(conform(applied(feed)(table), feed.schema))
+                passed.setdefault(feed.target, []).append(feed.apply(table))
 
         for feed, table in self.inputs.read(batches, header):
             deliver(feed, table)

@@ -17,9 +17,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tidegate.compile.plan import Feed, Place, Plan, Subquery
+from tidegate.compile.plan import Feed, Plan, Subquery
+from tidegate.compile.read_used_columns import columns_read_by
 from tidegate.operators.fingerprint import fingerprint
-from tidegate.query.nodes import Source, Stateless, detached
+from tidegate.query.nodes import Source, detached
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.codec import DELTA_ROWS
 from tidegate.runtime.spark.control import SteeredStep, step_label
@@ -49,11 +50,10 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class InputBranch:
-    """The rows of one input: those of a source after ``native`` steps, or the names of its files."""
+    """The rows of one input: some columns of a source, or the names of its files."""
 
     number: int
     source: Source
-    native: tuple[Stateless, ...]
     columns: tuple[str, ...]
 
 
@@ -151,11 +151,6 @@ def shipped(plan: Plan) -> Plan:
         for subquery in bare.subqueries
     )
     return replace(bare, query=bare.sources[0], subqueries=subqueries, outputs=lean(bare.outputs))
-
-
-def native_steps(feed: Feed) -> tuple[Stateless, ...]:
-    """The steps of a feed that come before workers get its tuples."""
-    return tuple(step.node for step in feed.steps if step.place is not Place.KERNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +255,11 @@ class _Builder:
             counted = any(feed is self.plan.feeds_from(source)[0] for feed in group)
             if isinstance(source.origin, FileNames):
                 inputs.append(NamedFiles(bare, without_paths(source.origin.files), lean, counted))
-                branches.append(InputBranch(number, source, (), ()))
+                branches.append(InputBranch(number, source, ()))
                 continue
-            native = native_steps(group[0])
-            columns = native[-1].schema if native else _read_by(group, source.schema)
+            columns = _read_by(group, source)
             inputs.append(FrameRows(bare, columns, lean, counted))
-            branches.append(InputBranch(number, source, native, tuple(columns.names)))
+            branches.append(InputBranch(number, source, tuple(columns.names)))
         return Inputs(tuple(inputs)), tuple(branches)
 
 
@@ -283,18 +277,15 @@ def _leaves(stage: OneStage | BeforeExchange) -> Iterator[str | None]:
                 yield from _leaves(branch)
 
 
-def _read_by(feeds: Sequence[Feed], columns: pa.Schema) -> pa.Schema:
-    """The columns of a source that some of its feeds read."""
-    read = {name for feed in feeds for name in feed.entering.names}
-    return pa.schema([field for field in columns if field.name in read])
+def _read_by(feeds: Sequence[Feed], source: Source) -> pa.Schema:
+    """The columns of a source that some of its feeds read, and its event time, by which it moves the watermark."""
+    read = {source.time}.union(*map(columns_read_by, feeds))
+    return pa.schema([field for field in source.schema if field.name in read])
 
 
 def _by_input(feeds: Sequence[Feed]) -> list[list[Feed]]:
-    """Feeds that read one input: those of a source whose files are named, or of a DataFrame after the same native steps."""
-    found: dict[object, list[Feed]] = {}
+    """Feeds that read one input: those of one source."""
+    found: dict[int, list[Feed]] = {}
     for feed in feeds:
-        assert isinstance(feed.origin, Source)
-        named = isinstance(feed.origin.origin, FileNames)
-        native = () if named else tuple(id(step) for step in native_steps(feed))
-        found.setdefault((id(feed.origin), native), []).append(feed)
+        found.setdefault(id(feed.origin), []).append(feed)
     return list(found.values())

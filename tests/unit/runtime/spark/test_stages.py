@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 
 import tidegate as tg
-from tests.kit.spark_driver import Batch, Driver
+from tests.kit.spark_driver import Batch, Driver, inputs_of
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
 from tidegate.query.names import unique_names
@@ -100,13 +100,11 @@ def test_one_stage_has_all_steps_and_an_input_for_each_feed() -> None:
     assert [step.sources for step in stage.function.steps.values()] == [(("calls", 0),)] * 2
     stream = calls()
     twice = counted(stream.filter(nw.col("k") > 1)).union(counted(stream, "all"))
-    (stage,) = stages_of(plan_of(twice, 1), OPTIONS)
-    assert isinstance(stage, OneStage)
-    assert [len(branch.native) for branch in stage.inputs] == [1, 0], "native steps are each feed's own"
-    (stage,) = stages_of(by_names(plan_of(twice, 1)), OPTIONS)
-    assert isinstance(stage, OneStage)
-    assert len(stage.inputs) == 1, "and files are read once for both"
-    assert len(stage.function.inputs.inputs[0].feeds) == 2
+    for plan in (plan_of(twice, 1), by_names(plan_of(twice, 1))):
+        (stage,) = stages_of(plan, OPTIONS)
+        assert isinstance(stage, OneStage)
+        assert len(stage.inputs) == 1, "what two steps read is read once for both"
+        assert len(stage.function.inputs.inputs[0].feeds) == 2
 
 
 @pytest.mark.parametrize("cells", [2, 3])
@@ -154,6 +152,20 @@ def test_files_come_by_name_and_frames_with_the_columns_that_are_read() -> None:
         assert isinstance(feed, FeedBranch)
         assert isinstance(feed.function.inputs.inputs[0], kind)
         assert feed.input.columns == columns
+
+
+@pytest.mark.parametrize(
+    ("cells", "columns"), [(1, [["ts", "k", "n", "x"]]), (2, [["ts", "k", "n"], ["ts", "k", "x"]])]
+)
+def test_each_input_has_the_columns_that_its_own_feeds_read(cells: int, columns: list[list[str]]) -> None:
+    """Several readers of a source read it as a whole; with several cells each step has an input of its own."""
+    names = [*COLUMNS.names, "n", "x", "y"]
+    wide = tg.stream(pa.schema([COLUMNS.field("ts"), *((name, pa.int64()) for name in names[1:])]), time="ts", name="s")
+    some = wide.filter(nw.col("n") > 1).key_by("k").window("1 minute").aggregate(c=tg.count(), name="some")
+    most = wide.filter(nw.col("x") > 1).key_by("k").window("1 minute").aggregate(c=tg.max("x"), name="most")
+    stages = stages_of(plan_of(some.union(most), cells), OPTIONS)
+    inputs = [branch for stage in stages for branch in inputs_of(stage)]
+    assert [list(branch.columns) for branch in inputs] == columns
 
 
 def test_what_is_shipped_does_not_grow_with_the_files_there_are() -> None:
