@@ -8,7 +8,9 @@ from dataclasses import replace
 import narwhals as nw
 
 from tidegate.compile.plan import Feed, Place, PlacedStep, Plan
+from tidegate.compile.same_in_spark import is_same_in_spark
 from tidegate.errors import InternalError
+from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Each, KeyFunction, Keys, Words
 from tidegate.query.nodes import (
@@ -16,16 +18,19 @@ from tidegate.query.nodes import (
     BagAggregate,
     CountAggregate,
     Dedup,
+    Filter,
     Join,
     KeyedApply,
     LookupTable,
     MapBatches,
     Running,
+    Select,
     SessionAggregate,
     Source,
     Stateful,
     Stateless,
     WindowAggregate,
+    WithColumns,
 )
 from tidegate.query.predicates.bounds import band_of
 from tidegate.query.translated.program import translated
@@ -89,7 +94,7 @@ def _place(feed: Feed, plan: Plan, in_workers: bool) -> Iterator[PlacedStep]:
         case "spark" if in_workers:
             return (PlacedStep(node, Place.KERNEL, _in_worker(node, _why_there(feed, plan))) for node in nodes)
         case "spark":
-            return map(_native, nodes)
+            return _native(nodes)
         case "local":
             return map(_in_process, nodes)
         case "reference":
@@ -118,12 +123,40 @@ def _in_process(node: Stateless) -> PlacedStep:
     return PlacedStep(node, Place.KERNEL, "whole columns of a segment at a time, on any instance")
 
 
-def _native(node: Stateless) -> PlacedStep:
-    if isinstance(node, LookupTable):
-        return PlacedStep(node, Place.PYTHON, "the table is shipped to workers, and Spark ships them Arrow batches")
-    if isinstance(node, MapBatches):
-        return PlacedStep(node, Place.PYTHON, "a user's function: Spark ships it Arrow batches in a Python worker")
-    return PlacedStep(node, Place.NATIVE, "its expressions are Spark columns")
+def _native(nodes: list[Stateless]) -> Iterator[PlacedStep]:
+    """The steps of a plan whose tuples need not leave Spark: native until one has to run on Arrow, as the rest then do."""
+    first: Stateless | None = None
+    for node in nodes:
+        match node:
+            case LookupTable():
+                yield PlacedStep(
+                    node, Place.KERNEL, "the table is shipped to workers, and Spark ships them Arrow batches"
+                )
+            case MapBatches():
+                yield PlacedStep(
+                    node, Place.PYTHON, "a user's function: Spark ships it Arrow batches in a Python worker"
+                )
+            case _ if first is not None:
+                yield PlacedStep(node, Place.KERNEL, f"follows '{first.name}', which runs there")
+            case _ if (other := _other_in_spark(node)) is not None:
+                why = f"{show_expression(other)} may be another value in Spark: Arrow's is the one that every runtime gives"
+                yield PlacedStep(node, Place.KERNEL, why)
+            case _:
+                yield PlacedStep(node, Place.NATIVE, "its expressions are Spark columns")
+                continue
+        first = first or node
+
+
+def _other_in_spark(node: Stateless) -> nw.Expr | None:
+    """The first of the expressions of a step that Spark may compute otherwise than Arrow."""
+    match node:
+        case Filter(predicate=predicate):
+            exprs: tuple[nw.Expr, ...] = (predicate,)
+        case WithColumns(exprs=exprs) | Select(exprs=exprs):
+            pass
+        case _:
+            raise InternalError(f"{type(node).__name__} has no expressions")
+    return next((expr for expr in exprs if not is_same_in_spark(expr, node.input.schema)), None)
 
 
 def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str]:

@@ -81,7 +81,7 @@ def _is_known(call: ExpressionCall) -> bool:
     return call.kind in _ELEMENTWISE | _OF_SEVERAL_ROWS and (needed is None or needed in call.options)
 
 
-def _walk(expr: nw.Expr) -> Iterator[ExpressionCall | None]:
+def all_calls(expr: nw.Expr) -> Iterator[ExpressionCall | None]:
     """The functions of an expression and of its arguments; None for one that is opaque."""
     calls = calls_of(expr)
     if not calls:
@@ -90,7 +90,7 @@ def _walk(expr: nw.Expr) -> Iterator[ExpressionCall | None]:
         yield call
         for inner in call.arguments:
             if isinstance(inner, nw.Expr):
-                yield from _walk(inner)
+                yield from all_calls(inner)
 
 
 def as_expr(value: Any) -> nw.Expr:
@@ -100,7 +100,7 @@ def as_expr(value: Any) -> nw.Expr:
 
 def check_elementwise(expr: nw.Expr, schema: pa.Schema, step: str) -> None:
     """Refuse expressions whose value for a row depends on other rows."""
-    for call in _walk(expr):
+    for call in all_calls(expr):
         if call is None and not _looks_elementwise(expr, schema):
             _refuse(expr, step, "")
         if call is not None and call.kind not in _ELEMENTWISE:
@@ -145,7 +145,7 @@ def columns_read(exprs: Sequence[nw.Expr], schema: pa.Schema) -> frozenset[str]:
     ['a', 'b']
     """
     names: set[str] = set()
-    for call in (call for expr in exprs for call in _walk(expr)):
+    for call in (call for expr in exprs for call in all_calls(expr)):
         if call is None or call.kind in _MANY:
             return frozenset(schema.names)
         names.update(call.options["names"] if call.kind == "COL" else ())
@@ -174,6 +174,11 @@ def columns_passed(expr: nw.Expr, schema: pa.Schema) -> tuple[str, ...] | None:
             return None
 
 
+def is_passed_on(expr: nw.Expr) -> bool:
+    """Whether an expression passes columns on unchanged, under whatever names."""
+    return all(call is not None and (call.kind in _MANY | {"COL"} or call.name == "alias") for call in all_calls(expr))
+
+
 def names_its_columns(expr: nw.Expr) -> bool:
     """Whether an expression means the same over any stream with the columns it names: no ``all()``, no ``nth()``."""
     return _ANY_COLUMN not in columns_read([expr], pa.schema([(_ANY_COLUMN, pa.null())]))
@@ -185,7 +190,7 @@ def cannot_fail(expr: nw.Expr) -> bool:
     >>> cannot_fail(nw.col("x") > 3), cannot_fail(nw.col("text").cast(nw.Int64) > 3)
     (True, False)
     """
-    return all(call is not None and call.name in _CANNOT_FAIL for call in _walk(expr))
+    return all(call is not None and call.name in _CANNOT_FAIL for call in all_calls(expr))
 
 
 def with_columns(table: pa.Table, exprs: Sequence[nw.Expr]) -> pa.Table:

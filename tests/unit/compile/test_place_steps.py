@@ -47,6 +47,15 @@ def test_expressions_run_where_tuples_come_to_a_worker_and_natively_where_none_d
     assert places(numbers.filter(a > 1, name="f")) == {"f": NATIVE}
 
 
+def test_what_spark_would_compute_otherwise_runs_on_arrow_with_what_follows(numbers) -> None:
+    steps = numbers.filter(a > 1, name="f").with_columns(c=a * 2, name="doubled").filter(a < 9, name="g")
+    assert places(steps) == {"f": NATIVE, "doubled": KERNEL, "g": KERNEL}
+    assert why(steps, "doubled").startswith("c = a * 2 may be another value in Spark")
+    assert why(steps, "g") == "follows 'doubled', which runs there"
+    behind = numbers.map_batches(same, name="m").filter(a > 1, name="f")
+    assert places(behind) == {"m": PYTHON, "f": KERNEL}
+
+
 def test_what_workers_read_themselves_is_worked_on_there() -> None:
     table = pa.table({"ts": pa.array([1], pa.timestamp("us")), "a": [1], "text": ["x"]})
     read = Builder(source("numbers", table.schema, time="ts", origin=TableOrigin(table)))

@@ -26,7 +26,7 @@ NOT_EXECUTED = {"Plan.query", "Plan.runtime", *(f"{value.__name__}.why" for valu
 EXECUTED = {f"{value.__name__}.{field.name}" for value in VALUES for field in dataclasses.fields(value)} - NOT_EXECUTED
 # What a subquery says of its place and of hot keys its operator says too: they are for `explain`.
 EXECUTED -= {"Subquery.place", "Subquery.hot_keys"}
-# Where tuples come to workers, all steps run there; where none has to, Spark runs them, and `test_expressions` does that.
+# Where tuples come to workers, all steps run there; where none has to, Spark runs them, and `test_native_steps` does that.
 EXECUTED -= {"PlacedStep.place"}
 
 TUPLES = pa.table(

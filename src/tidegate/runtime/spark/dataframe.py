@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import takewhile
 from pathlib import Path
 
 import narwhals as nw
@@ -20,12 +21,11 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidegate.compile.plan import Plan
+from tidegate.compile.plan import Place, Plan
 from tidegate.errors import CheckpointError, InternalError, QueryError, UnsupportedError, UserError
 from tidegate.operators.fingerprint import check_fingerprint
 from tidegate.query.nodes import (
     Filter,
-    MapBatches,
     Select,
     Source,
     Stateless,
@@ -243,13 +243,16 @@ def _union(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def _native(plan: Plan) -> DataFrame:
-    """A plan without state: its branches united."""
+    """A plan without state: its branches united, each native as far as Spark gives the same values."""
     branches = []
     for feed in (feed for subquery in plan.subqueries for feed in subquery.feeds):
         assert isinstance(feed.origin, Source)
         df = _frame(feed.origin).select(*feed.origin.schema.names)
-        for step in feed.steps:
+        native = tuple(takewhile(lambda step: step.place is Place.NATIVE, feed.steps))
+        for step in native:
             df = _stateless(step.node, df)
+        if rest := [detached(step.node) for step in feed.steps[len(native) :]]:
+            df = df.mapInArrow(_on_batches(rest), spark_schema(rest[-1].schema))
         branches.append(df)
     return reduce(DataFrame.unionByName, branches)
 
@@ -262,8 +265,6 @@ def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
             after = nw.from_native(df).select(*node.exprs).to_native()
         case Filter():
             return nw.from_native(df).filter(node.predicate).to_native()
-        case MapBatches():
-            return df.mapInArrow(_on_batches(detached(node), node.input.schema), spark_schema(node.schema))
         case _:
             raise InternalError(f"no DataFrame for {type(node).__name__}")
     wanted = spark_schema(node.schema)
@@ -272,12 +273,15 @@ def _stateless(node: Stateless, df: DataFrame) -> DataFrame:
     return after.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in wanted))
 
 
-def _on_batches(node: MapBatches, columns: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A user's function on batches, where it is not fused into a stage of ours."""
+def _on_batches(nodes: Sequence[Stateless]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Steps on Arrow, where no stage of ours is."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from apply_stateless(node, conform(pa.Table.from_batches([batch]), columns)).to_batches()
+            table = conform(pa.Table.from_batches([batch]), nodes[0].input.schema)
+            for node in nodes:
+                table = apply_stateless(node, table)
+            yield from conform(table, nodes[-1].schema).to_batches()
 
     return run
 
