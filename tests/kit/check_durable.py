@@ -49,12 +49,10 @@ class Attempt:
     behind: bool
 
 
-def any_attempts() -> st.SearchStrategy[list[Attempt]]:
+def any_attempts(often: Sequence[float] = (0.2, 0.5, 0.9)) -> st.SearchStrategy[list[Attempt]]:
     """Some runs that end, most of them soon."""
     lasts = st.one_of(st.integers(1, 30), st.integers(1, 120))
-    drawn = st.builds(
-        Attempt, any_settings(), st.integers(0, 2**16), st.sampled_from([0.2, 0.5, 0.9]), lasts, st.booleans()
-    )
+    drawn = st.builds(Attempt, any_settings(), st.integers(0, 2**16), st.sampled_from(often), lasts, st.booleans())
     return st.lists(drawn, min_size=1, max_size=4)
 
 

@@ -119,6 +119,38 @@ def join_cases(
 
 
 @st.composite
+def kept_pair_cases(draw: st.DrawFn) -> JoinCase:
+    """Joins in which tuples leave alone, or once for all their pairs, over sorted streams of many small batches.
+
+    A tuple that has been in a pair is kept for some batches more; a run that begins between has to know of the pair.
+    """
+    hows: Sequence[JoinHow] = ("left", "right", "full", "semi", "anti")
+    features = (
+        "two streams",
+        "far",
+        "text",
+        draw(st.sampled_from(["none", "theta"])),
+        draw(st.sampled_from(hows)),
+        "nothing",
+    )
+    batches: list[dict[str, list[pa.Table]]] = []
+    for number in range(draw(st.integers(8, 10))):
+        counts = {name: draw(st.integers(0, 2)) for name in ("one", "two")}
+        batches.append({name: [draw(sorted_tables(count, 1_000 * number, 999))] for name, count in counts.items()})
+    return JoinCase(query_of(*features, 0), batches, features)
+
+
+@st.composite
+def sorted_tables(draw: st.DrawFn, rows: int, base: int, spread: int) -> pa.Table:
+    """Rows of two keys, in the order of their times."""
+    times = sorted(base + draw(st.integers(0, spread)) for _ in range(rows))
+    keys = [draw(st.sampled_from(["a", "b"])) for _ in times]
+    numbers = [draw(st.integers(0, 2)) for _ in times]
+    columns = [times, keys, numbers, [float(number) for number in numbers], [[]] * rows]
+    return pa.table([pa.array(each, kind) for each, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+
+
+@st.composite
 def spark_join_cases(draw: st.DrawFn, **pools: Sequence[Any]) -> SparkJoinCase:
     """Any join over any data, cut into partitions, in batches of which some are tried again."""
     case = draw(join_cases(in_steps=True, **pools))

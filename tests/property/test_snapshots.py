@@ -19,7 +19,7 @@ from tests.kit.check_local import arrivals
 from tests.kit.count_window_cases import count_window_cases
 from tests.kit.dedup_cases import dedup_cases
 from tests.kit.effort import LONG, examples
-from tests.kit.join_cases import join_cases
+from tests.kit.join_cases import join_cases, kept_pair_cases
 from tests.kit.keyed_apply_cases import keyed_apply_cases
 from tests.kit.running_cases import running_cases
 from tests.kit.session_cases import session_cases
@@ -40,6 +40,13 @@ def test_windows_go_on_where_they_were(data: st.DataObject) -> None:
 def test_joins_go_on_where_they_were(data: st.DataObject) -> None:
     case = data.draw(join_cases())
     check_durable(case.query, case.batches, data.draw(any_attempts()), case.features)
+
+
+@settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_joins_know_after_a_snapshot_who_had_a_partner_before_it(data: st.DataObject) -> None:
+    case = data.draw(kept_pair_cases())
+    check_durable(case.query, case.batches, data.draw(any_attempts(often=[0.9])), case.features)
 
 
 @pytest.mark.parametrize(
