@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import narwhals as nw
-import pyarrow as pa
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.kit.cases import AGGREGATES, SCHEMA, tables
+from tests.kit.cases import AGGREGATES
+from tests.kit.drawn_streams import BEFORE, DISORDERS_US, cut_batches, stream_behind
 from tests.kit.keyed_apply_cases import KEYS, KeyedApplyCase
 
 COMPUTED = sorted(AGGREGATES.keys() - {"sum of integers"})  # a window may hold more of them than fit int64
@@ -17,20 +17,12 @@ SHAPES = [(1, None), (2, None), (3, 1), (3, 2), (4, 2), (5, 3), (7, 7), (11, 4),
 @st.composite
 def count_window_cases(draw: st.DrawFn) -> KeyedApplyCase:
     """A query, its data, and how they are cut."""
-    disorder = draw(st.sampled_from([0, 0, 999, 5_000, 100_000]))
-    first, second = (tg.stream(SCHEMA, time="ts", disorder=f"{disorder}us", name=name) for name in ("s0", "s1"))
-    before = draw(st.sampled_from(["nothing", "filter", "union", "self-union", "counts"]))
+    disorder, before = draw(st.sampled_from(DISORDERS_US)), draw(st.sampled_from(BEFORE))
     after = draw(st.sampled_from(["nothing", "nothing", "filter", "aggregate", "again"]))
     size, every = draw(st.sampled_from(SHAPES))
     key = draw(st.sampled_from([None, *sorted(KEYS)])) if before != "counts" else draw(st.sampled_from([None, "k"]))
     chosen = draw(st.lists(st.sampled_from(COMPUTED), min_size=1, max_size=3, unique=True))
-    query = {
-        "nothing": lambda: first,
-        "filter": lambda: first.filter(nw.col("n") > 0),
-        "union": lambda: first.union(second),
-        "self-union": lambda: first.union(first),
-        "counts": lambda: first.key_by("k").window("3ms", every="1ms").aggregate(n=tg.count()).select("ts", "k", "n"),
-    }[before]()
+    query = stream_behind(before, disorder)
     names = () if key is None else ("k",) if key == "k" else KEYS[key][0]
     keyed = query.key_by(*names) if names else query
     wanted = (
@@ -43,14 +35,5 @@ def count_window_cases(draw: st.DrawFn) -> KeyedApplyCase:
         query = query.key_by("c_all").window("7ms", every="2ms").aggregate(c=tg.count())
     elif after == "again":
         query = query.select("ts", "c_all").count_window(2).aggregate(c=tg.sum("c_all"))
-    base = draw(st.sampled_from([1_700_000_000_000_000, -20_000, 3]))
-    batches: list[dict[str, list[pa.Table]]] = []
-    for _ in range(draw(st.integers(1, 5))):
-        parts = {}
-        for name in ("s0", "s1"):
-            table = draw(tables(draw(st.sampled_from([0, 2, 4, 9])), base))
-            cut = draw(st.integers(0, table.num_rows))
-            parts[name] = [table.slice(0, cut), table.slice(cut)]
-        base += draw(st.sampled_from([0, 1_000, 6_000, 40_000]))
-        batches.append(parts)
+    batches = draw(cut_batches())
     return KeyedApplyCase(query, batches, f"{before}, by {key}, {size} every {every}, {after}")

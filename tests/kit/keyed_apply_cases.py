@@ -14,10 +14,12 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.kit.cases import SCHEMA, TIME, WINDOWS, tables
+from tests.kit.cases import SCHEMA, TIME, WINDOWS
+from tests.kit.drawn_streams import DISORDERS_US, cut_batches
 from tidegate.query.schema import canonical
 
 # The same tuples under other names, in another order of columns, for inputs after the first.
+THREE = ("s0", "s1", "s2")
 OTHER = pa.schema(
     [("tags2", pa.list_(pa.string())), ("x2", pa.float64()), ("at", TIME), ("k2", pa.string()), ("n2", pa.int64())]
 )
@@ -291,6 +293,11 @@ def apply_to(parts: list[Any], kind: str, shape: str, functions: str, name: str)
     return made
 
 
+def renamed_second(name: str, table: pa.Table) -> pa.Table:
+    """Tuples as each of three streams has them: the second, s1, under other names."""
+    return renamed(table) if name == "s1" else table
+
+
 def renamed(table: pa.Table) -> pa.Table:
     """Tuples as inputs after the first have them."""
     made = pa.table({_RENAMED[column]: table.column(column) for column in table.column_names})
@@ -307,7 +314,7 @@ def keyed_apply_cases(draw: st.DrawFn) -> KeyedApplyCase:
     sides = draw(st.sampled_from(["one", "two", "three", "self-union", "diamond", "twice"]))
     after = draw(st.sampled_from(["nothing", "nothing", "aggregate", "again", "beside"]))
     # Where streams take several ways each way has its own watermark, and the law has one: nothing may be late there.
-    disorder = 100_000 if after == "beside" else draw(st.sampled_from([0, 0, 999, 5_000, 100_000]))
+    disorder = 100_000 if after == "beside" else draw(st.sampled_from(DISORDERS_US))
     first, second, third = (
         tg.stream(schema, time=time, disorder=f"{disorder}us", name=name)
         for name, schema, time in (("s0", SCHEMA, "ts"), ("s1", OTHER, "at"), ("s2", SCHEMA, "ts"))
@@ -332,16 +339,5 @@ def keyed_apply_cases(draw: st.DrawFn) -> KeyedApplyCase:
         # A source and a stateful step into one: rows of the one wait for those of the other.
         counts = first.key_by("k").window("3ms").aggregate(value=tg.count()).select("ts", "value", key="k")
         query = apply_to([query.key_by("value"), counts.key_by("value")], "multi", shape, "stored", "beside")
-    base = draw(st.sampled_from([1_700_000_000_000_000, -20_000, 3]))
-    batches: list[dict[str, list[pa.Table]]] = []
-    for _ in range(draw(st.integers(1, 4))):
-        parts_ = {}
-        for name in ("s0", "s1", "s2"):
-            table = draw(tables(draw(st.sampled_from([0, 2, 4, 7])), base))
-            if name == "s1":
-                table = renamed(table)
-            cut = draw(st.integers(0, table.num_rows))
-            parts_[name] = [table.slice(0, cut), table.slice(cut)]
-        base += draw(st.sampled_from([0, 1_000, 6_000]))
-        batches.append(parts_)
+    batches = draw(cut_batches(THREE, most=4, rows=(0, 2, 4, 7), jumps=(0, 1_000, 6_000), shaped=renamed_second))
     return KeyedApplyCase(query, batches, f"{kind}, {shape}, {key}, {functions}, {sides}, {after}")

@@ -9,8 +9,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.kit.cases import SCHEMA, tables
-from tests.kit.keyed_apply_cases import KEYS, OTHER, KeyedApplyCase, digest, renamed
+from tests.kit.cases import SCHEMA
+from tests.kit.drawn_streams import DISORDERS_US, cut_batches
+from tests.kit.keyed_apply_cases import KEYS, OTHER, THREE, KeyedApplyCase, digest, renamed_second
 
 STATE = {"hash": pa.int64(), "seen": pa.int64(), "last": pa.list_(pa.int64())}
 RESULT = {"value": pa.int64(), "seen": pa.int64()}
@@ -99,16 +100,6 @@ def running_queries(draw: st.DrawFn, disorder: int) -> tuple[tg.Stream, str]:
 @st.composite
 def running_cases(draw: st.DrawFn) -> KeyedApplyCase:
     """A query, its data, and how they are cut."""
-    query, told = draw(running_queries(draw(st.sampled_from([0, 0, 999, 5_000, 100_000]))))
-    base = draw(st.sampled_from([1_700_000_000_000_000, -20_000, 3]))
-    batches: list[dict[str, list[pa.Table]]] = []
-    for _ in range(draw(st.integers(1, 4))):
-        parts = {}
-        for name in ("s0", "s1", "s2"):
-            table = draw(tables(draw(st.sampled_from([0, 2, 4, 7])), base))
-            table = renamed(table) if name == "s1" else table
-            cut = draw(st.integers(0, table.num_rows))
-            parts[name] = [table.slice(0, cut), table.slice(cut)]
-        base += draw(st.sampled_from([0, 1_000, 6_000, 40_000]))
-        batches.append(parts)
+    query, told = draw(running_queries(draw(st.sampled_from(DISORDERS_US))))
+    batches = draw(cut_batches(THREE, most=4, rows=(0, 2, 4, 7), shaped=renamed_second))
     return KeyedApplyCase(query, batches, told)

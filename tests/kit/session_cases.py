@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import narwhals as nw
-import pyarrow as pa
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.kit.cases import AGGREGATES, SCHEMA, tables
+from tests.kit.cases import AGGREGATES
+from tests.kit.drawn_streams import BEFORE, DISORDERS_US, cut_batches, stream_behind
 from tests.kit.keyed_apply_cases import KEYS, KeyedApplyCase
 
 GAPS_US = [1, 500, 1_001, 2_000, 7_001, 1_000_000]
@@ -18,20 +18,12 @@ MOST_US = [None, None, 1, 700, 3_000, 9_000, 2_000_000]
 @st.composite
 def session_cases(draw: st.DrawFn) -> KeyedApplyCase:
     """A query, its data, and how they are cut."""
-    disorder = draw(st.sampled_from([0, 0, 999, 5_000, 100_000]))
-    first, second = (tg.stream(SCHEMA, time="ts", disorder=f"{disorder}us", name=name) for name in ("s0", "s1"))
-    before = draw(st.sampled_from(["nothing", "filter", "union", "self-union", "counts"]))
+    disorder, before = draw(st.sampled_from(DISORDERS_US)), draw(st.sampled_from(BEFORE))
     after = draw(st.sampled_from(["nothing", "nothing", "filter", "aggregate", "again"]))
     gap, most = draw(st.sampled_from(GAPS_US)), draw(st.sampled_from(MOST_US))
     key = draw(st.sampled_from([None, *sorted(KEYS)])) if before != "counts" else draw(st.sampled_from([None, "k"]))
     chosen = draw(st.lists(st.sampled_from(COMPUTED), min_size=1, max_size=3, unique=True))
-    query = {
-        "nothing": lambda: first,
-        "filter": lambda: first.filter(nw.col("n") > 0),
-        "union": lambda: first.union(second),
-        "self-union": lambda: first.union(first),
-        "counts": lambda: first.key_by("k").window("3ms", every="1ms").aggregate(n=tg.count()).select("ts", "k", "n"),
-    }[before]()
+    query = stream_behind(before, disorder)
     names = () if key is None else ("k",) if key == "k" else KEYS[key][0]
     keyed = query.key_by(*names) if names else query
     limit = None if most is None else f"{most}us"
@@ -43,14 +35,5 @@ def session_cases(draw: st.DrawFn) -> KeyedApplyCase:
         query = query.key_by("c_all").window("7ms", every="2ms").aggregate(c=tg.count())
     elif after == "again":
         query = query.select("ts", "c_all").key_by("c_all").session("2ms").aggregate(c=tg.count())
-    base = draw(st.sampled_from([1_700_000_000_000_000, -20_000, 3]))
-    batches: list[dict[str, list[pa.Table]]] = []
-    for _ in range(draw(st.integers(1, 5))):
-        parts = {}
-        for name in ("s0", "s1"):
-            table = draw(tables(draw(st.sampled_from([0, 2, 4, 9])), base))
-            cut = draw(st.integers(0, table.num_rows))
-            parts[name] = [table.slice(0, cut), table.slice(cut)]
-        base += draw(st.sampled_from([0, 1_000, 6_000, 40_000]))
-        batches.append(parts)
+    batches = draw(cut_batches())
     return KeyedApplyCase(query, batches, f"{before}, by {key}, gap {gap}, most {most}, {after}")

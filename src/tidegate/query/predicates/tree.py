@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from tidegate.query.schema import is_integer
+from tidegate.query.schema import is_integer, is_text
 
 Kind = Literal["int", "float", "bool", "text"]
 Side = Literal[0, 1]
@@ -114,7 +114,7 @@ def kind_of(type_: pa.DataType) -> Kind | None:
         return "float"
     if pa.types.is_boolean(type_):
         return "bool"
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+    if is_text(type_):
         return "text"
     return None
 
