@@ -1,4 +1,4 @@
-"""Late tuples on request: the columns of their files, and the folder that holds them; the same for both runtimes.
+"""Late tuples in files: the folder that holds them; the same for both runtimes.
 
 A tuple is late at a stateful step that it reaches from a source. The files of a step lie in a folder named for it, those
 of its first feed as ``0-*.parquet``, those of the second as ``1-*.parquet``: feeds may differ in their columns.
@@ -15,38 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.errors import EnvironmentFault, InternalError, QueryError
-from tidegate.watermark import START, Watermark, has_ended
-
-MISSED = "missed_watermark"
-
-
-def late_schema(schema: pa.Schema, time: str) -> pa.Schema:
-    """The columns of the late tuples of a feed: its own, and the watermark that each missed, of the type of event time.
-
-    >>> late_schema(pa.schema({"ts": pa.timestamp("us"), "k": pa.string()}), "ts").names
-    ['ts', 'k', 'missed_watermark']
-    """
-    if MISSED in (name.lower() for name in schema.names):
-        raise QueryError(
-            f"late_to: late tuples are written with a column '{MISSED}', and the tuples of the query have one already; "
-            "rename theirs with .select(...)"
-        )
-    return schema.append(pa.field(MISSED, schema.field(time).type))
-
-
-def with_missed(table: pa.Table, time: str, watermark: Watermark) -> pa.Table:
-    """Late tuples with the watermark that they missed, null for `END`: those came after the end of input.
-
-    >>> late = pa.table({"ts": pa.array([3], pa.timestamp("us"))})
-    >>> with_missed(late, "ts", 7).column("missed_watermark").cast(pa.int64()).to_pylist()
-    [7]
-    """
-    if watermark == START:
-        raise InternalError("tuples are said to be late before any watermark was known")
-    schema = late_schema(table.schema, time)
-    missed = pa.scalar(None if has_ended(watermark) else watermark, pa.int64()).cast(schema.field(MISSED).type)
-    return pa.table([*table.columns, pa.repeat(missed, table.num_rows)], schema=schema)
+from tidegate.errors import EnvironmentFault
 
 
 @dataclass(frozen=True, slots=True)

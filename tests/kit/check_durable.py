@@ -161,11 +161,17 @@ def check_durable(query: tg.Stream, batches: Batches, attempts: Sequence[Attempt
     return taken
 
 
-def run_once(query: tg.Stream, batches: Batches, attempt: Attempt, folder: Path) -> Happening:
-    """A run on a checkpoint, until it ends by itself or at its last operation."""
+def run_once(
+    query: tg.Stream,
+    batches: Batches,
+    attempt: Attempt,
+    folder: Path,
+    items: Callable[[Batches, Source], list[Any]] = items_of,
+) -> Happening:
+    """A run on a checkpoint, until it ends by itself or at its last operation; ``items`` are what a source delivers."""
     happening = Happening(attempt)
     plan = compile_query(query.node, "local")
-    plan = plan.reading(lambda source: replace(source, origin=Marked(Steps(items_of(batches, source), happening))))
+    plan = plan.reading(lambda source: replace(source, origin=Marked(Steps(items(batches, source), happening))))
     (folder / "out").mkdir(exist_ok=True)
     sink = FaultyFolders(folder / "out", (DraftWriter(folder / "out", "parquet", query.schema),))
     durable = Durable.open(plan, folder / "cp", sink, NEVER)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.compile.plan import Plan
-from tidegate.late_tuples import MISSED, late_schema
+from tidegate.query.late import MISSED, late_schema
 from tidegate.reference import Answer
 from tidegate.reference.rows import table_of
 from tidegate.testing import difference

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.kit.as_of_cases import as_of_cases
 from tests.kit.cases import any_features, cases
-from tests.kit.check_durable import Attempt, any_attempts, check_durable
+from tests.kit.check_durable import Attempt, Batches, any_attempts, check_durable, run_once
 from tests.kit.check_local import arrivals
 from tests.kit.count_window_cases import count_window_cases
 from tests.kit.dedup_cases import dedup_cases
@@ -24,8 +26,10 @@ from tests.kit.keyed_apply_cases import keyed_apply_cases
 from tests.kit.running_cases import running_cases
 from tests.kit.session_cases import session_cases
 from tests.kit.store_cases import store_cases
-from tidegate.query.nodes import sources
+from tidegate.query.nodes import Source, sources
+from tidegate.results import read_results
 from tidegate.runtime.local.settings import Settings
+from tidegate.sources.in_memory import Heartbeat
 
 
 @settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
@@ -136,3 +140,30 @@ def test_a_run_that_ends_at_any_operation_loses_and_doubles_nothing(query: Any) 
         again = Attempt(Settings(last % 3 + 1, segment_rows=3), last, 0.9, last, behind)
         taken += check_durable(asked, batches, [again, replace(again, seed=last + 1)], query.__name__)
     assert taken > 10
+
+
+def test_every_tuple_is_counted_or_late_once_wherever_a_run_ends(tmp_path: Path) -> None:
+    """Which tuples are late depends on where segments end; that each is in one of the two results does not."""
+    counts = stream().key_by("k").window("2ms").aggregate(n=tg.count(), name="counts")
+    missed = counts.late().with_columns(late=nw.lit(True), n=nw.lit(1, nw.Int64)).select("ts", "k", "n", "late")
+    both = counts.with_columns(late=nw.lit(False)).select("ts", "k", "n", "late").union(missed)
+    batches = arriving(["one"])
+
+    def ahead_of_itself(_: Batches, source: Source) -> list[Any]:
+        """A watermark behind each batch that tuples of the next one miss."""
+        found: list[Any] = []
+        for number, batch in enumerate(batches):
+            found += [*batch[source.name], Heartbeat(number * 3_000 + 4_500)]
+        return found
+
+    late = 0
+    for last in (4, 9, 15, 22, 31, 47):
+        folder = tmp_path / str(last)
+        folder.mkdir()
+        again = Attempt(Settings(last % 3 + 1, segment_rows=2), last, 0.9, last, last % 2 == 0)
+        for attempt in (again, replace(again, seed=last + 1), replace(again, last=None)):
+            run_once(both, batches, attempt, folder, ahead_of_itself)
+        made = read_results(folder / "out", "parquet", both.schema)
+        assert pc.sum(made.column("n")).as_py() == 8 * 5
+        late += pc.sum(made.column("late")).as_py()
+    assert late > 0

@@ -38,6 +38,13 @@ def test_several_results_are_shown_as_they_are(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == shown
 
 
+def test_late_tuples_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    (_, code), (kind, shown) = blocks("Late tuples as a stream")
+    assert kind == "text"
+    exec(code, {"tg": tg, "pa": pa, "nw": nw})
+    assert capsys.readouterr().out == shown
+
+
 def test_orders_without_payment_are_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"tg": tg, "pa": pa}
     *code, (kind, shown) = blocks("Outer, semi and anti joins")

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.errors import EnvironmentFault, InternalError, QueryError
-from tidegate.late_tuples import LateFolder, late_schema, with_missed
+from tidegate.late_tuples import LateFolder
+from tidegate.query.late import late_schema, with_missed
 from tidegate.watermark import END, START
 
 TIME = pa.timestamp("us", tz="UTC")

@@ -27,7 +27,7 @@ from tidegate.compile.refuse_unsupported import refuse_unsupported
 from tidegate.compile.split_at_stateful import split_at_stateful
 from tidegate.compile.split_hot_keys import HotKeys, split_hot_keys
 from tidegate.query.names import unique_names
-from tidegate.query.nodes import Node
+from tidegate.query.nodes import Late, Node, walk
 
 REWRITES: tuple[Callable[[Node], Node], ...] = (
     push_through_union,
@@ -57,7 +57,8 @@ def compile_query(
 ) -> Plan:
     """Compile a query for a runtime; raises `UnsupportedError` for what that runtime cannot do.
 
-    With ``all_columns`` tuples reach a stateful step with all the columns of the query as it was written. ``cells`` is how
+    With ``all_columns``, or where late tuples are a result, tuples reach a stateful step with all the columns of the query
+    as it was written. ``cells`` is how
     many cells each stateful step has on Spark, or the least and the most. ``operators`` says whether maps, filters and joins
     are operators of their own or made of Aggregates (`lower_to_aggregates`), and ``hot_keys`` whether single keys are spread
     over cells on Spark, in all steps or in some (`split_hot_keys`).
@@ -66,6 +67,7 @@ def compile_query(
     for rewrite in REWRITES:
         query = rewrite(query)
     plan = Plan(query, runtime)
+    all_columns = all_columns or any(isinstance(node, Late) for node in walk(query))
     for drop in () if all_columns else DROP_COLUMNS:
         plan = drop(plan)
     query, told = split_hot_keys(lower_to_aggregates(plan.query, operators), hot_keys if runtime == "spark" else False)

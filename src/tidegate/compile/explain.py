@@ -129,7 +129,7 @@ def _subquery(subquery: Subquery, plan: Plan) -> str:
 def _feed(feed: Feed, plan: Plan) -> Iterator[tuple[str, str, str]]:
     """The steps of a feed, after where its tuples come from."""
     origin = feed.origin.name if isinstance(feed.origin, Source) else plan.subqueries[feed.origin].name
-    yield origin, "input", ""
+    yield origin, "input", "" if feed.late_side is None else "the tuples that are too late for it"
     yield from ((step.node.name, _place(step), step.why) for step in feed.steps)
 
 

@@ -33,6 +33,7 @@ from tidegate.query.nodes import (
     Filter,
     Join,
     KeyedApply,
+    Late,
     MapBatches,
     Node,
     Running,
@@ -216,6 +217,8 @@ def _refuse(node: Any, operators: str) -> None:
             problem = "an as-of join looks for the last tuple before another, which may lie in any window before"
         case SessionAggregate():
             problem = "a session ends after its last tuple, and Aggregates have windows whose ends are known beforehand"
+        case Late():
+            problem = "late tuples leave where a step takes tuples in, and an Aggregate gives nothing but its results"
         case WindowAggregate() if node.window.lateness:
             problem = "a window with lateness= is emitted more than once, and Aggregates have one result for a window"
     if problem is not None:

@@ -44,7 +44,9 @@ def mark_regions(plan: Plan) -> Plan:
 
 def _region(subquery: Subquery, plan: Plan) -> Region:
     operator = subquery.operator
-    awaited = plan.feeds_from(subquery.number) != plan.outputs or len(plan.outputs) != 1
+    onward = plan.feeds_from(subquery.number)
+    # Late tuples may leave with any segment, by any instance.
+    awaited = onward != plan.outputs or len(plan.outputs) != 1 or onward[0].late_side is not None
     # A window without refinements says itself when it ends; everything else may have something to emit at any segment.
     windowed = isinstance(operator, WindowAggregate) and not operator.window.lateness
     settled = operator is not None and not _leaves_as_tuples_come(operator)

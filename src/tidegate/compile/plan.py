@@ -48,7 +48,8 @@ class Feed:
     ``origin`` is a source or the number of a subquery, ``target`` the number of a subquery or `OUTPUT`. ``input`` is the
     feed's position among those of its target, ``side`` the input of the target's operator that it belongs to, or which of
     several results of the query. A stream that is read twice has two feeds. ``schema`` and ``time`` are those of the tuples
-    that arrive.
+    that arrive. Where ``late_side`` is given the tuples are not the results of the subquery that it begins at, but those
+    that were too late for that input of its operator.
     """
 
     origin: Source | int
@@ -58,6 +59,7 @@ class Feed:
     side: int
     time: str
     schema: pa.Schema
+    late_side: int | None = None
 
     def apply(self, tuples: pa.Table) -> pa.Table:
         """Run all steps on a table; what leaves has the columns of ``schema`` and no others."""

@@ -23,6 +23,7 @@ from tidegate.query.nodes import (
     Filter,
     Join,
     KeyedApply,
+    Late,
     LookupTable,
     MapBatches,
     Node,
@@ -140,6 +141,9 @@ def _show(node: Node) -> tuple[str, str]:
             return "join" if node.how == "inner" else f"{node.how} join", _join(node)
         case Outputs():
             return "outputs", _listed(node.names)
+        case Late():
+            inputs = len(node.operator.inputs)
+            return "late", f"tuples too late for {node.operator.name}" + (f", input {node.side}" if inputs > 1 else "")
         case BagAggregate():
             return "aggregate", _bag_aggregate(node)
         case _:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tidegate.compile.plan import OUTPUT, Feed, PlacedStep, Plan, Subquery
 from tidegate.errors import InternalError
-from tidegate.query.nodes import Node, Outputs, Source, Stateless, Union, is_stateful, walk
+from tidegate.query.nodes import Late, Node, Outputs, Source, Stateless, Union, is_stateful, walk
 
 
 def split_at_stateful(plan: Plan) -> Plan:
@@ -65,24 +65,28 @@ def _several(plan: Plan, query: Outputs, subqueries: list[Subquery], number_of: 
 def _feeds(nodes: Sequence[Node], target: int, number_of: dict[int, int]) -> tuple[Feed, ...]:
     """The feeds of a target that reads these nodes, those of its first side first."""
     paths = [
-        (side, node, origin, steps) for side, node in enumerate(nodes) for origin, steps in _paths(node, (), number_of)
+        (side, node, origin, steps, late)
+        for side, node in enumerate(nodes)
+        for origin, steps, late in _paths(node, (), number_of)
     ]
     return tuple(
-        Feed(origin, tuple(map(PlacedStep, steps)), target, position, side, node.time, node.schema)
-        for position, (side, node, origin, steps) in enumerate(paths)
+        Feed(origin, tuple(map(PlacedStep, steps)), target, position, side, node.time, node.schema, late)
+        for position, (side, node, origin, steps, late) in enumerate(paths)
     )
 
 
 def _paths(
     node: Node, after: tuple[Stateless, ...], number_of: dict[int, int]
-) -> Iterator[tuple[Source | int, tuple[Stateless, ...]]]:
-    """The paths that lead to a node, each from where its tuples come from."""
+) -> Iterator[tuple[Source | int, tuple[Stateless, ...], int | None]]:
+    """The paths that lead to a node, each from where its tuples come from, and of which input they are late, if they are."""
     if id(node) in number_of:
-        yield number_of[id(node)], after
+        yield number_of[id(node)], after, None
         return
     match node:
         case Source():
-            yield node, after
+            yield node, after, None
+        case Late():
+            yield number_of[id(node.operator)], after, node.side
         case Union():
             for upstream in node.inputs:
                 yield from _paths(upstream, after, number_of)

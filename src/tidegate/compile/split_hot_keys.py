@@ -18,6 +18,7 @@ from tidegate.query.nodes import (
     Dedup,
     Join,
     KeyedApply,
+    Late,
     Node,
     Running,
     SessionAggregate,
@@ -80,6 +81,9 @@ def split_hot_keys(query: Node, hot_keys: HotKeys) -> tuple[Node, dict[str, str]
     told: dict[str, str] = {}
 
     def split(node: Node) -> Node:
+        if isinstance(node, Late) and node.operator.name not in steps:
+            # Tuples come to the first of the two.
+            return replace(node, inputs=node.operator.inputs)
         if not is_stateful(node) or node.name not in named:
             return node
         verdict = _verdict(node)

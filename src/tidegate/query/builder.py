@@ -19,6 +19,7 @@ from tidegate.query.event_time import Duration, parse_duration
 from tidegate.query.joins import SUFFIXES, On, join_extent, join_nodes
 from tidegate.query.keyed import CountWindows, Keyed, Sessions, Windowed
 from tidegate.query.keys import Columns, Each, KeyFunction, OneForAll
+from tidegate.query.late import late_node
 from tidegate.query.lookups import lookup_in_changes, lookup_in_table
 from tidegate.query.loops import loop_entry, loop_node
 from tidegate.query.names import check_names, step_name
@@ -325,6 +326,22 @@ class Builder(Advises):
         """Cut all tuples into windows of so many, as `Keyed.count_window` does: there is one key."""
         keys = OneForAll()
         return Keyed(self, keys, keys.returns(self.schema, "count_window")).count_window(size, every=every, name=name)
+
+    @advised
+    def late(self, of: int | Literal["left", "right"] | None = None, *, name: str | None = None) -> Self:
+        """The tuples that came too late for the nearest stateful step, as a stream: a result of its own, beside others.
+
+        They come from the edges of sources, with all columns that the step reads there, their own event time, and
+        ``missed_watermark``, the watermark that each missed. Of a step with several inputs ``of`` says which, 'left' or
+        'right' where there are two, else its position. They lie behind the watermark, so only stateless steps may follow.
+
+        >>> import pyarrow as pa, tidegate as tg
+        >>> calls = tg.stream({"ts": pa.timestamp("us"), "k": pa.string()}, time="ts")
+        >>> counts = calls.key_by("k").window("1 minute").aggregate(n=tg.count())
+        >>> counts.late().schema.names
+        ['ts', 'k', 'missed_watermark']
+        """
+        return self._then(late_node(self._step("late", name), self.node, of))
 
     def _expressions(self, exprs: tuple[Any, ...], named: Mapping[str, Any], step: str) -> tuple[nw.Expr, ...]:
         computed = tuple(expressions.as_expr(expr) for expr in exprs)

@@ -16,6 +16,7 @@ from tidegate.query.nodes import (
     CountAggregate,
     Join,
     KeyedApply,
+    Late,
     Node,
     Running,
     SessionAggregate,
@@ -63,6 +64,11 @@ def _check(step: str, node: Node, entry: Source) -> None:
             raise QueryError(
                 f"step '{step}': its body reads the stream '{node.name}', and a round has only the rows it is given; join "
                 "it with them before the loop"
+            )
+        case Late():
+            raise QueryError(
+                f"step '{step}': '{node.name}' in its body asks for late tuples, and the rows of a round are never late; "
+                "call .late() on what the loop returns"
             )
         case KeyedApply() | Running() | SessionAggregate() | CountAggregate() | AsOf():
             kind = _REFUSED[type(node)]

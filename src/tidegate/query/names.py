@@ -18,6 +18,7 @@ _KINDS = {
     "MapBatches": "map_batches",
     "LookupTable": "lookup",
     "BagAggregate": "aggregate of bags",
+    "Late": "stream of late tuples",
 }
 
 

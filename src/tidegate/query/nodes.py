@@ -318,11 +318,27 @@ class Outputs(Step):
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Late(Step):
+    """The tuples that came from a source too late for an input of a stateful step, ``side``, which is what it reads.
+
+    They have the columns of that input, its event time, and the watermark they missed (`tidegate.query.late`).
+    """
+
+    side: int
+
+    @property
+    def operator(self) -> Stateful:
+        """The step that they are late for."""
+        assert is_stateful(self.input)
+        return self.input
+
+
 Stateless = WithColumns | Select | Filter | MapBatches
 InOrder = KeyedApply | Running | Dedup | CountAggregate | AsOf
 """What takes settled tuples, in canonical order."""
 Stateful = WindowAggregate | SessionAggregate | InOrder | Join | BagAggregate
-Node = Source | Stateless | Union | Stateful | Outputs
+Node = Source | Stateless | Union | Stateful | Late | Outputs
 AnyStep = TypeVar("AnyStep", bound=Stateful | Stateless)
 
 
@@ -367,8 +383,13 @@ def is_stateful(node: Node) -> TypeIs[Stateful]:
 
 
 def refuse_refined(step: str, *inputs: Node) -> None:
-    """Refuse to read results that may be refined later."""
+    """Refuse a stateful step over what lies behind the watermark: results that may be refined later, and late tuples."""
     for upstream in (found for node in inputs for found in walk(node)):
+        if isinstance(upstream, Late):
+            raise QueryError(
+                f"step '{step}': '{upstream.name}' are the late tuples of '{upstream.input.name}', which lie behind the "
+                "watermark, so all of them would be late here too; only stateless steps and results may follow late()"
+            )
         if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
             raise QueryError(
                 f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidegate.errors import DataError, QueryError, choices
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
+from tidegate.query.late import with_missed
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import (
     AsOf,
@@ -23,6 +24,7 @@ from tidegate.query.nodes import (
     Dedup,
     Join,
     KeyedApply,
+    Late,
     Node,
     Outputs,
     Running,
@@ -153,7 +155,10 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
     }
     for node in walk(query):
         for side, upstream in enumerate(node.inputs):
-            operators[id(upstream)].readers.append((operators[id(node)], side))
+            if isinstance(node, Late):
+                operators[id(upstream)].late_readers.append((operators[id(node)], node.side))
+            else:
+                operators[id(upstream)].readers.append((operators[id(node)], side))
     operators[id(query)].sink = results
     readers = {source.name: operators[id(source)] for source in sources(query)}
     ahead = {source.name: AheadLaw(source) for source in sources(query)}
@@ -228,11 +233,12 @@ class AheadLaw:
 
 @dataclass
 class _Operator:
-    """One node at work: what it does, and where its tuples go."""
+    """One node at work: what it does, and where its tuples go; those that are late for an input go to ``late_readers``."""
 
     node: Node
     law: Law | None
     readers: list[tuple[_Operator, int]] = field(default_factory=list)
+    late_readers: list[tuple[_Operator, int]] = field(default_factory=list)
     sink: list[pa.Table] | None = None
 
     @property
@@ -243,15 +249,20 @@ class _Operator:
         """Take tuples that arrive at an input."""
         if self.law is not None:
             for offset in range(table.num_rows):
-                for rows in self.law.receive(side, table.slice(offset, 1)):
+                row, before = table.slice(offset, 1), len(self.law.late)
+                for rows in self.law.receive(side, row):
                     self.forward(rows)
+                for late in self.law.late[before:]:
+                    for reader, wanted in self.late_readers:
+                        if wanted == side:
+                            reader.receive(with_missed(row, self.node.inputs[side].time, late.missed_watermark), 0)
         elif isinstance(self.node, Source):
             times = table.column(self.node.time).cast(pa.int64()).to_numpy()
             check_times(times, f"stream '{self.node.name}'", self.node.time)
             self.forward(table)
         elif isinstance(self.node, Outputs):
             self.forward(tagged(self.node, side, table))
-        elif isinstance(self.node, Union) or is_stateful(self.node):
+        elif isinstance(self.node, Union | Late) or is_stateful(self.node):
             self.forward(table)
         else:
             self.forward(apply_stateless(self.node, table))

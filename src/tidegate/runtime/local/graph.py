@@ -63,6 +63,8 @@ class Graph:
         for subquery in plan.subqueries:
             outlets = tuple((feed, gates[feed.target]) for feed in plan.feeds_from(subquery.number))
             work = work_of(subquery, settings, late, partial(_last_time, plan, subquery, inlets))
+            sides = (feed.late_side for feed, _ in outlets)
+            work.late_sides = frozenset(side for side in sides if side is not None)
             gate = gates[subquery.number]
             running.append(RunningSubquery(subquery, work, gate, outlets, pool, fail, settings.most, epoch, core))
         for source in plan.sources:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidegate.compile.plan import Plan
-from tidegate.late_tuples import LateFolder, late_schema
+from tidegate.late_tuples import LateFolder
+from tidegate.query.late import late_schema
 from tidegate.query.nodes import Source
 
 ROWS_PER_FILE = 65_536

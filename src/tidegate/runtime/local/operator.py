@@ -167,8 +167,9 @@ class RunningSubquery:
                     self._emit(made, sources, pc.min(table.column(self.subquery.time)).value)
                     made.clear()
                 made.append(table)
-            if made or region.awaited or expected:
-                self._emit(made, sources, segment.watermark)
+            late = self.work.take_late()
+            if made or late or region.awaited or expected:
+                self._emit(made, sources, segment.watermark, late)
             self.work.acknowledge(instance, segment.index, segment.watermark)
             self.core.seen(segment.rows)
             for switch in tuple(self._switches):
@@ -183,16 +184,27 @@ class RunningSubquery:
             source.mark()
         self.work.acknowledge(instance, segment.index, segment.watermark)
 
-    def _emit(self, tables: list[pa.Table], sources: Sequence[GateSource], watermark: Watermark) -> None:
+    def _emit(
+        self,
+        tables: list[pa.Table],
+        sources: Sequence[GateSource],
+        watermark: Watermark,
+        late: Sequence[tuple[int, pa.Table]] = (),
+    ) -> None:
         """Offer results to every gate the subquery feeds, then the watermark, with or without results; then wait for room.
 
-        All before any: what one gate waits for may have to come through another.
+        Late tuples go by feeds of their own, each after the input it is late for. All before any: what one gate waits for
+        may have to come through another.
         """
         full = []
-        made = [list(apply_all((feed for feed, _ in self.outlets), table)) for table in tables]
-        for position, ((feed, _), source) in enumerate(zip(self.outlets, sources, strict=True)):
-            own = (results[position][1] for results in made)
-            batches = [batch for table in own for batch in table.combine_chunks().to_batches() if batch.num_rows]
+        own: list[list[pa.Table]] = [[] for _ in self.outlets]
+        leaving: list[tuple[int | None, pa.Table]] = [*((None, table) for table in tables), *late]
+        for side, table in leaving:
+            places = [place for place, (feed, _) in enumerate(self.outlets) if feed.late_side == side]
+            for place, (_, made) in zip(places, apply_all((self.outlets[at][0] for at in places), table), strict=True):
+                own[place].append(made)
+        for (feed, _), source, mine in zip(self.outlets, sources, own, strict=True):
+            batches = [batch for table in mine for batch in table.combine_chunks().to_batches() if batch.num_rows]
             if batches:
                 with self._counting:
                     rows = sum(batch.num_rows for batch in batches)

@@ -15,10 +15,10 @@ import pyarrow as pa
 from tidegate.compile.plan import Feed, Subquery
 from tidegate.gate.segment import Segment
 from tidegate.gate.waiting import waited_seconds
-from tidegate.late_tuples import with_missed
 from tidegate.operators.columns import Array
 from tidegate.operators.exchange import first_in_time, known_times_of, split_late
 from tidegate.operators.readers import SharedState
+from tidegate.query.late import with_missed
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.figures import JoinFigures, ShardFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
@@ -92,8 +92,9 @@ class Work(ABC):
     instance has begun is no work. What a user's function waits for is: another instance could wait beside it. That costs
     four readings of the clock per segment and instance; only its own thread writes an instance's figure.
 
-    ``late`` counts the tuples that came too late for it, and ``late_tuples`` takes them where they are asked for. ``meter``
-    counts the tuples of each shard.
+    ``late`` counts the tuples that came too late for it, and ``late_tuples`` takes them where they are asked for. Those of
+    the inputs ``late_sides`` leave beside the results: the instance that takes a segment in has them from `take_late`.
+    ``meter`` counts the tuples of each shard.
     """
 
     subquery: Subquery
@@ -101,8 +102,10 @@ class Work(ABC):
     late: int = field(init=False, default=0)
     clock: Callable[[], float] = field(default=time.perf_counter, kw_only=True)
     late_tuples: LateBuffer | None = field(default=None, kw_only=True)
+    late_sides: frozenset[int] = field(default=frozenset(), kw_only=True)
     meter: ShardMeter = field(init=False, default_factory=ShardMeter)
     _claims: Claims = field(init=False)
+    _leaving_late: dict[int, list[tuple[int, pa.Table]]] = field(init=False, default_factory=dict)
     _seconds: dict[int, float] = field(init=False, default_factory=dict)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _shard_state: tuple[float, Array | None] | None = field(init=False, default=None)
@@ -164,6 +167,14 @@ class Work(ABC):
                 began = self._worked_until()
         finally:
             self._add(instance, began)
+
+    def take_late(self) -> list[tuple[int, pa.Table]]:
+        """The late tuples that the calling thread has found and that are to leave, each after the input they came by.
+
+        To be asked for after the `results` of every segment: then those of what lies before a marker leave before it, as no
+        instance begins on a segment behind one.
+        """
+        return self._leaving_late.pop(threading.get_ident(), [])
 
     def may_emit(self, segment: Segment) -> bool:
         """Whether some instance may have results for a segment; where none has, its watermark can wait."""
@@ -239,9 +250,17 @@ class Work(ABC):
             if late is not None:
                 with self._lock:
                     self.late += late.num_rows
-                if self.late_tuples is not None and isinstance(feed.origin, Source):
-                    self.late_tuples.add(self.subquery.name, feed.input, with_missed(late, feed.time, segment.since))
+                if isinstance(feed.origin, Source):
+                    self._keep_late(feed, late, segment.since)
         return self._take_in(segment, timely)
+
+    def _keep_late(self, feed: Feed, late: pa.Table, watermark: Watermark) -> None:
+        """Pass late tuples on to those who ask for them."""
+        if self.late_tuples is not None:
+            self.late_tuples.add(self.subquery.name, feed.input, with_missed(late, feed.time, watermark))
+        if feed.side in self.late_sides:
+            mine = self._leaving_late.setdefault(threading.get_ident(), [])
+            mine.append((feed.side, with_missed(late, feed.time, watermark)))
 
     def _tuples(self, segment: Segment) -> Iterator[tuple[Feed, pa.Table]]:
         """The tuples of a segment, late ones too."""

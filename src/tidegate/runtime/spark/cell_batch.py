@@ -116,7 +116,10 @@ class StateRoot:
 
 @dataclass(frozen=True, slots=True)
 class StepLogic:
-    """One stateful step as workers run it. ``sources`` are those before it, each with its disorder."""
+    """One stateful step as workers run it. ``sources`` are those before it, each with its disorder.
+
+    Late tuples go to the folder ``late_to``, if there is one, and ``late_leaves`` says that they are also a result.
+    """
 
     number: int
     name: str
@@ -126,6 +129,12 @@ class StepLogic:
     plan: CellPlan
     instances: int
     late_to: str | None = None
+    late_leaves: bool = False
+
+    @property
+    def keeps_late(self) -> bool:
+        """Whether late tuples are asked for."""
+        return self.late_leaves or self.late_to is not None
 
     @property
     def cells(self) -> int:

@@ -15,15 +15,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery, apply_all
 from tidegate.errors import InternalError
-from tidegate.late_tuples import LateFolder, with_missed
+from tidegate.late_tuples import LateFolder
 from tidegate.operators.cells import keep_memory
 from tidegate.operators.exchange import (
     Delta,
@@ -36,6 +37,7 @@ from tidegate.operators.exchange import (
     first_in_time,
 )
 from tidegate.query.keys import Columns
+from tidegate.query.late import with_missed
 from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
@@ -115,32 +117,38 @@ class WholeQuery:
             cells = {number: CellBatch.open(step, 0, task, self.root) for number, step in self.steps.items()}
             for cell in cells.values():
                 stack.callback(cell.close)
-            results = self._run(batches, cells, header)
+            late: LateTables = []
+            results = self._run(batches, cells, header, late)
             write_letters(header, task, self.root)
             for cell in cells.values():
                 cell.commit()
-            yield from self.output.emit(self._leaving(results), task.batch)
+            yield from self.output.emit(self._leaving(results, late), task.batch)
             told = [cell.metrics() for cell in cells.values()]
         yield from self.output.metrics([*told, *source_metrics(header)])
 
-    def _leaving(self, results: dict[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+    def _leaving(self, results: dict[int, Iterable[pa.Table]], late: LateTables) -> Iterator[tuple[int, pa.Table]]:
         """What leaves of the results of the subqueries, each after the number of the query's result that it is part of."""
+        yield from leaving_late(self.plan.outputs, late)
         for number, tables in results.items():
-            for table in tables if any(out.origin == number for out in self.plan.outputs) else ():
+            wanted = any(out.origin == number and out.late_side is None for out in self.plan.outputs)
+            for table in tables if wanted else ():
                 yield from self._last_steps(number, table)
 
     def _last_steps(self, number: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         """What leaves of results of a subquery."""
-        outs = (out for out in self.plan.outputs if out.origin == number)
+        outs = (out for out in self.plan.outputs if out.origin == number and out.late_side is None)
         return ((out.side, made) for out, made in apply_all(outs, table))
 
     def _run(
-        self, batches: Iterator[pa.RecordBatch], cells: dict[int, CellBatch], header: Header
+        self, batches: Iterator[pa.RecordBatch], cells: dict[int, CellBatch], header: Header, late: LateTables
     ) -> dict[int, Iterable[pa.Table]]:
-        """Takes in what the batch brings, and runs the subqueries one after the other; the results of each."""
+        """Takes in what the batch brings, and runs the subqueries one after the other; the results of each.
+
+        Late tuples that are a result are added to ``late``.
+        """
         intakes = {
             (subquery.number, feed.input): intake_of(
-                subquery, feed, None, cells[subquery.number].before, cells[subquery.number].step.late_to is not None
+                subquery, feed, None, cells[subquery.number].before, cells[subquery.number].step.keeps_late
             )
             for subquery in self.plan.subqueries
             if subquery.operator is not None
@@ -163,14 +171,21 @@ class WholeQuery:
                 results[subquery.number] = passed.get(subquery.number, [])
                 continue
             cell, deltas = cells[subquery.number], []
+            missed: LateTables = []
             own = replace(header, arrived={})
             for feed in subquery.feeds:
                 intake = intakes[subquery.number, feed.input]
                 deltas += [delta for _, delta in intake.finish()]
                 own.arrived[feed.input] = intake.arrived
-                write_late(cell.step, feed, intake.late_tuples, cell)
+                missed += missed_late(feed, intake.late_tuples, cell)
+            late += missed
             found: Iterable[pa.Table] = cell.receive(own, deltas)
-            readers = self.plan.feeds_from(subquery.number)
+            readers = [feed for feed in self.plan.feeds_from(subquery.number) if feed.late_side is None]
+            for feed in self.plan.feeds_from(subquery.number):
+                if feed.late_side is not None and feed.target != OUTPUT:
+                    for came_by, table in missed:
+                        if came_by.side == feed.late_side:
+                            deliver(feed, table)
             onward = [feed for feed in readers if feed.target != OUTPUT]
             if onward and len(onward) < len(readers):
                 found = list(found)
@@ -181,11 +196,29 @@ class WholeQuery:
         return results
 
 
-def write_late(step: StepLogic, feed: Feed, tables: Sequence[pa.Table], cell: CellBatch) -> None:
-    """Writes late tuples, under a name that an attempt which is run again gives them again."""
-    if step.late_to is not None and tables:
-        late = with_missed(pa.concat_tables(tables), feed.time, cell.before)
+LateTables: TypeAlias = list[tuple[Feed, pa.Table]]
+"""Late tuples with the watermark that they missed, after the feed that they came by."""
+
+
+def missed_late(feed: Feed, tables: Sequence[pa.Table], cell: CellBatch) -> LateTables:
+    """The late tuples of a feed, if there are any.
+
+    Where a folder is to have them they are written, under a name that an attempt which is run again gives them again.
+    """
+    if not tables:
+        return []
+    step, late = cell.step, with_missed(pa.concat_tables(tables), feed.time, cell.before)
+    if step.late_to is not None:
         LateFolder(Path(step.late_to)).write(step.name, feed.input, f"{cell.task.batch:010}-{cell.cell}", late)
+    return [(feed, late)] if step.late_leaves else []
+
+
+def leaving_late(outs: Iterable[Feed], late: LateTables) -> Iterator[tuple[int, pa.Table]]:
+    """What leaves of late tuples by some feeds, each after the number of the query's result that it is part of."""
+    mine = [out for out in outs if out.late_side is not None]
+    for feed, table in late:
+        wanted = (out for out in mine if (out.origin, out.late_side) == (feed.target, feed.side))
+        yield from ((out.side, made) for out, made in apply_all(wanted, table))
 
 
 def write_letters(header: Header, task: TaskBatch, root: StateRoot, part: str = "0") -> None:
@@ -223,8 +256,9 @@ class FeedStage:
         before = directory_before(self.step, 0, task, folder)
         epoch = self.step.plan.after(before)
         feeds = [feed for each in self.inputs.inputs for feed in each.feeds if feed.target == self.subquery.number]
-        keep = self.step.late_to is not None
-        intakes = {feed.input: intake_of(self.subquery, feed, epoch, before.watermark, keep) for feed in feeds}
+        intakes = {
+            feed.input: intake_of(self.subquery, feed, epoch, before.watermark, self.step.keeps_late) for feed in feeds
+        }
         for feed, table in self.inputs.read(batches, header):
             if (intake := intakes.get(feed.input)) is not None and feed.target == self.subquery.number:
                 intake.add(table)
@@ -312,9 +346,10 @@ class CellStage:
                 for table in results:
                     for intake in intakes.values():
                         intake.add(table)
+            late: LateTables = []
             for feed in self.subquery.feeds:
-                late = [chunks.decode(data) for position, data in received.late if position == feed.input]
-                write_late(self.step, feed, late, cell)
+                found = [chunks.decode(data) for position, data in received.late if position == feed.input]
+                late += missed_late(feed, found, cell)
             write_letters(header, task, self.root, f"{self.step.number}-{number}")
             cell.commit()
             onward = replace(header, arrived={}, loads={}, letters={}, newest=dict(cell.directory.newest))
@@ -325,7 +360,8 @@ class CellStage:
                 feeds = {feed.input: feed for feed in self.feeds}
                 yield from finished(intakes, feeds, onward, following.cells, epoch)
                 return
-            leaving = ((feed.side, made) for table in results for feed, made in apply_all(self.feeds, table))
-            yield from self.output.emit(leaving, task.batch)
+            outs = [feed for feed in self.feeds if feed.late_side is None]
+            leaving = ((feed.side, made) for table in results if outs for feed, made in apply_all(outs, table))
+            yield from self.output.emit(chain(leaving_late(self.feeds, late), leaving), task.batch)
             told = [*header.metrics, cell.metrics(), *source_metrics(header)] if self.reports else []
         yield from self.output.metrics(told)

@@ -217,6 +217,7 @@ class _Builder:
             CellPlan(*self.plan.cells, grid, Recreation.of(subquery.operator)),
             self.options.instances,
             self.options.late_to,
+            any(feed.late_side is not None for feed in self.plan.feeds_from(subquery.number)),
         )
 
     def _cells(self, subquery: Subquery, following: Subquery | None, feeds: tuple[Feed, ...]) -> ExchangedStage:
