@@ -28,6 +28,7 @@ from tidegate.query.aggregates import (
     sum,
     top_k,
 )
+from tidegate.query.arrival import arrival
 from tidegate.query.classes.operator import operator
 from tidegate.query.forms import updated
 from tidegate.query.gathered import gather
@@ -53,6 +54,7 @@ __all__ = [
     "TidegateError",
     "UnsupportedError",
     "UserError",
+    "arrival",
     "autoscale",
     "collect",
     "count",

@@ -36,7 +36,10 @@ def run_on_micro(
     def computed(inputs: Sequence[WholeInput], clock: int) -> Answer:
         laws = {each.source.name: AheadLaw(each.source) for each in inputs}
         tables = {
-            name: [laws[name].timely(pa.Table.from_batches([placed.batch]), clock) for placed in each.batches]
+            name: [
+                laws[name].timely(laws[name].arrived(pa.Table.from_batches([placed.batch]), clock), clock)
+                for placed in each.batches
+            ]
             for each in inputs
             for name in [each.source.name]
         }

@@ -135,16 +135,20 @@ class WholeInput:
 
     source: Source
     rejects: Rejects
+    schema: pa.Schema
     batches: list[PlacedBatch]
 
     @classmethod
     def read(cls, source: Source, origin: BatchOrigin) -> WholeInput:
-        rejects = Rejects(source.name, source.dead_letters)
-        return cls(source, rejects, list(origin.batches(source.schema, 1 << 20, rejects, source.time)))
+        rejects, schema, time = Rejects(source.name, source.dead_letters), source.read_schema, source.read_time
+        if source.stamped and source.time in origin.schema.names:
+            # Times of arrival that were recorded.
+            schema, time = source.schema, source.time
+        return cls(source, rejects, schema, list(origin.batches(schema, 1 << 20, rejects, time)))
 
     @property
     def table(self) -> pa.Table:
-        return pa.Table.from_batches([each.batch for each in self.batches], schema=self.source.schema)
+        return pa.Table.from_batches([each.batch for each in self.batches], schema=self.schema)
 
 
 def _events(query: Stream, inputs: Sequence[WholeInput], clock: int) -> Iterator[Event]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.query.advice import advised
+from tidegate.query.arrival import ArrivalTime
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.event_time import Duration
 from tidegate.query.names import DefaultName
@@ -135,7 +136,7 @@ def cores() -> int:
 def stream(
     origin: Any,
     *,
-    time: str,
+    time: str | ArrivalTime,
     disorder: Duration = 0,
     name: str | None = None,
     schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
@@ -152,9 +153,9 @@ def stream(
     (see also `paced` and `marked`); a topic of Kafka, see `kafka`, with the ``schema`` of its values; or a source of your
     own, see `tidegate.sources.BatchOrigin`.
 
-    ``time`` names the event-time column. ``disorder`` is how far out of order tuples may be, between partitions too, unless
-    they are Kafka's; a tuple that comes later still is late and counted. ``schema`` also declares the columns of files,
-    whose first one gives it otherwise.
+    ``time`` names the event-time column, or is `arrival`: then tuples get the time at which they arrive. ``disorder`` is how
+    far out of order tuples may be, between partitions too, unless they are Kafka's; a tuple that comes later still is late
+    and counted. ``schema`` also declares the columns of files, whose first one gives it otherwise.
 
     A record of JSON lines or CSV that cannot be read stops the run with file and line; with ``dead_letters`` it is
     appended to that file, as a line of JSON with the stream, file, line, reason and raw text, and counted.

@@ -28,8 +28,9 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
 from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.operators.joins import join_cell
+from tidegate.query.arrival import stamped
 from tidegate.query.names import unique_names
-from tidegate.query.nodes import Node, walk
+from tidegate.query.nodes import Node, Source, walk
 from tidegate.query.schema import TIME
 from tidegate.reference import Advance, Event, Rows
 from tidegate.runtime.spark import codec, control
@@ -220,7 +221,12 @@ class Driver:
         outcome.unfilled += sum(one.get("unfilled", 0) for one in told)
         outcome.instances.append({one["instances"] for one in told if "step" in one})
         outcome.reports.append(told)
-        outcome.events += [Rows(name, part) for name, parts in batch.parts.items() for part in parts]
+        named = {source.name: source for source in self.plan.sources}
+        outcome.events += [
+            Rows(name, _arrived(named[name], part, clock_of(self.number - 1)))
+            for name, parts in batch.parts.items()
+            for part in parts
+        ]
         for subquery in self.plan.subqueries:
             # One that merges the parts of keys is none of the query's own.
             if subquery.operator is not None and subquery.name in self.steps:
@@ -272,7 +278,7 @@ class Driver:
 
     def _input(self, branch: InputBranch, batch: Batch) -> Iterator[list[pa.RecordBatch]]:
         """The partitions of an input, in small Arrow batches; none if its source is idle: Spark prunes it."""
-        parts = list(batch.parts.get(branch.source.name, ()))
+        parts = [_arrived(branch.source, part, self._clock()) for part in batch.parts.get(branch.source.name, ())]
         self.random.shuffle(parts)
         for part in parts:
             if part.num_rows:
@@ -302,7 +308,17 @@ class Driver:
         return pa.table(columns, schema=schema).to_batches() if count else []
 
     def _clock(self) -> int:
-        return FIRST_CLOCK_US + self._now * 1_000_000
+        return clock_of(self._now)
+
+
+def clock_of(batch: int) -> int:
+    """The timestamp of a batch."""
+    return FIRST_CLOCK_US + batch * 1_000_000
+
+
+def _arrived(source: Source, part: pa.Table, clock: int) -> pa.Table:
+    """Rows with the batch's timestamp, where that is their event time."""
+    return stamped(part, source.time, clock) if source.stamped else part
 
 
 def inputs_of(stage: Any) -> Iterator[InputBranch]:

@@ -38,6 +38,14 @@ def test_several_results_are_shown_as_they_are(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == shown
 
 
+def test_times_of_arrival_are_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = GUIDE.split("\n### Times of arrival\n")[1].split("\n### ")[0]
+    (_, code), (kind, shown) = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert kind == "text"
+    exec(code, {"tg": tg, "pa": pa})
+    assert capsys.readouterr().out == shown
+
+
 def test_late_tuples_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     (_, code), (kind, shown) = blocks("Late tuples as a stream")
     assert kind == "text"

@@ -29,6 +29,7 @@ from tidegate.query.nodes import (
     WindowAggregate,
     WithColumns,
     rewrite,
+    sources,
     walk,
 )
 from tidegate.query.predicates.tree import Side, columns_of
@@ -63,6 +64,10 @@ def read_used_columns(plan: Plan) -> Plan:
     for node in reversed(list(walk(plan.query))):
         for upstream in node.inputs:
             wanted.setdefault(id(upstream), set()).update(_asked(node, upstream, wanted[id(node)]))
+    for source in sources(plan.query):
+        if source.stamped and wanted[id(source)] <= {source.time}:
+            # What comes from outside has a column, by which its rows are counted.
+            wanted[id(source)].add(source.read_schema.names[0])
     kept = {id(node): _only(node.schema, wanted[id(node)]) for node in walk(plan.query)}
     return replace(plan, query=_rebuilt(plan.query, kept))
 

@@ -106,6 +106,7 @@ def _show(node: Node) -> tuple[str, str]:
     match node:
         case Source():
             disorder = f"up to {format_duration(node.disorder_us)} out of order" if node.disorder_us else "in order"
+            disorder = "set as it arrives" if node.stamped else disorder
             told = f"{_glued(f'time {node.time}, {disorder}')}{_ahead(node)}"
             return "stream", f"{_columns(node)}; {told}"
         case WithColumns():

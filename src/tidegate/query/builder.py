@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query import expressions
 from tidegate.query.advice import Advises, advised
+from tidegate.query.arrival import ArrivalTime
 from tidegate.query.as_of import SUFFIX, How, as_of_node
 from tidegate.query.classes.operator import ClassOperator, ClassUpdate
 from tidegate.query.dedup import dedup_node
@@ -368,7 +369,7 @@ def source(
     name: str,
     schema: pa.Schema | Mapping[str, pa.DataType],
     *,
-    time: str,
+    time: str | ArrivalTime,
     disorder: Duration = 0,
     origin: Any = None,
     dead_letters: str | None = None,
@@ -378,6 +379,13 @@ def source(
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema, f"stream '{name}': schema"), name)
+    if is_stamped := isinstance(time, ArrivalTime):
+        if (disorder, ahead, ahead_of) != (0, AHEAD, "clock"):
+            raise QueryError(
+                f"stream '{name}': tuples arrive in order and never in the future, so disorder=, ahead= and ahead_of= mean "
+                "nothing with time=tg.arrival(); leave them out"
+            )
+        columns, time, ahead = time.schema(columns, name), time.name, None
     kind = column_type(columns, time, name)
     if not pa.types.is_timestamp(kind):
         moments = [field.name for field in columns if pa.types.is_timestamp(field.type)]
@@ -393,7 +401,7 @@ def source(
     step_us = None if watermark_step is None else parse_duration(watermark_step, f"stream '{name}': watermark_step")
     if step_us == 0:
         raise QueryError(f"stream '{name}': watermark_step is how far its watermark moves at most at once, not zero")
-    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of, step_us)
+    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of, step_us, is_stamped)
 
 
 def _describe(stream: Builder) -> str:

@@ -59,6 +59,7 @@ class Source(Step):
     ``ahead_us`` is how far after the clock a tuple may lie; one that lies further is set aside. With ``ahead_of="stream"``
     it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
     ``watermark_step_us`` is how far its watermark moves at most at once, as far as is declared.
+    ``stamped`` says that its event time is not read but set, when a tuple arrives (`tidegate.query.arrival`).
     """
 
     disorder_us: int
@@ -67,6 +68,17 @@ class Source(Step):
     ahead_us: int | None = None
     ahead_of: Literal["clock", "stream"] = "clock"
     watermark_step_us: int | None = None
+    stamped: bool = False
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The columns that come from outside."""
+        return pa.schema([field for field in self.schema if not self.stamped or field.name != self.time])
+
+    @property
+    def read_time(self) -> str | None:
+        """The column of these that holds event time; None where it is set when tuples arrive."""
+        return None if self.stamped else self.time
 
     @property
     def is_read_in_batches(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError, choices
+from tidegate.query.arrival import stamped
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import ahead_bound, ahead_error, check_times, show_moment
 from tidegate.query.late import with_missed
@@ -59,7 +60,8 @@ from tidegate.watermark import END, START, Watermark
 class Rows:
     """Tuples of one source that arrive, one after the other.
 
-    ``clock`` is when they are read, in microseconds since the epoch; without it none of them is in the future.
+    ``clock`` is when they are read, in microseconds since the epoch; without it none of them is in the future. Where the
+    stream has times of arrival they are these, unless the table has some that were recorded.
     """
 
     source: str
@@ -176,8 +178,7 @@ def interpret(query: Node, events: Iterable[Event]) -> Answer:
             case Rows(name, table, clock):
                 if name not in readers:
                     raise QueryError(f"there is no stream {name!r}; there is {choices(readers)}")
-                arrived = fitting(table, readers[name].node.schema, f"stream '{name}'")
-                timely = ahead[name].timely(arrived, clock)
+                timely = ahead[name].timely(ahead[name].arrived(table, clock), clock)
                 for law in running[name]:
                     law.reach(ahead[name].newest)
                 readers[name].receive(timely, 0)
@@ -207,6 +208,19 @@ class AheadLaw:
     set_aside: list[tuple[int, RowValues]] = field(default_factory=list)
     newest: int | None = None
     seen: int = 0
+
+    def arrived(self, table: pa.Table, clock: int | None) -> pa.Table:
+        """Tuples that are read at a time of the clock, with their times of arrival, where those are their event times."""
+        source, subject = self.source, f"stream '{self.source.name}'"
+        if not source.stamped or source.time in table.column_names:
+            return fitting(table, source.schema, subject)
+        if clock is None:
+            raise QueryError(
+                f"{subject}: its event times are times of arrival; say when tuples are read, Rows(name, table, clock), or "
+                f"give those that were recorded, a column '{source.time}'"
+            )
+        moment = clock if self.newest is None else max(clock, self.newest)
+        return stamped(fitting(table, source.read_schema, subject), source.time, moment)
 
     def timely(self, table: pa.Table, clock: int | None) -> pa.Table:
         """The tuples that may enter, of those that are read at a time of the clock, one after the other."""
@@ -293,12 +307,12 @@ def events_of(
     latest = dict.fromkeys((source.name for source in named), START)
     watermark = START
     ahead = {source.name: AheadLaw(source) for source in named}
-    tables = {source.name: fitting(tables[source.name], source.schema, f"stream '{source.name}'") for source in named}
     longest = max((table.num_rows for table in tables.values()), default=0)
     for offset in range(0, longest, batch_rows):
         for source in named:
             part = tables[source.name].slice(offset, batch_rows)
             if part.num_rows:
+                part = ahead[source.name].arrived(part, clock)
                 yield Rows(source.name, part, clock)
                 ahead[source.name].timely(part, clock)
                 newest = ahead[source.name].newest

@@ -70,7 +70,8 @@ class Graph:
         for source in plan.sources:
             fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
             rejects = Rejects(source.name, source.dead_letters)
-            inlets.append(SourceInlet(source, fed, rejects, core, position=first_position(source.origin)))
+            first = first_position(source.origin)
+            inlets.append(SourceInlet(source, fed, rejects, core, position=first, clock_us=settings.clock_us))
         return Graph(plan, gates, tuple(running), tuple(inlets), core, late)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tidegate.errors import QueryError
@@ -13,6 +13,7 @@ from tidegate.late_tuples import LateFolder
 from tidegate.operators.joins.shared_join import SPLIT_PAIRS
 from tidegate.operators.shared_windows import SPLIT_PANES
 from tidegate.runtime.local.sources.arrivals import LINGER_SECONDS
+from tidegate.runtime.local.sources.checks import wall_clock_us
 from tidegate.runtime.local.split_choice import SPLIT_KEYS
 
 SEGMENT_ROWS = 65_536
@@ -27,7 +28,8 @@ class Settings:
     segments that have fewer than ``split_pairs`` pairs to try.
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
-    ``late_to`` is where late tuples are written, if at all; it wants a plan that keeps all columns.
+    ``late_to`` is where late tuples are written, if at all; it wants a plan that keeps all columns. ``clock_us`` is asked as
+    tuples are read, for times of arrival and for what lies in the future.
     """
 
     instances: int = 2
@@ -39,6 +41,7 @@ class Settings:
     linger_seconds: float = LINGER_SECONDS
     waiting_rows: int | None = None
     late_to: LateFolder | None = None
+    clock_us: Callable[[], int] = wall_clock_us
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:

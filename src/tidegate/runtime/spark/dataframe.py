@@ -117,6 +117,7 @@ def _input(branch: InputBranch) -> DataFrame:
     df = _frame(branch.source)
     if isinstance(branch.source.origin, FileNames):
         return _tagged(df, branch.number, F.col("path"), ())
+    df = _columns_of(branch.source)
     return _tagged(df, branch.number, F.lit(None).cast("string"), branch.columns)
 
 
@@ -247,7 +248,7 @@ def _native(plan: Plan) -> DataFrame:
     branches = []
     for feed in (feed for subquery in plan.subqueries for feed in subquery.feeds):
         assert isinstance(feed.origin, Source)
-        df = _frame(feed.origin).select(*feed.origin.schema.names)
+        df = _columns_of(feed.origin)
         native = tuple(takewhile(lambda step: step.place is Place.NATIVE, feed.steps))
         for step in native:
             df = _stateless(step.node, df)
@@ -298,6 +299,12 @@ def _frame(source: Source) -> DataFrame:
             "tg.stream(df, time=...) from a streaming DataFrame, or from files and run it with tg.run(...)"
         )
     return source.origin
+
+
+def _columns_of(source: Source) -> DataFrame:
+    """The rows of a source, with their time of arrival where that is their event time: the batch's timestamp."""
+    df = _frame(source).select(*source.read_schema.names)
+    return df.withColumn(source.time, F.current_timestamp()) if source.stamped else df
 
 
 def _check_session(spark: SparkSession, sources: Iterable[Source]) -> None:

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.compile.plan import Feed
-from tidegate.errors import DataError
+from tidegate.errors import DataError, InternalError
 from tidegate.operators.columns import Array, known_times
+from tidegate.query.arrival import stamped
 from tidegate.query.event_time import ahead_bound, ahead_reason, show_moment
 from tidegate.query.nodes import Source
 from tidegate.query.schema import conform, contiguous
@@ -69,10 +70,10 @@ class NamedFiles:
         for path in sorted(map(local_path, texts)):
             try:
                 batches = FORMATS[self.files.format].read(
-                    path, self.files, source.schema, ROWS_PER_READ, rejects, source.time
+                    path, self.files, source.read_schema, ROWS_PER_READ, rejects, source.read_time
                 )
                 for each in batches:
-                    yield pa.Table.from_batches([each.batch]), each.place
+                    yield self._timed(pa.Table.from_batches([each.batch]), header), each.place
             except OSError as error:
                 raise DataError(f"{path} cannot be read: {error}") from error
         if not self.counted:
@@ -82,6 +83,16 @@ class NamedFiles:
         )
         if rejects.lines:
             header.letters.setdefault(source.name, []).extend(rejects.lines)
+
+    def _timed(self, table: pa.Table, header: Header) -> pa.Table:
+        """Records with their time of arrival, where that is their event time."""
+        if not self.source.stamped:
+            return table
+        if header.clock_us is None:
+            raise InternalError(
+                f"stream '{self.source.name}': names of files came without the timestamp of their batch"
+            )
+        return stamped(table, self.source.time, header.clock_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,9 @@ class StagedSource:
                 part = folder / "table.parquet"
                 if not part.exists():
                     draft = folder / f".{uuid.uuid4().hex}"
-                    pq.write_table(read_table(origin, source.schema, Rejects(source.name), source.time), draft)
+                    pq.write_table(
+                        read_table(origin, source.read_schema, Rejects(source.name), source.read_time), draft
+                    )
                     draft.rename(part)
                 return cls(source, folder, ReadLimit(None))
             case TopicOrigin() as origin:
@@ -123,7 +125,9 @@ class StagedSource:
     def streamed(self, spark: SparkSession, reader: Source) -> Source:
         """The source as a plan reads it: by the names of its files."""
         origin = self.source.origin
-        files = origin if isinstance(origin, Files) else Files("", ("table.parquet",), "parquet", self.source.schema)
+        files = (
+            origin if isinstance(origin, Files) else Files("", ("table.parquet",), "parquet", self.source.read_schema)
+        )
         names = spark.readStream.schema(BINARY_FILES).format("binaryFile").option("maxFileAge", MAX_FILE_AGE)
         if self.limit.files is not None:
             names = names.option("maxFilesPerTrigger", self.limit.files)

@@ -59,10 +59,11 @@ class ReadOptions:
 
 def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None, None]:
     """What a source delivers, in its order. To be closed when no more is wanted."""
-    items = ItemReader(source.name, source.schema, reading.rows)
+    items = ItemReader(source.name, source.read_schema, reading.rows)
     match source.origin:
         case BatchOrigin() as origin:
-            yield from reading.behind(source, origin.batches(source.schema, reading.rows, reading.rejects, source.time))
+            batches = origin.batches(source.read_schema, reading.rows, reading.rejects, source.read_time)
+            yield from reading.behind(source, batches)
         case TopicOrigin():
             yield from map(Arrival, TopicReader(source, source.origin, reading).arrivals())
         case Paced():

@@ -19,7 +19,8 @@ from tidegate.sources import Malformed, PlacedBatch, Rejects
 from tidegate.sources.in_memory import Heartbeat
 
 
-def _now() -> int:
+def wall_clock_us() -> int:
+    """The clock of this computer."""
     return time.time_ns() // 1000
 
 
@@ -32,7 +33,7 @@ class FutureFilter:
 
     source: Source
     rejects: Rejects
-    clock: Callable[[], int] = _now
+    clock: Callable[[], int] = wall_clock_us
     newest: int | None = field(default=None)
 
     def batch(self, placed: PlacedBatch, latest: int) -> PlacedBatch | None:

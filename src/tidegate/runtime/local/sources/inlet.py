@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -12,11 +12,12 @@ import pyarrow as pa
 from tidegate.errors import DataError
 from tidegate.gate.source import GateSource, RowWidth
 from tidegate.operators.columns import known_times
+from tidegate.query.arrival import stamped
 from tidegate.query.event_time import check_times
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.figures import Schedule, SourceFigures
 from tidegate.runtime.local.sources.arrivals import ReadOptions, arrivals_of
-from tidegate.runtime.local.sources.checks import FutureFilter, order_violation
+from tidegate.runtime.local.sources.checks import FutureFilter, order_violation, wall_clock_us
 from tidegate.runtime.local.threads import CorePinning
 from tidegate.sources import PlacedBatch, Rejects, RowPlace
 from tidegate.sources.files import Files
@@ -36,7 +37,8 @@ class SourceInlet:
     not taken. The thread that reads it may then still be held up in the source, which cannot be interrupted; it ends when
     the source returns.
 
-    ``position`` is how far it has come: what the gates have got, or what was set aside.
+    ``position`` is how far it has come: what the gates have got, or what was set aside. Times of arrival are those of
+    ``clock_us``, and never go back, nor do they when the source is read on from a position.
     """
 
     source: Source
@@ -47,6 +49,7 @@ class SourceInlet:
     rows: int = 0
     position: ReadPosition = field(default_factory=lambda: ReadPosition(START, START))
     ended: bool = False
+    clock_us: Callable[[], int] = field(default=wall_clock_us, kw_only=True)
     _due: float | None = None
     _unwanted: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,7 +77,8 @@ class SourceInlet:
             return
         reached, by_heartbeat = max(before.newest, before.heartbeat), before.heartbeat > before.newest
         width = RowWidth()
-        future = FutureFilter(self.source, self.rejects, newest=reached if reached > START else None)
+        newest = reached if reached > START else None
+        future = FutureFilter(self.source, self.rejects, self.clock_us, newest)
         try:
             with closing(arrivals_of(self.source, options)) as arrivals:
                 # Reading files or a topic may start threads; iterables are read by `ItemReader`, which takes care of that.
@@ -89,15 +93,19 @@ class SourceInlet:
                         latest = arrival.what.time
                         delivered = self._advance(arrival.what.time)
                     else:
-                        timely, latest = self._timely(future, arrival.what)
+                        placed = arrival.what
+                        if self.source.stamped:
+                            moment = max(self.clock_us(), reached)
+                            placed = replace(placed, batch=stamped(placed.batch, self.source.time, moment))
+                        timely, latest = self._timely(future, placed)
                         if timely is None:
-                            self._pass_by(arrival.what)
+                            self._pass_by(placed)
                             continue
                         self._check_partition(timely)
                         try:
                             delivered = self._deliver(timely, latest, arrival.due, width)
-                            if timely is not arrival.what:
-                                self._pass_by(arrival.what)
+                            if timely is not placed:
+                                self._pass_by(placed)
                         except DataError as error:
                             raise order_violation(self.source, timely, reached, by_heartbeat) or error from error
                     if not delivered:

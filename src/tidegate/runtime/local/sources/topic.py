@@ -57,7 +57,7 @@ class TopicReader:
     def arrivals(self) -> Iterator[PlacedBatch | PartitionEnd]:
         """Batches of one partition each, and the ends of partitions where the read is bounded."""
         topic, kafka = self.origin.topic, client()
-        parser = RecordParser(self.origin, self.source.schema, self.reading.rejects, self.source.time)
+        parser = RecordParser(self.origin, self.source.read_schema, self.reading.rejects, self.source.read_time)
         with consumer_of(topic, ends=topic.until is not None) as consumer:
             consumer.assign([kafka.TopicPartition(topic.topic, each.number, each.next) for each in self._left.values()])
             while self._left and self.reading.wanted():
