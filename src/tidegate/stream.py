@@ -144,6 +144,7 @@ def stream(
     ahead: Duration | None = AHEAD,
     ahead_of: Literal["clock", "stream"] = "clock",
     watermark_step: Duration | None = None,
+    idle_after: Duration | None = None,
 ) -> Stream:
     """A stream of tuples.
 
@@ -163,6 +164,9 @@ def stream(
     A tuple more than ``ahead`` after the clock, as it is read, is set aside and counted, and goes to ``dead_letters`` too:
     it would make all that follow it late. None allows any time. With ``ahead_of="stream"`` a tuple more than ``ahead``
     after the newest one before it stops the run instead, whatever the clock says.
+
+    With ``idle_after`` a stream that has delivered nothing for so long no longer holds back the others of its query: when
+    it comes back its tuples are judged by the watermark then, and may be late. What is late then depends on the clock.
 
     ``watermark_step`` is how far the watermark of the stream moves at most at once; only loops look at it
     (docs/lowering.md).
@@ -189,6 +193,7 @@ def stream(
         ahead=ahead,
         ahead_of=ahead_of,
         watermark_step=watermark_step,
+        idle_after=idle_after,
     )
     return Stream(node)
 

@@ -167,11 +167,20 @@ def run_once(
     attempt: Attempt,
     folder: Path,
     items: Callable[[Batches, Source], list[Any]] = items_of,
+    marked: bool = True,
 ) -> Happening:
-    """A run on a checkpoint, until it ends by itself or at its last operation; ``items`` are what a source delivers."""
+    """A run on a checkpoint, until it ends by itself or at its last operation; ``items`` are what a source delivers.
+
+    Heartbeats among them are the watermark, unless the items are not ``marked``.
+    """
     happening = Happening(attempt)
     plan = compile_query(query.node, "local")
-    plan = plan.reading(lambda source: replace(source, origin=Marked(Steps(items(batches, source), happening))))
+
+    def origin(source: Source) -> Any:
+        steps = Steps(items(batches, source), happening)
+        return Marked(steps) if marked else steps
+
+    plan = plan.reading(lambda source: replace(source, origin=origin(source)))
     (folder / "out").mkdir(exist_ok=True)
     sink = FaultyFolders(folder / "out", (DraftWriter(folder / "out", "parquet", query.schema),))
     durable = Durable.open(plan, folder / "cp", sink, NEVER)

@@ -38,8 +38,9 @@ def test_several_results_are_shown_as_they_are(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == shown
 
 
-def test_times_of_arrival_are_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    text = GUIDE.split("\n### Times of arrival\n")[1].split("\n### ")[0]
+@pytest.mark.parametrize("part", ["Times of arrival", "Idle streams"])
+def test_what_happens_at_the_edge_of_a_stream_is_what_is_shown(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = GUIDE.split(f"\n### {part}\n")[1].split("\n### ")[0]
     (_, code), (kind, shown) = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert kind == "text"
     exec(code, {"tg": tg, "pa": pa})

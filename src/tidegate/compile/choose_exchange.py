@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.compile.plan import OUTPUT, Exchange, Plan
-from tidegate.errors import UnsupportedError
+from tidegate.errors import UnsupportedError, choices
 from tidegate.query.nodes import Join
 
 
@@ -41,6 +41,15 @@ def choose_exchange(plan: Plan, cells: int | tuple[int, int] = 1) -> Plan:
                 f"step '{join.name}': a join with how='{join.how}' and without on=... has one cell on Spark, not {most}: in "
                 "a grid of cells none knows all partners of a tuple, and so which tuples have none; run it with cells=1, "
                 "join by a key, or leave how out"
+            )
+    together = plan.idling_with if most > 1 else ()
+    for subquery in stateful:
+        apart = [source.name for source in together if source not in plan.sources_before(subquery.number)]
+        if apart:
+            raise UnsupportedError(
+                f"step '{subquery.name}': with idle_after a stateful step has to know how far all sources have come, and "
+                f"with {most} cells tuples of {choices(apart)} do not come near this one; run it with cells=1, or leave "
+                "idle_after out"
             )
     if not stateful:
         why = "no state: tuples stay where they are read"

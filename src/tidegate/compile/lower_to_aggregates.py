@@ -84,6 +84,11 @@ def lower_to_aggregates(query: Node, operators: Operators, lateness_us: int | No
         raise QueryError(f"operators is one of {choices(OPERATORS)}; got {operators!r}")
     if operators == "dedicated":
         return query
+    if operators == "single" and any(source.idle_us is not None for source in sources(query)):
+        raise UnsupportedError(
+            "operators='single': its loops need watermarks that move by watermark_step= at most, and one that was held back "
+            "by an idle source moves at once as far as the others have come; leave idle_after out, or take 'multi'"
+        )
     step_us = max(source.watermark_step_us or WATERMARK_STEP_US for source in sources(query))
     lateness_us = step_us if lateness_us is None else lateness_us
     if lateness_us < step_us:

@@ -204,6 +204,13 @@ class Plan:
             found |= {id(source): source for source in upstream}
         return tuple(found.values())
 
+    @property
+    def idling_with(self) -> tuple[Source, ...]:
+        """The sources that lead to stateful operators, where one of them may idle: each is passed over by the others."""
+        before = (self.sources_before(each.number) for each in self.subqueries if each.operator is not None)
+        found = {id(source): source for sources in before for source in sources}
+        return tuple(found.values()) if any(source.idle_us is not None for source in found.values()) else ()
+
     def reading(self, source_of: Callable[[Source], Source]) -> Plan:
         """The same plan over other sources of the same columns, such as DataFrames in place of files."""
         others = {id(source): source_of(source) for source in self.sources}

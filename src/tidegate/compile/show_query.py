@@ -108,6 +108,8 @@ def _show(node: Node) -> tuple[str, str]:
             disorder = f"up to {format_duration(node.disorder_us)} out of order" if node.disorder_us else "in order"
             disorder = "set as it arrives" if node.stamped else disorder
             told = f"{_glued(f'time {node.time}, {disorder}')}{_ahead(node)}"
+            if node.idle_us is not None:
+                told += f", {_glued(f'idle after {format_duration(node.idle_us)}')}"
             return "stream", f"{_columns(node)}; {told}"
         case WithColumns():
             return "with", _listed(map(show_expression, node.exprs))

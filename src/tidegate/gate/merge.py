@@ -47,7 +47,7 @@ class Merger:
     def push(self, source: GateSource, batch: PendingBatch) -> None:
         """Queue a batch; rows that come too late to be put in order are ready at once, for the next segment."""
         queue, disorder_us = source.arriving, source.spec.disorder_us
-        if disorder_us == 0 and batch.head < queue.watermark:
+        if disorder_us == 0 and not source.spec.may_idle and batch.head < queue.watermark:
             raise DataError(
                 f"source '{source.name}' is declared sorted by '{source.spec.time}', but row 0 of a batch has time "
                 f"{batch.head}, and nothing below {queue.watermark} was due any more (its last time, its last heartbeat, or "

@@ -30,12 +30,14 @@ class SourceSpec:
     """What is declared about a source.
 
     ``disorder_us`` is how far out of order its tuples may come: 0 means sorted, None that it sends explicit watermarks.
+    A source that ``may_idle`` is passed over when it is silent, so its batches may come behind its own watermark.
     """
 
     name: str
     input: int = 0
     time: str = "time"
     disorder_us: int | None = 0
+    may_idle: bool = False
 
 
 class RowWidth:

@@ -12,8 +12,9 @@ from tidegate.errors import DataError, QueryError
 from tidegate.query.advice import Advises, advised
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, Updated, empty_state, stored_tuples
+from tidegate.query.late import refuse_refined
 from tidegate.query.names import step_name
-from tidegate.query.nodes import KeyedApply, refuse_refined
+from tidegate.query.nodes import KeyedApply
 from tidegate.query.schema import as_schema, normal_schema
 from tidegate.query.stores import StoreType
 from tidegate.query.translated.written import written

@@ -11,7 +11,8 @@ from tidegate.errors import QueryError
 from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
 from tidegate.query.joins import On, join_keys
 from tidegate.query.keys import Columns, Keys, OneForAll
-from tidegate.query.nodes import AsOf, JoinColumn, Node, refuse_refined
+from tidegate.query.late import refuse_refined
+from tidegate.query.nodes import AsOf, JoinColumn, Node
 from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.query.schema import check_unique, common_type, normal_schema
 

@@ -376,6 +376,7 @@ def source(
     ahead: Duration | None = AHEAD,
     ahead_of: Literal["clock", "stream"] = "clock",
     watermark_step: Duration | None = None,
+    idle_after: Duration | None = None,
 ) -> Source:
     """A checked source node."""
     columns = normal_schema(as_schema(schema, f"stream '{name}': schema"), name)
@@ -401,7 +402,11 @@ def source(
     step_us = None if watermark_step is None else parse_duration(watermark_step, f"stream '{name}': watermark_step")
     if step_us == 0:
         raise QueryError(f"stream '{name}': watermark_step is how far its watermark moves at most at once, not zero")
-    return Source(name, (), columns, time, disorder_us, origin, dead_letters, ahead_us, ahead_of, step_us, is_stamped)
+    idle_us = None if idle_after is None else parse_duration(idle_after, f"stream '{name}': idle_after")
+    if idle_us == 0:
+        raise QueryError(f"stream '{name}': idle_after is how long it may be silent before it is passed over, not zero")
+    bounds = ahead_us, ahead_of, step_us
+    return Source(name, (), columns, time, disorder_us, origin, dead_letters, *bounds, is_stamped, idle_us)
 
 
 def _describe(stream: Builder) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from tidegate.errors import QueryError
 from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
 from tidegate.query.keys import Columns
-from tidegate.query.nodes import Dedup, Node, refuse_refined
+from tidegate.query.late import refuse_refined
+from tidegate.query.nodes import Dedup, Node
 
 
 def dedup_node(step: str, upstream: Node, by: str | Sequence[str], within: Duration) -> Dedup:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError, choices
 from tidegate.query.event_time import Duration, parse_duration
-from tidegate.query.nodes import Join, JoinColumn, JoinHow, Node, refuse_refined
+from tidegate.query.late import refuse_refined
+from tidegate.query.nodes import Join, JoinColumn, JoinHow, Node
 from tidegate.query.predicates.predicate import predicate_of
 from tidegate.query.predicates.tree import LEFT, RIGHT, Column, kind_of
 from tidegate.query.schema import check_unique, column_type, common_type, is_integer, is_scalar, normal_schema

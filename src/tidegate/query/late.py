@@ -1,4 +1,4 @@
-"""The late tuples of a stateful step as a stream: of which step and which of its inputs, and what its rows are."""
+"""What lies behind the watermark: the late tuples of a stateful step as a stream, and what may not read such rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tidegate.errors import InternalError, QueryError, choices
-from tidegate.query.nodes import Late, Node, Source, Stateful, Stateless, Union, is_stateful
+from tidegate.query.nodes import Late, Node, Source, Stateful, Stateless, Union, WindowAggregate, is_stateful, walk
 from tidegate.watermark import START, Watermark, has_ended
 
 MISSED = "missed_watermark"
@@ -62,6 +62,21 @@ def late_node(step: str, stream: Node, of: object) -> Late:
     side = _side(step, operator, of)
     upstream = operator.inputs[side]
     return Late(step, (operator,), late_schema(upstream.schema, upstream.time, f"step '{step}'"), upstream.time, side)
+
+
+def refuse_refined(step: str, *inputs: Node) -> None:
+    """Refuse a stateful step over what lies behind the watermark: results that may be refined later, and late tuples."""
+    for upstream in (found for node in inputs for found in walk(node)):
+        if isinstance(upstream, Late):
+            raise QueryError(
+                f"step '{step}': '{upstream.name}' are the late tuples of '{upstream.input.name}', which lie behind the "
+                "watermark, so all of them would be late here too; only stateless steps and results may follow late()"
+            )
+        if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
+            raise QueryError(
+                f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
+                "stateful step of a query may"
+            )
 
 
 def _nearest(step: str, node: Node) -> Iterator[Stateful]:

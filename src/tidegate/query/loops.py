@@ -10,6 +10,7 @@ from tidegate.errors import QueryError, choices
 from tidegate.query.bag_functions import Iterate
 from tidegate.query.event_time import format_duration
 from tidegate.query.keys import Columns
+from tidegate.query.late import refuse_refined
 from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
@@ -22,7 +23,6 @@ from tidegate.query.nodes import (
     SessionAggregate,
     Source,
     WindowAggregate,
-    refuse_refined,
     walk,
 )
 from tidegate.query.schema import show_columns

@@ -59,6 +59,7 @@ class Source(Step):
     ``ahead_us`` is how far after the clock a tuple may lie; one that lies further is set aside. With ``ahead_of="stream"``
     it is how far after the newest tuple before it, and one that lies further stops the run. None allows any time.
     ``watermark_step_us`` is how far its watermark moves at most at once, as far as is declared.
+    ``idle_us`` is after how long without tuples it no longer holds back other sources (`tidegate.query.idle`); None: never.
     ``stamped`` says that its event time is not read but set, when a tuple arrives (`tidegate.query.arrival`).
     """
 
@@ -69,6 +70,7 @@ class Source(Step):
     ahead_of: Literal["clock", "stream"] = "clock"
     watermark_step_us: int | None = None
     stamped: bool = False
+    idle_us: int | None = None
 
     @property
     def read_schema(self) -> pa.Schema:
@@ -392,21 +394,6 @@ def sources(node: Node) -> tuple[Source, ...]:
 def is_stateful(node: Node) -> TypeIs[Stateful]:
     """Whether a node remembers tuples."""
     return isinstance(node, Stateful)
-
-
-def refuse_refined(step: str, *inputs: Node) -> None:
-    """Refuse a stateful step over what lies behind the watermark: results that may be refined later, and late tuples."""
-    for upstream in (found for node in inputs for found in walk(node)):
-        if isinstance(upstream, Late):
-            raise QueryError(
-                f"step '{step}': '{upstream.name}' are the late tuples of '{upstream.input.name}', which lie behind the "
-                "watermark, so all of them would be late here too; only stateless steps and results may follow late()"
-            )
-        if isinstance(upstream, WindowAggregate) and upstream.window.lateness:
-            raise QueryError(
-                f"step '{step}': '{upstream.name}' allows lateness, so its results may be refined; only the last "
-                "stateful step of a query may"
-            )
 
 
 def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:

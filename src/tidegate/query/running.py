@@ -10,8 +10,9 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query.event_time import Duration
 from tidegate.query.forms import Tuple
+from tidegate.query.late import refuse_refined
 from tidegate.query.names import step_name
-from tidegate.query.nodes import Running, refuse_refined
+from tidegate.query.nodes import Running
 from tidegate.query.running_form import RunningForm
 from tidegate.query.schema import as_schema, check_unique, normal_schema
 from tidegate.query.windows import Window

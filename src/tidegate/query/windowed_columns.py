@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.errors import QueryError
 from tidegate.query.aggregates import AGGREGATES, Aggregate
 from tidegate.query.keys import OneForAll
-from tidegate.query.nodes import refuse_refined
+from tidegate.query.late import refuse_refined
 from tidegate.query.schema import check_unique, normal_schema
 
 if TYPE_CHECKING:

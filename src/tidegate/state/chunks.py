@@ -147,6 +147,8 @@ class Asked:
 class Directory:
     """What a cell remembers after a batch: its chunks, and how far it has come.
 
+    ``heard`` is the timestamp of the batch in which each source that may idle delivered last, or was first waited for.
+
     ``watermark`` is the one it has advanced to, ``newest`` the latest event time of each source, ``last_time`` the latest of
     any tuple of those sources or of the step, ``rounds`` the revisions of windows. ``clocks`` are the timestamps of the
     newest batches that brought one, and ``digest`` says what the batch brought: attempts of one batch agree on both. ``run``
@@ -170,10 +172,19 @@ class Directory:
     epoch: CellEpoch = field(default_factory=lambda: CellEpoch(0, first_mapping(1)))
     following: CellEpoch | None = None
     cells: tuple[int, int] = (1, 1)
+    heard: dict[str, int] = field(default_factory=dict)
 
     def without_state(self) -> Directory:
         """That of a cell which has come as far and holds nothing."""
-        return replace(self, newest=dict(self.newest), chunks=[], rounds={}, asked=None, clocks=list(self.clocks))
+        return replace(
+            self,
+            newest=dict(self.newest),
+            heard=dict(self.heard),
+            chunks=[],
+            rounds={},
+            asked=None,
+            clocks=list(self.clocks),
+        )
 
     def state_rows(self) -> int:
         """How many rows the chunks hold; panes of one key in several chunks are counted several times."""

@@ -15,6 +15,7 @@ from tidegate.runtime.local.figures import SubqueryFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.operator import RunningSubquery, outlet
 from tidegate.runtime.local.settings import Settings
+from tidegate.runtime.local.sources.idleness import Idleness
 from tidegate.runtime.local.sources.inlet import SourceInlet
 from tidegate.runtime.local.subquery_work import work_of
 from tidegate.runtime.local.threads import CorePinning, ThreadPool
@@ -30,7 +31,8 @@ from tidegate.watermark import START, Watermark, is_finite
 class Graph:
     """A gate in front of each subquery and of the output, and what reads and feeds them; nothing runs until it is started.
 
-    ``core`` is what the threads of the run share while segments are small, ``late`` holds late tuples if they are asked for.
+    ``core`` is what the threads of the run share while segments are small, ``late`` holds late tuples if they are asked for,
+    ``idleness`` passes over sources that have fallen silent.
     """
 
     plan: Plan
@@ -39,6 +41,7 @@ class Graph:
     inlets: tuple[SourceInlet, ...]
     core: CorePinning
     late: LateBuffer | None
+    idleness: Idleness
 
     @staticmethod
     def of(plan: Plan, settings: Settings, pool: ThreadPool, fail: Callable[[BaseException], None]) -> Graph:
@@ -70,9 +73,12 @@ class Graph:
         for source in plan.sources:
             fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
             rejects = Rejects(source.name, source.dead_letters)
-            first = first_position(source.origin)
-            inlets.append(SourceInlet(source, fed, rejects, core, position=first, clock_us=settings.clock_us))
-        return Graph(plan, gates, tuple(running), tuple(inlets), core, late)
+            first, clocks = first_position(source.origin), {"clock_us": settings.clock_us, "clock": settings.clock}
+            inlets.append(SourceInlet(source, fed, rejects, core, position=first, **clocks))
+        idleness = Idleness(inlets, settings.clock, fail)
+        for inlet in inlets if idleness.wanted else ():
+            inlet.on_delivery = idleness.on_delivery
+        return Graph(plan, gates, tuple(running), tuple(inlets), core, late, idleness)
 
     @property
     def states(self) -> list[StateSize]:
@@ -179,7 +185,8 @@ def _spec(plan: Plan, feed: Feed, source: Source) -> SourceSpec:
     name = source.name if feed.input == first else f"{source.name}, input {feed.input}"
     # What of a topic is still due is known from its partitions, each of which the inlet has seen.
     marked = isinstance(source.origin, Marked | TopicOrigin)
-    return SourceSpec(name, feed.input, source.time, None if marked else source.disorder_us)
+    disorder_us = None if marked else source.disorder_us
+    return SourceSpec(name, feed.input, source.time, disorder_us, source.idle_us is not None)
 
 
 def _nodes(plan: Plan) -> Iterator[Node]:

@@ -65,6 +65,8 @@ class RunningQuery:
             running.start()
         for inlet in self.graph.inlets:
             self.pool.run(lambda inlet=inlet: self._read(inlet), awaited=False)  # type: ignore[misc]
+        if self.graph.idleness.wanted:
+            self.pool.run(self.graph.idleness.run)
         if self.snapshots is not None:
             self.pool.run(self.snapshots.run)
         self.pool.run(self._collect)
@@ -181,6 +183,7 @@ class RunningQuery:
                     self.sink.close(complete=False)
                 with suppress(Exception):
                     self._close_late()
+            self.graph.idleness.stop()
             if self.snapshots is not None:
                 self.snapshots.close()
             self.pool.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class Settings:
     ``linger_seconds`` is how long small pieces from an iterable are held back for others to share their segment.
     ``waiting_rows`` is how many tuples may wait in front of a subquery before what sends them has to wait.
     ``late_to`` is where late tuples are written, if at all; it wants a plan that keeps all columns. ``clock_us`` is asked as
-    tuples are read, for times of arrival and for what lies in the future.
+    tuples are read, for times of arrival and for what lies in the future; ``clock`` shows seconds, for idle sources.
     """
 
     instances: int = 2
@@ -42,6 +43,7 @@ class Settings:
     waiting_rows: int | None = None
     late_to: LateFolder | None = None
     clock_us: Callable[[], int] = wall_clock_us
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= self.most:

@@ -26,6 +26,7 @@ from tidegate.operators.keyed_apply_cell import KeyedApplyCell
 from tidegate.operators.keyed_rows_cell import KeyedRowsCell
 from tidegate.operators.session_cell import SessionCell
 from tidegate.operators.window_cell import WindowCell
+from tidegate.query.idle import SourceProgress, is_idle, passed_over
 from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
@@ -118,6 +119,9 @@ class StateRoot:
 class StepLogic:
     """One stateful step as workers run it. ``sources`` are those before it, each with its disorder.
 
+    Where some source of the query may idle, ``tracked`` are all that lead to stateful steps, each with its disorder and
+    after how long it does.
+
     Late tuples go to the folder ``late_to``, if there is one, and ``late_leaves`` says that they are also a result.
     """
 
@@ -130,6 +134,7 @@ class StepLogic:
     instances: int
     late_to: str | None = None
     late_leaves: bool = False
+    tracked: tuple[tuple[str, int, int | None], ...] = ()
 
     @property
     def keeps_late(self) -> bool:
@@ -141,9 +146,18 @@ class StepLogic:
         """How many cells there are, with shards or without."""
         return self.plan.most
 
-    def watermark(self, newest: dict[str, Watermark]) -> Watermark:
-        """How far event time has come when sources have come so far."""
-        return min((_less(newest.get(name, START), disorder) for name, disorder in self.sources), default=START)
+    def watermark(self, directory: Directory, clock_us: int | None) -> Watermark:
+        """How far event time has come when sources have come so far, in a batch of this timestamp."""
+        newest, heard = directory.newest, directory.heard
+        taken = passed_over(
+            {
+                name: SourceProgress(
+                    _less(newest.get(name, START), disorder), is_idle(idle_us, heard.get(name), clock_us)
+                )
+                for name, disorder, idle_us in self.tracked or ((*each, None) for each in self.sources)
+            }
+        )
+        return min((taken[name] for name, _ in self.sources), default=START)
 
 
 def _less(newest: Watermark, disorder: int) -> Watermark:
@@ -216,6 +230,9 @@ class CellBatch:
         self._check(header)
         for source, newest in header.newest.items():
             directory.newest[source] = max(directory.newest.get(source, newest), newest)
+        for name, _, idle_us in self.step.tracked:
+            if idle_us is not None and header.clock_us is not None:
+                directory.heard[name] = header.heard.get(name, directory.heard.get(name, header.clock_us))
         came = [directory.newest.get(source, START) for source, _ in self.step.sources]
         directory.last_time = max([directory.last_time, *came, *(each.latest for each in header.arrived.values())])
         instances, mappings = for_step(header.messages, self.step.number, self.step.name)
@@ -228,7 +245,7 @@ class CellBatch:
         self.rows, self.loads = sum(delta.rows.num_rows for delta in deltas), header.loads
         # All cells are told what arrived; one reports it.
         self.late = sum(each.late for each in header.arrived.values()) if self.cell == 0 else 0
-        watermark = ENDED if END in header.messages else self.step.watermark(directory.newest)
+        watermark = ENDED if END in header.messages else self.step.watermark(directory, header.clock_us)
         watermark = max(directory.watermark, watermark)
         cell = self.step.logic.open(self.cell, self.store, self.instances)
         results = cell.receive(deltas, watermark)

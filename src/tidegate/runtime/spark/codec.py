@@ -76,10 +76,10 @@ class Header:
     """What a task tells cells of a batch besides tuples.
 
     ``clock_us`` is the batch's timestamp, ``newest`` the latest event time of each source, ``messages`` what the control
-    stream says. ``arrived`` is what came on each feed of the step that is told, by its position. ``loads`` are how many
-    panes or tuples the task has for each shard of the cell. Of the rest a task tells one cell only: ``counts`` of each
-    source by its name and the position of the feed that read it, ``letters`` the malformed records of each source, and
-    ``metrics`` of the steps before.
+    stream says, ``heard`` the timestamp of the batch in which each source that may idle delivered last. ``arrived`` is what
+    came on each feed of the step that is told, by its position. ``loads`` are how many panes or tuples the task has for each
+    shard of the cell. Of the rest a task tells one cell only: ``counts`` of each source by its name and the position of the
+    feed that read it, ``letters`` the malformed records of each source, and ``metrics`` of the steps before.
     """
 
     clock_us: int | None = None
@@ -90,6 +90,7 @@ class Header:
     counts: dict[str, SourceCounts] = field(default_factory=dict)
     letters: dict[str, list[str]] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    heard: dict[str, int] = field(default_factory=dict)
 
     def saw(self, source: str, newest: Watermark | None) -> None:
         """Note a time of a source."""
@@ -102,6 +103,8 @@ class Header:
             self.clock_us = other.clock_us
         for source, newest in other.newest.items():
             self.saw(source, newest)
+        for source, heard in other.heard.items():
+            self.heard[source] = max(self.heard.get(source, heard), heard)
         self.messages = sorted({*self.messages, *other.messages})
         _add(self.arrived, other.arrived)
         _add(self.loads, other.loads)
@@ -112,7 +115,7 @@ class Header:
 
     def for_others(self) -> Header:
         """What all cells but one are told."""
-        return Header(self.clock_us, dict(self.newest), list(self.messages), dict(self.arrived))
+        return Header(self.clock_us, dict(self.newest), list(self.messages), dict(self.arrived), heard=dict(self.heard))
 
     def encode(self) -> str:
         """The header as text."""

@@ -193,6 +193,8 @@ def _timely(given: NamedFiles | FrameRows, table: pa.Table, place: RowPlace | No
             times = known_times(contiguous(table.column(time)))
             newest = int(times.max()) if len(times) else None
         header.saw(source.name, newest)
+        if newest is not None and source.idle_us is not None and header.clock_us is not None:
+            header.heard[source.name] = header.clock_us
     header.counts[source.name] = header.counts.get(source.name, SourceCounts()) + counts
     return table
 

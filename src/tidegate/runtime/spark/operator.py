@@ -353,6 +353,7 @@ class CellStage:
             write_letters(header, task, self.root, f"{self.step.number}-{number}")
             cell.commit()
             onward = replace(header, arrived={}, loads={}, letters={}, newest=dict(cell.directory.newest))
+            onward.heard = dict(cell.directory.heard)
             if self.following is not None:
                 onward.metrics = [*header.metrics, *([cell.metrics()] if self.reports else [])]
                 if not self.reports:

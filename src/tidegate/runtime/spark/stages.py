@@ -218,6 +218,7 @@ class _Builder:
             self.options.instances,
             self.options.late_to,
             any(feed.late_side is not None for feed in self.plan.feeds_from(subquery.number)),
+            tuple((source.name, source.disorder_us, source.idle_us) for source in self.plan.idling_with),
         )
 
     def _cells(self, subquery: Subquery, following: Subquery | None, feeds: tuple[Feed, ...]) -> ExchangedStage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,10 +22,10 @@ from tidegate.runtime.local.sources.checks import FutureFilter, order_violation,
 from tidegate.runtime.local.threads import CorePinning
 from tidegate.sources import PlacedBatch, Rejects, RowPlace
 from tidegate.sources.files import Files
-from tidegate.sources.in_memory import Heartbeat
+from tidegate.sources.in_memory import Heartbeat, Marked
 from tidegate.sources.kafka import PartitionEnd, TopicOrigin, watermark_of
 from tidegate.sources.positions import ReadPosition
-from tidegate.watermark import START, Watermark
+from tidegate.watermark import END, START, Watermark
 
 SEGMENT_BYTES = 2 << 20
 
@@ -38,7 +39,8 @@ class SourceInlet:
     the source returns.
 
     ``position`` is how far it has come: what the gates have got, or what was set aside. Times of arrival are those of
-    ``clock_us``, and never go back, nor do they when the source is read on from a position.
+    ``clock_us``, and never go back, nor do they when the source is read on from a position. ``heard_us`` is when it
+    delivered last by the ``clock``, which shows seconds; ``on_delivery`` is called after that.
     """
 
     source: Source
@@ -50,6 +52,10 @@ class SourceInlet:
     position: ReadPosition = field(default_factory=lambda: ReadPosition(START, START))
     ended: bool = False
     clock_us: Callable[[], int] = field(default=wall_clock_us, kw_only=True)
+    clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)
+    on_delivery: Callable[[], None] = lambda: None
+    _heard_us: float | None = None
+    _held_up: bool = False
     _due: float | None = None
     _unwanted: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -65,6 +71,20 @@ class SourceInlet:
         return self.position.heartbeat
 
     @property
+    def reached(self) -> Watermark:
+        """No tuple before this is still due, by what it has delivered."""
+        if self.ended:
+            return END
+        is_marked = isinstance(self.source.origin, Marked | TopicOrigin)
+        by_tuples = START if is_marked or self.newest == START else self.newest - self.source.disorder_us
+        return max(by_tuples, self.heartbeat, self._watermark())
+
+    @property
+    def heard_us(self) -> float | None:
+        """When it delivered something last, or began to be read; None where it is not silent but held up, or not read."""
+        return None if self._held_up or self.ended else self._heard_us
+
+    @property
     def figures(self) -> SourceFigures:
         """What has been read until now."""
         return SourceFigures(self.rows, self._due, self.ended)
@@ -72,6 +92,7 @@ class SourceInlet:
     def read(self, options: ReadOptions) -> None:
         """Read the source to its end, or until `end` is called."""
         before = self.position
+        self._heard_us = 1e6 * self.clock()
         if before.ended:
             self.end()
             return
@@ -103,6 +124,7 @@ class SourceInlet:
                             continue
                         self._check_partition(timely)
                         try:
+                            self._check_order(timely, reached)
                             delivered = self._deliver(timely, latest, arrival.due, width)
                             if timely is not placed:
                                 self._pass_by(placed)
@@ -125,6 +147,13 @@ class SourceInlet:
     def wanted(self) -> bool:
         """Whether more is wanted of the source."""
         return not self._unwanted.is_set()
+
+    def pass_over(self, time: Watermark) -> None:
+        """Let the gates take the source to have come to a time, as it is idle. Never waits for it."""
+        with self._lock:
+            if not self.ended:
+                for gate in self.gates:
+                    gate.advance(time)
 
     def leave(self) -> None:
         """Do not wait for the source any more."""
@@ -194,9 +223,28 @@ class SourceInlet:
             # All before any: what one gate waits for may have to come through another.
             watermark = self._watermark()
             full = [gate for gate in self.gates if gate.offer(part, watermark)]
+        self._held_up = True
         for gate in full:
             gate.wait_for_room()
+        self._delivered()
         return True
+
+    def _check_order(self, placed: PlacedBatch, reached: Watermark) -> None:
+        """Refuse a batch of a sorted source that may idle, and so be passed over, if it begins before the one before it.
+
+        What other sources deliver out of order the gates refuse.
+        """
+        source = self.source
+        if source.idle_us is None or source.disorder_us or isinstance(source.origin, Marked | TopicOrigin):
+            return
+        first = placed.batch.column(source.time)[0].value
+        if first is not None and first < reached:
+            raise DataError(f"stream '{source.name}': out of order")
+
+    def _delivered(self) -> None:
+        """Note that the source is not silent."""
+        self._held_up, self._heard_us = False, 1e6 * self.clock()
+        self.on_delivery()
 
     def _pass_by(self, placed: PlacedBatch) -> None:
         """Note that all records of a batch were taken or set aside."""
@@ -232,4 +280,5 @@ class SourceInlet:
                 self.position = replace(self.position, heartbeat=max(self.position.heartbeat, time))
                 for gate in self.gates:
                     gate.advance(time)
-            return not self.ended
+        self._delivered()
+        return not self.ended
