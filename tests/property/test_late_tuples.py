@@ -97,7 +97,7 @@ def check_late(results: dict[str, tg.Stream], tables: list[pa.Table], law: Answe
     assert law["late"].num_rows == law.late
 
 
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(6))
 @given(data=st.data())
 def test_late_tuples_as_a_result_are_the_laws_however_instances_change(data: st.DataObject) -> None:
     case, reconfigure = data.draw(any_features().flatmap(cases)), data.draw(any_reconfigurer())
@@ -111,7 +111,7 @@ def test_late_tuples_as_a_result_are_the_laws_however_instances_change(data: st.
     check_late(results, run.tables, law)
 
 
-@settings(max_examples=examples(5))
+@settings(max_examples=examples(3))
 @given(data=st.data())
 def test_late_tuples_as_a_result_are_the_laws_whatever_happens_to_batches(data: st.DataObject) -> None:
     case = data.draw(any_features().flatmap(cases))
