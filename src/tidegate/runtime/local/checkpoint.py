@@ -194,7 +194,8 @@ def query_of(plan: Plan) -> str:
             parts.append(fingerprint(detached(subquery.operator)))
     for feed in plan.feeds:
         origin = feed.origin if isinstance(feed.origin, int) else feed.origin.name
-        parts.append(f"from {origin} to {feed.target}.{feed.input} ({show_columns(feed.schema)})")
+        late = "" if feed.late_side is None else f", late at input {feed.late_side},"
+        parts.append(f"from {origin}{late} to {feed.target}.{feed.input} ({show_columns(feed.schema)})")
     return " | ".join(parts)
 
 
