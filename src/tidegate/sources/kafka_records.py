@@ -50,13 +50,13 @@ class RecordPlace(RowPlace):
 class RecordParser:
     """Makes batches of the records of a topic: the columns of ``schema``, some or all of the origin's.
 
-    A malformed record goes to ``rejects``; so does one without event time.
+    A malformed record goes to ``rejects``; so does one without event time, if its column is named.
     """
 
     origin: TopicOrigin
     schema: pa.Schema
     rejects: Rejects
-    time: str
+    time: str | None
 
     def batch(self, partition: str, records: Sequence[KafkaRecord]) -> PlacedBatch | None:
         """Consecutive records of one partition; None if none of them can be read."""

@@ -73,8 +73,9 @@ class Graph:
         for source in plan.sources:
             fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
             rejects = Rejects(source.name, source.dead_letters)
-            first, clocks = first_position(source.origin), {"clock_us": settings.clock_us, "clock": settings.clock}
-            inlets.append(SourceInlet(source, fed, rejects, core, position=first, **clocks))
+            first = first_position(source.origin)
+            clock, clock_us = settings.clock, settings.clock_us
+            inlets.append(SourceInlet(source, fed, rejects, core, position=first, clock=clock, clock_us=clock_us))
         idleness = Idleness(inlets, settings.clock, fail)
         for inlet in inlets if idleness.wanted else ():
             inlet.on_delivery = idleness.on_delivery
