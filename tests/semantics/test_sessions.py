@@ -217,7 +217,7 @@ def test_mistakes_are_found_when_the_query_is_built() -> None:
         refined = keyed.window("1 hour", lateness="1 hour").aggregate(n=tg.count())
         refined.key_by("user").session("1 minute").aggregate(n=tg.count())
     with pytest.raises(tg.QueryError, match="sessions have aggregates alone"):
-        keyed.session("1 minute").top_n(1, by="ms")  # type: ignore[attr-defined]
+        keyed.session("1 minute").apply(update=None)  # type: ignore[attr-defined]
     with pytest.raises(tg.QueryError, match="'visits' in its body is an aggregate of sessions"):
         clicks().loop(
             lambda each: (each, each.key_by("user").session("1us").aggregate(n=tg.count(), name="visits")), rounds=2

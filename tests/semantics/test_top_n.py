@@ -66,6 +66,31 @@ def test_windows_that_overlap_and_no_key(quick_runtime: Runtime) -> None:
     )
 
 
+def test_the_highest_bid_of_each_session(quick_runtime: Runtime) -> None:
+    """Half an hour without a bid ends a session: 9:10 and 9:35 are one, 10:05 is another."""
+    query = bids().key_by("auction").session("30 minutes").top_n(1, by="price")
+    assert query.schema.names == ["ts", "auction", "window_start", "window_end", "rank", "bidder", "price"]
+    arriving = rows(
+        BIDS, ("09:10", "a", "x", 3.0), ("09:20", "b", "y", 2.0), ("09:35", "a", "z", 3.0), ("10:05", "a", "w", 1.0)
+    )
+    expect(
+        query,
+        quick_runtime.run(query, [{"bids": arriving}]).rows,
+        ("09:49:59.999999", "b", "09:20", "09:50", 1, "y", 2.0),
+        ("10:04:59.999999", "a", "09:10", "10:05", 1, "x", 3.0),
+        ("10:34:59.999999", "a", "10:05", "10:35", 1, "w", 1.0),
+    )
+
+
+def test_the_highest_of_each_two_bids(quick_runtime: Runtime) -> None:
+    query = bids().key_by("auction").count_window(2).top_n(1, by="price")
+    arriving = rows(
+        BIDS, ("09:10", "a", "x", 3.0), ("09:20", "b", "y", 2.0), ("09:35", "a", "z", 4.0), ("10:05", "a", "w", 1.0)
+    )
+    result = quick_runtime.run(query, [{"bids": arriving}])
+    expect(query, result.rows, ("09:35", "a", "09:10", "09:35", 1, "z", 4.0))
+
+
 def test_mistakes_are_found_when_the_query_is_built() -> None:
     windowed = bids().key_by("auction").window("1 hour")
     with pytest.raises(tg.QueryError, match="a number from 1 on; got 0"):

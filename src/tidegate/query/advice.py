@@ -79,14 +79,12 @@ _ADVICE: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Windowed": _OF_WINDOWED,
         "Sessions": {
             **_OF_WINDOWED,
-            **dict.fromkeys(
-                ("apply", "apply_columns", "top_n"), "sessions have aggregates alone: .aggregate(n=tg.count())"
-            ),
+            **dict.fromkeys(("apply", "apply_columns"), "sessions have aggregates alone: .aggregate(n=tg.count())"),
         },
         "CountWindows": {
             **_OF_WINDOWED,
             **dict.fromkeys(
-                ("apply", "apply_columns", "top_n"), "count windows have aggregates alone: .aggregate(n=tg.count())"
+                ("apply", "apply_columns"), "count windows have aggregates alone: .aggregate(n=tg.count())"
             ),
         },
         "Gathered": dict.fromkeys(("aggregate", "agg", "apply", *_FOLDS), _APPLY),

@@ -135,7 +135,8 @@ class Windowed(Applies[B]):
         the event time of its window (end − 1 µs), the keys, ``window_start``, ``window_end``, ``rank``, and the other
         columns of the tuple; its own time is there if a column says it: ``with_columns(at=nw.col("ts"))``.
         """
-        return top_rows(self, n, by, name)
+        (keyed,), window = self.parts, self.window
+        return top_rows(keyed.stream, self.aggregate, n, by, name, refined=window is not None and window.lateness > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +163,11 @@ class Sessions(Advises, Generic[B]):
             )
         )
 
+    @advised
+    def top_n(self, n: int, *, by: str, name: str | None = None) -> B:
+        """The ``n`` tuples of each key and session with the greatest values of a column, as `Windowed.top_n` has them."""
+        return top_rows(self.keyed.stream, self.aggregate, n, by, name)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountWindows(Advises, Generic[B]):
@@ -186,3 +192,8 @@ class CountWindows(Advises, Generic[B]):
                 step, (stream.node,), schema, stream.time, (keyed.keys,), keyed.key_schema, self.counted, named
             )
         )
+
+    @advised
+    def top_n(self, n: int, *, by: str, name: str | None = None) -> B:
+        """The ``n`` tuples of each key and window with the greatest values of a column, as `Windowed.top_n` has them."""
+        return top_rows(self.keyed.stream, self.aggregate, n, by, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,6 @@ from tidegate.query.schema import check_unique, contiguous
 
 if TYPE_CHECKING:
     from tidegate.query.builder import Builder
-    from tidegate.query.keyed import Windowed
 
 B = TypeVar("B", bound="Builder")
 TOP = "tuples_by_rank"
@@ -45,16 +45,14 @@ class Unpack:
         return pa.table(columns | {name: pc.struct_field(tuples, name) for name in self.taken})
 
 
-def top_rows(windowed: Windowed[B], n: int, by: str, name: str | None) -> B:
-    """The steps of `top_n`, checked."""
-    (keyed,), window = windowed.parts, windowed.window
-    stream = keyed.stream
+def top_rows(stream: B, aggregate: Callable[..., B], n: int, by: str, name: str | None, refined: bool = False) -> B:
+    """The steps of `top_n`, checked; ``aggregate`` is that of windows, which are ``refined`` if they allow lateness."""
     step = stream._step("top_n", name)
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise QueryError(f"step '{step}': top_n takes how many tuples, a number from 1 on; got {n!r}")
-    if window is not None and window.lateness:
+    if refined:
         raise QueryError(f"step '{step}': the rows of top_n cannot be refined one by one, so it allows no lateness")
-    kept = windowed.aggregate(name=name, **{TOP: Ranked(None, n, by=by)})
+    kept = aggregate(name=name, **{TOP: Ranked(None, n, by=by)})
     beside = tuple(each for each in kept.schema.names if each != TOP)
     taken = tuple(each for each in stream.schema.names if each not in beside)
     check_unique((*beside, RANK, *taken), step)
