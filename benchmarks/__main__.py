@@ -39,7 +39,11 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     )
     parser.add_argument("name", metavar="NAME", help="what to run, one of the names above")
     parser.add_argument(
-        "--tuples", type=int, metavar="N", help="input size (default: 1,000,000 and 4,000,000; pairs 200,000)"
+        "--tuples",
+        "--events",
+        type=int,
+        metavar="N",
+        help="input size (default: 1,000,000 and 4,000,000; pairs 200,000; nexmark 1,000,000)",
     )
     parser.add_argument(
         "--batch-rows", type=int, nargs="+", metavar="N", help="tuples per micro-batch on Spark, one or several"
@@ -59,7 +63,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="length of a soak (default: 600)")
     parser.add_argument(
-        "--of", metavar="A,B", help="sweep: the workloads it runs (default: keyed); overlap-inter: its queries"
+        "--of",
+        metavar="A,B",
+        help="sweep: the workloads it runs (default: keyed); overlap-inter, nexmark: their queries",
     )
     parser.add_argument(
         "--span-seconds", type=float, metavar="S",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.overlap.queries import QUERIES
 from benchmarks.workloads import WINDOWED
+from examples.nexmark.answers import ANSWERS
 
 PROJECT = Path(__file__).resolve().parent.parent
 RESULTS = PROJECT / "benchmarks" / "results"
@@ -40,9 +41,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        known = (*WINDOWED, *QUERIES, *MOVED, *ANSWERS)
         for name in self.of or ():
-            if name not in (*WINDOWED, *QUERIES, *MOVED):
-                valid = ", ".join((*WINDOWED, *QUERIES, *MOVED))
+            if name not in known:
+                valid = ", ".join(known)
                 raise ValueError(f"--of names workloads, or queries of a benchmark, not {name!r}; valid are: {valid}")
         if self.span_seconds is not None and self.span_seconds < 1:
             raise ValueError(f"--span-seconds must be at least 1, not {self.span_seconds:g}")

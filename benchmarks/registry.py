@@ -191,6 +191,16 @@ _OVERLAP = Benchmark(
     "overlap-inter", "twelve maps and joins of texts between engines, as in Semantic Overlap §6.2", _overlap_inter
 )
 
+
+def _nexmark(options: Options) -> int:
+    # Imported when it runs: it needs polars and psutil.
+    from benchmarks.nexmark import run
+
+    return run.run(options)
+
+
+_NEXMARK = Benchmark("nexmark", "the 23 queries of Nexmark beside DuckDB, native Spark and Flink", _nexmark)
+
 _ELASTIC = (
     Benchmark(
         "elastic-local", "a load that steps ten times up and down, followed in process", partial(_elastic, "local")
@@ -219,6 +229,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _LATENCY_SPARK,
         _SKEW_SHUFFLE,
         _OVERLAP,
+        _NEXMARK,
         *_ELASTIC,
     )
 }

@@ -137,6 +137,7 @@ OTHER_ADAPTERS: Mapping[str, tuple[str, str]] = {
     "scalejoin-spark": ("spark_joins", "JoinEngine"),
     "latency-spark": ("spark_latency", "LatencyEngine"),
     "overlap-inter": ("overlap", "overlap_engine"),
+    "nexmark": ("nexmark", "nexmark_engine"),
 }
 
 SPARK_VARIANTS = ("spark-hdfs", "spark-rocksdb")  # the better of these is reported as `spark`

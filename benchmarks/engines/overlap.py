@@ -139,11 +139,11 @@ def _noting(read: Any, folder: Path, split: Any, skip: int) -> Any:
     return read(split, skip)
 
 
-def tree_cpu_seconds() -> float:
-    """The processor time that this process and its descendants have used, those that have ended too."""
+def tree_cpu_seconds(pid: int | None = None) -> float:
+    """The processor time that a process, this one by default, and its descendants have used, those that have ended too."""
     import psutil
 
-    root = psutil.Process()
+    root = psutil.Process(pid)
     total = 0.0
     for process in (root, *root.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):

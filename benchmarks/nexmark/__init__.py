@@ -1,0 +1,1 @@
+"""Nexmark's 23 queries on every engine that can express them."""
