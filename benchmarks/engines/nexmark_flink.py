@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ class NexmarkOnFlink:
         kinds = self._columns()
         names = list(kinds)
         if self._query in UPDATING:
-            write(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in self._left_over()]), target)
+            write(pa.Table.from_pylist(self._left_over(names)), target)
             return True
         convert = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
         parts = [part for part in sorted(self._sink.iterdir()) if part.name.startswith("part-") and part.stat().st_size]
@@ -92,13 +91,18 @@ class NexmarkOnFlink:
         kinds = (READ_AS.get(type(kind).__name__, pa.string()) for kind in schema.get_field_data_types())
         return dict(zip(schema.get_field_names(), kinds, strict=True))
 
-    def _left_over(self) -> list[Any]:
-        rows: Counter[Any] = Counter()
+    def _left_over(self, names: list[str]) -> list[dict[str, Any]]:
+        """The last row of each key. What a row replaces is not always taken back first, so the key decides."""
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         with self._environment.execute_sql(QUERIES[self._query]).collect() as changes:
             for change in changes:
-                added = change.get_row_kind() in (RowKind.INSERT, RowKind.UPDATE_AFTER)
-                rows[tuple(change)] += 1 if added else -1
-        return list(rows.elements())
+                row = dict(zip(names, change, strict=True))
+                key = tuple(row[name] for name in UPDATING[self._query].key)
+                if change.get_row_kind() in (RowKind.INSERT, RowKind.UPDATE_AFTER):
+                    rows[key] = row
+                elif change.get_row_kind() == RowKind.DELETE:
+                    rows.pop(key, None)
+        return list(rows.values())
 
     def _table(self, name: str, columns: str, folder: Path | None) -> None:
         files = f"'connector' = 'filesystem', 'path' = '{folder}', 'format' = 'csv'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 _OPEN = "FROM auction a, bid b WHERE a.id = b.auction AND b.date_time BETWEEN a.date_time AND a.expires"
 _RANKS = """
@@ -139,13 +140,22 @@ QUERIES: Mapping[str, str] = {
     """,
 }
 
-UPDATING: Mapping[str, tuple[str, ...]] = {
-    "q4": ("category", "auctions", "average"),
-    "q9": ("id", "price", "date_time_right"),
-    "q15": ("total_bids", "rank1_bidders", "total_auctions"),
-    "q16": ("channel", "minute", "total_bids", "rank3_bidders", "total_auctions"),
-    "q17": ("auction", "total_bids", "min_price", "max_price", "avg_price", "sum_price"),
-    "q18": ("bidder", "auction", "at"),
-    "q19": ("auction", "price", "rank"),
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """The key of rows that change, and the columns that do not depend on how Flink breaks ties."""
+
+    key: tuple[str, ...]
+    compared: tuple[str, ...]
+
+
+UPDATING: Mapping[str, Changing] = {
+    "q4": Changing(("category",), ("category", "auctions", "average")),
+    "q9": Changing(("id",), ("id", "price", "date_time_right")),
+    "q15": Changing(("day",), ("total_bids", "rank1_bidders", "total_auctions")),
+    "q16": Changing(("channel", "day"), ("channel", "minute", "total_bids", "rank3_bidders", "total_auctions")),
+    "q17": Changing(("auction", "day"), ("auction", "total_bids", "min_price", "max_price", "avg_price", "sum_price")),
+    "q18": Changing(("bidder", "auction"), ("bidder", "auction", "at")),
+    "q19": Changing(("auction", "rank"), ("auction", "price", "rank")),
 }
-"""Queries that change rows, and the columns of them that do not depend on how Flink breaks ties."""
+"""The queries whose rows change."""

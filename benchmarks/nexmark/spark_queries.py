@@ -156,9 +156,8 @@ def _count_if(test: Column) -> Column:
 
 
 def q18(of: Tables) -> DataFrame:
-    columns = ("price", "channel", "url", "extra")
     bids = of.bid.withColumnRenamed(TIME, "at")
-    last = F.max_by(F.struct("price", "channel", "url", "at", "extra"), F.struct("at", *columns))
+    last = F.max_by(F.struct("price", "channel", "url", "at", "extra"), F.struct("at", -F.col("price")))
     return bids.groupBy("bidder", "auction").agg(last.alias("last")).select("bidder", "auction", "last.*")
 
 

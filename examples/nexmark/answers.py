@@ -119,9 +119,7 @@ ANSWERS: Mapping[str, str] = {
     """,
     "q18": """
         select bidder, auction, price, channel, url, date_time as at, extra from bid
-        qualify row_number() over (
-            partition by bidder, auction order by date_time desc, price desc, channel desc, url desc, extra desc
-        ) = 1
+        qualify row_number() over (partition by bidder, auction order by date_time desc, price, channel, url, extra) = 1
     """,
     "q19": """
         select auction, bidder, price, channel, url, date_time as at, extra,

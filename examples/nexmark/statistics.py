@@ -65,9 +65,8 @@ def q17(of: Market) -> tg.Stream:
 def q18(of: Market) -> tg.Stream:
     """Last bid of each bidder for each auction. The session of their bids ends with the auction, and gives the last one."""
     bids = of.bid.select(*BIDS).with_columns(at=nw.col(TIME))
-    kept = ("price", "channel", "url", "at", "extra")
-    last = bids.key_by("bidder", "auction").session(ended(of)).aggregate(**{name: tg.last(name) for name in kept})
-    return last.select(TIME, "bidder", "auction", *kept)
+    last = bids.key_by("bidder", "auction").session(ended(of)).top_n(1, by="at")
+    return last.select(TIME, "bidder", "auction", "price", "channel", "url", "at", "extra")
 
 
 def q19(of: Market) -> tg.Stream:
