@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tidegate as tg
-from benchmarks.engines.nexmark import KINDS
+from benchmarks.engines.nexmark import KINDS, write
 from benchmarks.engines.spark_native import NATIVE as SETTINGS_OF_NATIVE
 from benchmarks.engines.spark_streaming import checkpoint_of, read_rows, session, sink_of, to_parquet
 from benchmarks.engines.tidegate_spark import SETTINGS
@@ -20,6 +20,7 @@ from benchmarks.nexmark.spark_queries import CANNOT, NATIVE, UPDATING, Tables
 from examples.nexmark.generator import side_table
 from examples.nexmark.market import market_of_files
 from examples.nexmark.queries import QUERIES
+from tidegate.results import RunResult
 
 WHOLE = ("q0", "q1", "q2", "q3", "q10", "q13", "q14", "q17", "q18", "q20", "q21", "q22")
 """Queries of native Spark whose results are all there when a run ends; others have windows that are still open."""
@@ -33,6 +34,7 @@ class NexmarkOnSpark:
         self._spark = session(SETTINGS_OF_NATIVE.get(engine, SETTINGS))
         self._folder, self._longest = Path(), timedelta()
         self._sink, self._query = Path(), ""
+        self._run: RunResult | None = None
 
     def prepare(self, folder: str, longest_ms: int) -> None:
         self._folder, self._longest = Path(folder), timedelta(milliseconds=longest_ms)
@@ -43,7 +45,7 @@ class NexmarkOnSpark:
         if self._engine not in SETTINGS_OF_NATIVE:
             asked = QUERIES[query](market_of_files(self._folder, self._longest))
             started = time.perf_counter()
-            tg.run(asked, on="spark", spark=self._spark, to=self._sink, files_per_batch=1, progress=False)
+            self._run = tg.run(asked, on="spark", spark=self._spark, to=self._sink, files_per_batch=1, progress=False)
             return {"seconds": time.perf_counter() - started}
         if query in CANNOT:
             return {"cannot": CANNOT[query]}
@@ -53,7 +55,10 @@ class NexmarkOnSpark:
         return {"seconds": time.perf_counter() - started}
 
     def collect(self, target: str) -> bool:
-        if self._engine not in SETTINGS_OF_NATIVE or self._query in UPDATING:
+        if self._engine not in SETTINGS_OF_NATIVE:
+            assert self._run is not None
+            write(self._run.read(), target)
+        elif self._query in UPDATING:
             self._sink.rename(target)
         else:
             self._spark.read.parquet(str(self._sink)).write.parquet(target)
