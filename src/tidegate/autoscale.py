@@ -36,6 +36,7 @@ def autoscale(
     backlog: Callable[[], float | None] | None = None,
     control: str | Path | None = None,
     balance: Balancer | str | bool | None = None,
+    page: int | None = None,
 ) -> Scaling:
     """Let the executors of a running Structured Streaming query follow its load, until it ends or ``stop`` is called.
 
@@ -46,14 +47,17 @@ def autoscale(
     keeps all of it. ``backlog`` says how many rows wait, for sources that do not report that and have a limit per
     batch. ``metrics_port`` serves Prometheus on the loopback address. ``control`` is for a query made by
     ``to_spark(control=...)``, the same folder: where executors have more cores than cells, instances in cells come first,
-    and with ``balance``, True or a balancer, shards move between the cells of each step.
+    and with ``balance``, True or a balancer, shards move between the cells of each step. ``page`` is a port for a page that
+    shows all of this while it happens, 0 for a free one; its address is printed, and is ``page_url`` (docs/page.md).
 
     The query need not know of it, and goes on as it is if this ends, for whatever reason::
 
         with tg.autoscale(query, most=4, ledger="run.ledger"):
             query.awaitTermination()
     """
-    elastic = Elastic(controller, least, most, period_seconds, ledger, dry_run, shadows, metrics_port, balance)
+    elastic = Elastic(
+        controller, least, most, period_seconds, ledger, dry_run, shadows, metrics_port, balance, page=page
+    )
     return prepare_autoscale(query, elastic, backlog, control).start()
 
 

@@ -195,6 +195,7 @@ def start(
     operators: Operators = "dedicated",
     checkpoint: str | Path | None = None,
     every: Duration = "10 seconds",
+    page: int | None = None,
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
 
@@ -219,6 +220,9 @@ def start(
     folder ``to`` exactly once, and in a topic for consumers that read what is committed; one that was finished does nothing.
     It reads files, tables, lists and topics (docs/local.md).
 
+    ``page`` is a port for a page about the job, 0 for a free one: its address is printed, and is ``job.page_url``. It shows
+    rates, lag, instances, decisions and more, on this machine alone, until the job ends (docs/page.md).
+
     >>> import pyarrow as pa, tidegate as tg
     >>> rows = pa.table({"ts": pa.array([0, 1, 2_000_000], pa.timestamp("us")), "k": ["a", "b", "a"]})
     >>> counts = tg.stream(rows, time="ts").key_by("k").window("1 second").aggregate(n=tg.count())
@@ -229,6 +233,7 @@ def start(
     True
     """
     from tidegate.compile.compiler import compile_query
+    from tidegate.compile.draw import draw_plan
     from tidegate.elastic.options import Elastic, most_of
     from tidegate.elastic.scaling import Scaling
     from tidegate.runtime.local.checkpoint import refuse_undurable
@@ -276,7 +281,7 @@ def start(
         case _:
             output = ToFunction(to, plan.names)
     first, most = _numbers(instances)
-    wanted = Elastic.of(elastic, balance)
+    wanted = Elastic.of(elastic, balance, page)
     limit = most if isinstance(instances, tuple) else max(cores(), first)
     rules = None if wanted is None else wanted.resolved(limit, RECOMMENDED_HERE, BALANCER_HERE)
     planner = None if wanted is None else wanted.planned_by(PLANNER_HERE)
@@ -297,7 +302,7 @@ def start(
     if wanted is not None and rules is not None:
         rules.check(job.subqueries)
         job.scaling = Scaling(
-            LocalObserver(job.running),
+            LocalObserver(job.running, shards=not wanted.watches_only),
             LocalActuator(job.running),
             rules,
             wanted.period_seconds or LOOK_SECONDS,
@@ -305,6 +310,7 @@ def start(
             query.node.name,
             patience_seconds=5.0,
             planner=planner,
+            graph=draw_plan(plan),
         )
     try:
         job.start()

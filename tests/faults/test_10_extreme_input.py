@@ -19,10 +19,11 @@ import pytest
 import tidegate as tg
 from tests.kit.spark_driver import Batch, Driver
 from tidegate.control.observation import Observation
-from tidegate.elastic.metrics import CLIENTS, MetricsServer
+from tidegate.elastic.metrics import MetricsServer
 from tidegate.elastic.scaling import SubqueryStatus
 from tidegate.errors import DataError, QueryError
 from tidegate.query.event_time import AFTER_LATEST_US, EARLIEST_US
+from tidegate.telemetry.loopback import CLIENTS
 from tidegate.testing import answer
 
 TIME = pa.timestamp("us", tz="UTC")

@@ -50,7 +50,7 @@ def show_query(query: Node, indent: str = "") -> str:
     numbers = {id(node): number for number, node in enumerate(walk(query), start=1)}
     rows = []
     for number, node in enumerate(walk(query), start=1):
-        kind, text = _show(node)
+        kind, text = describe(node)
         read = [numbers[id(upstream)] for upstream in node.inputs]
         reads = f"reads {', '.join(map(str, read))}" if read and read != [number - 1] else ""
         rows.append((str(number), node.name, kind, "; ".join(filter(None, (reads, text)))))
@@ -102,7 +102,8 @@ def show_table(rows: Sequence[Sequence[str]], *, indent: str = "", right: frozen
     return "\n".join(lines).replace(GLUE, " ")
 
 
-def _show(node: Node) -> tuple[str, str]:
+def describe(node: Node) -> tuple[str, str]:
+    """What kind of step a node is, and what it does; the text has spaces at which no line is to be broken."""
     match node:
         case Source():
             disorder = f"up to {format_duration(node.disorder_us)} out of order" if node.disorder_us else "in order"
@@ -187,7 +188,7 @@ def _bag_aggregate(node: BagAggregate) -> str:
 def _bag_function(function: BagFunction | Iterate) -> str:
     match function:
         case ForEach(steps):
-            return f"of every tuple, {', then '.join(' '.join(_show(step)) for step in steps)}"
+            return f"of every tuple, {', then '.join(' '.join(describe(step)) for step in steps)}"
         case PairUp(join):
             return f"pairs{f' where {join.where}' if join.where is not None else ''}"
         case Embed(inner):

@@ -91,6 +91,17 @@ class MoveMeasured(Event):
     measured: MoveCost
 
 
+@dataclass(frozen=True, slots=True)
+class Flowed(Event):
+    """Tuples per second between the boxes of a query's graph, and how late results left; of the query, so `subquery` is ''.
+
+    ``rates`` are (from, to, rate). ``latencies`` are p50, p99 and the highest, in seconds, of the results of the period.
+    """
+
+    rates: tuple[tuple[str, str, float], ...]
+    latencies: tuple[float, float, float] | None
+
+
 class Notice(StrEnum):
     """Unplanned events in the life of a query."""
 
@@ -118,7 +129,7 @@ class Poll:
     """One poll of what runs: one observation of each subquery, none if there is nothing new, or why it has ended.
 
     ``failed`` says that it ended with an error. ``noticed`` are the unplanned events that the observer saw, ``measured``
-    what moves of shards have cost, by subquery, where that is known only now.
+    what moves of shards have cost, by subquery, where that is known only now. ``flow`` comes about once a second.
     """
 
     observations: tuple[Observation, ...] = ()
@@ -126,6 +137,7 @@ class Poll:
     failed: bool = False
     noticed: tuple[tuple[Notice, str], ...] = ()
     measured: tuple[tuple[str, MoveCost], ...] = ()
+    flow: Flowed | None = None
 
 
 class Observer(Protocol):

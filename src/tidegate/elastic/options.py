@@ -16,6 +16,10 @@ from tidegate.control.rules import Rule, Rules
 from tidegate.control.rules_file import read_rules
 from tidegate.errors import UserError, choices
 
+PAGE_PORT = 8787
+WATCH_SECONDS = 1.0
+"""How often a job is looked at that is only shown on a page."""
+
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
@@ -27,7 +31,7 @@ class Elastic:
     is recommended, False for nothing; by default what is recommended where the runtime can, unless the controller does so
     itself. ``protocol`` names how shards change owners; by default the one that costs least and is in force within
     ``deadline_seconds``. ``metrics_port`` serves metrics to Prometheus on the loopback address; 0 takes a free
-    port.
+    port. ``page`` does the same for the page (docs/page.md); True takes port 8787.
     """
 
     rules: Rules | Rule | Controller | str | Path | None = None
@@ -41,6 +45,7 @@ class Elastic:
     balance: Balancer | str | bool | None = None
     protocol: str | None = None
     deadline_seconds: float | None = None
+    page: int | None = None
 
     def __post_init__(self) -> None:
         if self.period_seconds is not None and not 0 < self.period_seconds < float("inf"):
@@ -49,22 +54,36 @@ class Elastic:
             Limits(self.least, max(self.least, 1) if self.most is None else self.most)
         if not isinstance(self.balance, bool | None):
             _balancer(self.balance)
+        if not isinstance(self.page, int | None):
+            raise UserError(f"page is a port, 0 for a free one, or True for {PAGE_PORT}; got {self.page!r}")
+        if isinstance(self.page, bool):
+            object.__setattr__(self, "page", PAGE_PORT if self.page else None)
 
     @classmethod
     def of(
         cls,
         value: Elastic | Rules | Rule | Controller | str | Path | bool | None,
         balance: Balancer | str | bool | None = None,
+        page: int | None = None,
     ) -> Elastic | None:
-        """The values of `elastic=` and `balance=` as options; None if the query is not elastic.
+        """The values of `elastic=`, `balance=` and `page=` as options; None if there is nothing to do beside the query.
 
-        With ``balance`` alone the number of instances stays as it is.
+        With ``balance`` or ``page`` alone the number of instances stays as it is.
         """
+        if page is not None and page is not False:
+            asked = cls.of(value, balance)
+            watched = cls(Fixed(), period_seconds=WATCH_SECONDS, balance=False)
+            return replace(watched if asked is None else asked, page=page)
         if isinstance(value, Elastic):
             return value if balance is None else replace(value, balance=balance)
         if value is None or value is False:
             return cls(Fixed(), balance=balance) if balance else None
         return cls(balance=balance) if value is True else cls(value, balance=balance)
+
+    @property
+    def watches_only(self) -> bool:
+        """Whether nothing is ever changed."""
+        return self.keeps_size and self.balance is False and not self.shadows
 
     def resolved(self, most: int, recommended: Controller, balancer: Balancer | None = None) -> Rules:
         """The rules; ``most`` is the upper limit and ``recommended`` the controller where none is given.

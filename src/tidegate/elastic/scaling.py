@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tidegate.control.controller import Actuator, Decision
 from tidegate.control.events import Event, Notice, Noticed, Observer, Poll, Stepped
@@ -16,10 +18,13 @@ from tidegate.control.loop import ControlLoop, Record, unrecorded
 from tidegate.control.observation import Observation
 from tidegate.control.protocols.planner import MovePlanner
 from tidegate.control.rules import Rules
+from tidegate.drawing import Drawing
 from tidegate.elastic.options import Elastic
 from tidegate.errors import TidegateError
 
 REMEMBERED = 100
+PAGE_SECONDS = 3_600.0
+"""How far back a page without a ledger goes."""
 LOG = logging.getLogger(__name__)
 
 
@@ -99,7 +104,8 @@ class Scaling:
     poll that fails is repeated after the next period, a ledger that cannot be written is done without. Nothing is undone
     at the end.
 
-    ``elastic`` names the ledger and the port for metrics, which are opened now and closed when it ends.
+    ``elastic`` names the ledger and the ports for metrics and the page, which are opened now and closed when it ends.
+    ``graph`` is the query as a picture, for the page.
     ``period_seconds`` is the time between polls; whether each of them is a period is the observer's business. A request
     that takes longer than ``patience_seconds`` is reported, and so is a query that goes unobserved for longer. ``planner``
     says how shards change owners. Times in the ledger are seconds since it began.
@@ -115,7 +121,9 @@ class Scaling:
     record: Record = unrecorded
     clock: Callable[[], float] = time.monotonic
     planner: MovePlanner | None = None
+    graph: Drawing | None = None
     metrics_port: int | None = None
+    page_url: str | None = None
     failure: BaseException | None = None
     ledger_failure: TidegateError | None = None
 
@@ -129,10 +137,7 @@ class Scaling:
         self._began = self.clock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="tidegate-elastic")
         with ExitStack() as stack:
-            if self.elastic.ledger is not None:
-                from tidegate.telemetry.ledger import Ledger
-
-                self.record = stack.enter_context(Ledger.open(self.elastic.ledger, self.name))
+            self._open_ledger(stack)
             if self.elastic.metrics_port is not None:
                 from tidegate.elastic.metrics import MetricsServer
 
@@ -141,6 +146,26 @@ class Scaling:
                 self.metrics_port = server.server_port
                 LOG.info("'%s': metrics at http://127.0.0.1:%d/metrics", self.name, server.server_port)
             self._opened = stack.pop_all()
+
+    def _open_ledger(self, stack: ExitStack) -> None:
+        """Open the ledger, and the page over it; a page without a ledger has one of its own, which goes with it."""
+        path, port = self.elastic.ledger, self.elastic.page
+        if path is None and port is None:
+            return
+        from tidegate.telemetry.ledger import Ledger
+
+        keep_seconds = None
+        if path is None:
+            folder = stack.enter_context(TemporaryDirectory(prefix="tidegate-page-", ignore_cleanup_errors=True))
+            path, keep_seconds = Path(folder) / "page.ledger", PAGE_SECONDS
+        ledger = stack.enter_context(Ledger.open(path, self.name, self.graph, keep_seconds))
+        self.record = ledger
+        if port is not None:
+            from tidegate.page.server import PageServer
+
+            page = PageServer(path, port, ledger.run)
+            stack.callback(page.close)
+            self.page_url = page.url
 
     def start(self) -> Scaling:
         """Begin to poll."""
@@ -215,7 +240,10 @@ class Scaling:
                 loop.measured(cost, self.clock() - self._began)
         for observation in poll.observations:
             self._step(observation)
-        return not self._loops or any(loop is not None for loop in self._loops.values())
+        if poll.flow is not None:
+            self._record(poll.flow)
+        # A page is looked at for as long as the query runs.
+        return not self._loops or any(self._loops.values()) or self.page_url is not None
 
     def _end(self, poll: Poll) -> bool:
         """Record the end of the query, once; False if it goes on."""

@@ -8,14 +8,15 @@ import os
 import sqlite3
 import threading
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tidegate.control.controller import Action, Decision, Effect, MoveCost
-from tidegate.control.events import Event, MoveMeasured, Noticed, Stepped
+from tidegate.control.events import Event, Flowed, MoveMeasured, Noticed, Stepped
 from tidegate.control.observation import Observation
+from tidegate.drawing import Drawing
 from tidegate.errors import EnvironmentFault
 from tidegate.telemetry.read import process_start
 from tidegate.telemetry.schema import open_to_write
@@ -29,6 +30,14 @@ AS_OBSERVED = (
     *("congestion", "watermark_lag_seconds", "latency_seconds"),
 )
 """The fields of an observation that are columns as they are."""
+IN_DETAILS = (
+    *("busy", "queued", "pooled", "hot_key", "window_inputs", "comparisons"),
+    *("network", "network_arrival_rate", "cores"),
+)
+"""Those that are in its details, where they are there."""
+SHARDS_SECONDS = 5.0
+"""How often the loads of shards are written: there may be thousands of them."""
+FORGET_EVERY = 256
 
 
 class Ledger:
@@ -42,23 +51,29 @@ class Ledger:
     A step costs a fraction of a millisecond, and O(instances + shards) for summing up what was observed of them.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, run: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, run: int, keep_seconds: float | None = None) -> None:
         self._connection, self._path, self.run = connection, path, run
+        self._keep_seconds, self._steps = keep_seconds, 0
+        self._shards_seconds: dict[str, float] = {}
         self._watched: dict[tuple[str, int], int] = {}
         self._moves: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, path: str | Path, label: str = "") -> Ledger:
-        """Begin a run in the file, which is created if it is not there. The label is for readers.
+    def open(
+        cls, path: str | Path, label: str = "", graph: Drawing | None = None, keep_seconds: float | None = None
+    ) -> Ledger:
+        """Begin a run in the file, which is created if it is not there. The label and the graph are for readers.
 
+        With ``keep_seconds``, steps of this run that are older are forgotten.
         A new file is for this user alone, and so are those that SQLite puts beside it; one that is there keeps its mode.
         """
         with suppress(OSError):  # which open_to_write explains
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        ledger = cls(open_to_write(Path(path)), Path(path), 0)
+        ledger = cls(open_to_write(Path(path)), Path(path), 0, keep_seconds)
         process = os.getpid()
         row: Row = {"label": label, "process": process, "process_start": process_start(process) or ""}
+        row["graph"] = None if graph is None else json.dumps(graph.placed())
         try:
             ledger.run = ledger._insert("runs", row)
         except sqlite3.Error as error:
@@ -94,6 +109,12 @@ class Ledger:
             row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
             self._insert("notices", {"run": self.run, **row, "kind": event.notice.value, "text": event.text})
             return
+        if isinstance(event, Flowed):
+            lateness = zip(("p50", "p99", "max"), event.latencies or (None,) * 3, strict=True)
+            row = {"time_seconds": event.time_seconds, "rates": json.dumps(event.rates)}
+            row |= {f"latency_{name}_seconds": seconds for name, seconds in lateness}
+            self._insert("flows", {"run": self.run, **row})
+            return
         if isinstance(event, MoveMeasured):
             number = self._moves.pop((event.subquery, event.step), None)
             self._update(number, _prefixed("took", event.measured))
@@ -103,9 +124,13 @@ class Ledger:
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._write_step(event)
+            self._steps += 1
+            if self._keep_seconds is not None and self._steps % FORGET_EVERY == 0:
+                self._forget(event.time_seconds - self._keep_seconds)
 
     def _write_step(self, event: Stepped) -> None:
         row: Row = {"run": self.run, "step": event.step, **_summary(event.observation)}
+        row["details"] = json.dumps(self._details(event.observation), default=_number)
         observation = self._insert("observations", row)
         numbers = [self._insert("decisions", {"observation": observation, **row}) for row in decision_rows(event)]
         for effect in event.effects:
@@ -118,6 +143,28 @@ class Ledger:
             self._watched[event.subquery, event.step] = numbers[0]
             if event.plan is not None and event.outcome is not None and event.outcome.measured is None:
                 self._moves[event.subquery, event.step] = numbers[0]
+
+    def _details(self, observation: Observation) -> dict[str, object]:
+        """What is not in the columns of an observation and is there; now and then, its shards."""
+        details: dict[str, object] = {}
+        for name in IN_DETAILS:
+            value = getattr(observation, name)
+            if value is not None and value is not False:
+                details[name] = _plain(value)
+        now, last = observation.time_seconds, self._shards_seconds.get(observation.subquery)
+        if observation.mapping is not None and (last is None or now - last >= SHARDS_SECONDS):
+            self._shards_seconds[observation.subquery] = now
+            details["mapping"] = _plain(observation.mapping)
+            loads = observation.shard_loads
+            details["shard_loads"] = None if loads is None else [round(load, 2) for load in loads]
+        return details
+
+    def _forget(self, before_seconds: float) -> None:
+        """Delete the steps of this run before a time."""
+        old = "run = ? AND time_seconds < ?"
+        observed = f"observation IN (SELECT observation FROM observations WHERE {old})"
+        for table, where in (("decisions", observed), ("observations", old), ("flows", old)):
+            self._connection.execute(f"DELETE FROM {table} WHERE {where}", (self.run, before_seconds))
 
     def _update(self, number: int | None, row: Row) -> None:
         assigned = ", ".join(f"{name} = ?" for name in row)
@@ -166,6 +213,17 @@ def _summary(observation: Observation) -> Row:
     if sizes := observation.shard_state_bytes:
         row |= {"shards": len(sizes), "state_bytes": int(sum(sizes))}
     return row
+
+
+def _plain(value: object) -> object:
+    """A field of an observation as JSON can hold it: values with fields become lists of these."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return list(asdict(value).values())
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _number(value: np.generic) -> object:
+    return value.item()
 
 
 def _wanted(decision: Decision) -> Row:

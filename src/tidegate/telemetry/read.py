@@ -129,7 +129,7 @@ def ledger_status(path: str | Path, last: int = 8) -> LedgerStatus | None:
         changed = "run = ? AND role = 'driver' AND action <> 'hold'"
         changes = rows(f"SELECT * FROM explained WHERE {changed} ORDER BY decision DESC LIMIT ?", last)
         noticed = rows("SELECT * FROM notices WHERE run = ? ORDER BY notice DESC LIMIT ?", last)
-        return LedgerStatus(run, row["label"], _run_state(row), figures, changes, noticed)
+        return LedgerStatus(run, row["label"], run_state(row), figures, changes, noticed)
 
 
 def notices(path: str | Path) -> tuple[dict[str, Any], ...]:
@@ -148,7 +148,8 @@ def process_start(process: int) -> str | None:
     return None if behind_name[_STATE] in "ZX" else f"{boot} {behind_name[_STARTED]}"
 
 
-def _run_state(row: sqlite3.Row) -> RunState:
+def run_state(row: sqlite3.Row) -> RunState:
+    """The state of a run, given its row in `runs`."""
     if row["ended"]:
         return RunState.ENDED
     process, start = row["process"], row["process_start"]

@@ -13,14 +13,15 @@ from urllib.parse import quote
 from tidegate.errors import EnvironmentFault, UserError
 
 APPLICATION = 0x74696465  # "tide"
-VERSION = 6
+VERSION = 7
 BUSY_SECONDS = 10.0
 HEADER = b"SQLite format 3\0"
 
 TABLES = """
 CREATE TABLE runs (
     run INTEGER PRIMARY KEY, label TEXT NOT NULL,
-    process INTEGER NOT NULL, process_start TEXT NOT NULL, ended BOOLEAN NOT NULL DEFAULT 0
+    process INTEGER NOT NULL, process_start TEXT NOT NULL, ended BOOLEAN NOT NULL DEFAULT 0,
+    graph TEXT
 );
 CREATE TABLE observations (
     observation INTEGER PRIMARY KEY,
@@ -31,7 +32,7 @@ CREATE TABLE observations (
     offered REAL, admitted REAL, processed REAL, demand REAL, backlog REAL, congestion REAL,
     utilisation REAL, least_busy REAL, most_busy REAL, deviation REAL,
     shards INTEGER, largest_shard_load REAL, state_bytes INTEGER,
-    watermark_lag_seconds REAL, latency_seconds REAL,
+    watermark_lag_seconds REAL, latency_seconds REAL, details TEXT NOT NULL,
     UNIQUE (run, subquery, step)
 );
 CREATE TABLE decisions (
@@ -62,6 +63,13 @@ CREATE TABLE notices (
     subquery TEXT NOT NULL, step INTEGER NOT NULL, time_seconds REAL NOT NULL,
     kind TEXT NOT NULL, text TEXT NOT NULL
 );
+CREATE TABLE flows (
+    flow INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL REFERENCES runs,
+    time_seconds REAL NOT NULL,
+    rates TEXT NOT NULL,
+    latency_p50_seconds REAL, latency_p99_seconds REAL, latency_max_seconds REAL
+);
 CREATE VIEW explained AS SELECT
     o.run, r.label, o.subquery, o.step, o.time_seconds, o.period_seconds, o.instances AS instances_before,
     o.offered, o.admitted, o.processed, o.demand, o.backlog, o.congestion,
@@ -73,6 +81,10 @@ FROM decisions d JOIN observations o USING (observation) JOIN runs r USING (run)
 
 Where shards change owners, `protocol` says how, `planned_…` what that should cost and `took_…` what it did;
 `protocols_rejected` is JSON, protocols and why not.
+
+`graph` is JSON, the query as a picture with places (`tidegate.drawing`). `details` is JSON too: the rest of an observation,
+so that a run can be replayed through another controller; shards are in it every few seconds. The `rates` of a flow are
+tuples per second, by the boxes of the graph between which they went.
 
 The view `explained` has a row for each decision, with what was observed, expected and seen.
 """

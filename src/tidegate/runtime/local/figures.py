@@ -54,7 +54,7 @@ class SubqueryFigures:
 
     ``busy_seconds`` has the instances of the present epoch, in the order in which ``mapping`` numbers them. ``upstream`` are
     the subqueries it reads, ``sources`` the sources. ``join`` is there for joins. ``emitted`` are the rows that each
-    subquery downstream has got of it.
+    subquery downstream has got of it, ``results`` those that have left the query.
     """
 
     name: str
@@ -69,6 +69,7 @@ class SubqueryFigures:
     shards: ShardFigures = ShardFigures()
     join: JoinFigures | None = None
     emitted: Mapping[str, int] = field(default_factory=dict)
+    results: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,19 @@ class Latencies:
         """The latency that this share of results did not exceed, to 1 %; None if none were measured."""
         if self.max_seconds is None:
             return None
-        passed = np.cumsum(self._counts)
-        step = int(np.searchsorted(passed, max(share * passed[-1], 1)))
-        return min(LEAST_SECONDS * math.exp(step * STEP), self.max_seconds)
+        return min(_quantile(self._counts, share), self.max_seconds)
+
+    def counts(self) -> Array:
+        """A copy of the counts, for `latencies_between`."""
+        return self._counts.copy()
+
+
+def latencies_between(before: Array, now: Array) -> tuple[float, float, float] | None:
+    """p50, p99 and the highest latency of the results between two counts, to 1 %; None if none were measured."""
+    counts = now - before
+    return (_quantile(counts, 0.5), _quantile(counts, 0.99), _quantile(counts, 1.0)) if counts.any() else None
+
+
+def _quantile(counts: Array, share: float) -> float:
+    passed = np.cumsum(counts)
+    return LEAST_SECONDS * math.exp(int(np.searchsorted(passed, max(share * passed[-1], 1))) * STEP)

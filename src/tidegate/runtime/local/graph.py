@@ -153,6 +153,7 @@ class Graph:
                 for target, rows in running.emitted.copy().items()
                 if target != OUTPUT
             },
+            running.emitted.get(OUTPUT, 0),
         )
 
 

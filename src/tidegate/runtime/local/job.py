@@ -55,6 +55,11 @@ class LocalJob:
         return self
 
     @property
+    def page_url(self) -> str | None:
+        """The address of the page about this job; None without one."""
+        return None if self.scaling is None else self.scaling.page_url
+
+    @property
     def subqueries(self) -> tuple[str, ...]:
         """The names of what has instances of its own."""
         return tuple(subquery.name for subquery in self.running.plan.subqueries)

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tidegate.compile.draw import RESULTS, source_box
 from tidegate.control.balancers.minimal_movement import MinimalMovement
 from tidegate.control.controller import ChangeOutcome, MoveCost
 from tidegate.control.controllers.steady import Steady
-from tidegate.control.events import Poll
+from tidegate.control.events import Flowed, Poll
 from tidegate.control.observation import DataflowEdge, Observation, WindowInput, with_demand
 from tidegate.control.protocols.epoch_switch import EpochSwitch
 from tidegate.control.protocols.move import ShardMove
 from tidegate.control.protocols.planner import MovePlanner
 from tidegate.errors import UserError
 from tidegate.gate.flow import congestion_index
-from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures
+from tidegate.operators.columns import Array
+from tidegate.runtime.local.figures import JobFigures, SourceFigures, SubqueryFigures, latencies_between
 from tidegate.runtime.local.lifecycle import RunningQuery
 
 MOST_BLOCKED = 0.98
@@ -34,6 +36,9 @@ BALANCER_HERE = MinimalMovement()
 PLANNER_HERE = MovePlanner((EpochSwitch(),), ShardMove(0, shared_memory=True))
 """How shards change owners here: instances share their state, so nothing has to be sent."""
 
+FLOW_SECONDS = 1.0
+"""How often it is said what flowed between subqueries."""
+
 SWITCH_SECONDS = 30.0
 """How long a reconfiguration may take before it is reported as not done; it may still come."""
 
@@ -42,18 +47,23 @@ SWITCH_SECONDS = 30.0
 class LocalObserver:
     """Looks at a job now and then; each look is a period from the last one.
 
+    ``shards`` says whether the loads of shards are measured, which takes up to a hundredth of the work.
+
     Nothing is shown until each subquery that got tuples has completed some of them before the period: the first ones take
     as long as compiling the loops does, and say nothing about the rest.
     """
 
     job: RunningQuery
     clock: Callable[[], float] = time.monotonic
+    shards: bool = True
     _began: float | None = None
     _last: JobFigures | None = None
     _warm: bool = False
+    _flowed: tuple[JobFigures, Array] | None = None
 
     def __post_init__(self) -> None:
-        self.job.graph.measure_shards()
+        if self.shards:
+            self.job.graph.measure_shards()
 
     def poll(self) -> Poll:
         """What happened since the last look; the first one only begins to look."""
@@ -70,7 +80,17 @@ class LocalObserver:
             ) and any(subquery.traffic.passed_rows for subquery in before.subqueries)
             if not self._warm:
                 return Poll()
-        return Poll(observed(before, now, self._began))
+        return Poll(observed(before, now, self._began), flow=self._flow(now, self._began))
+
+    def _flow(self, now: JobFigures, began: float) -> Flowed | None:
+        """What flowed since the last time, once a second."""
+        if self._flowed is not None and now.at_seconds - self._flowed[0].at_seconds < FLOW_SECONDS:
+            return None
+        counts = self.job.collector.latencies.counts()
+        last, self._flowed = self._flowed, (now, counts)
+        if last is None:
+            return None
+        return Flowed("", -1, now.at_seconds - began, _rates(last[0], now), latencies_between(last[1], counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +232,22 @@ def _scheduled(
         return rate, rate * max(at_seconds - now.due, 0.0) if held_back else 0.0
     # Nothing was delivered: nothing was due, or what was due is not known.
     return None if held_back else (0.0, 0.0)
+
+
+def _rates(before: JobFigures, now: JobFigures) -> tuple[tuple[str, str, float], ...]:
+    """Tuples per second between the boxes of the plan's picture."""
+    period, earlier = now.at_seconds - before.at_seconds, {each.name: each for each in before.subqueries}
+    rates = [
+        (source_box(source), subquery.name, now.sources[source].rows - before.sources[source].rows)
+        for subquery in now.subqueries
+        for source in subquery.sources
+    ]
+    for subquery in now.subqueries:
+        last = earlier[subquery.name]
+        emitted = {name: rows - last.emitted.get(name, 0) for name, rows in subquery.emitted.items()}
+        rates += [(subquery.name, name, rows) for name, rows in emitted.items()]
+        rates.append((subquery.name, RESULTS, subquery.results - last.results))
+    return tuple((origin, target, rows / period) for origin, target, rows in rates)
 
 
 def _selectivity(upstream: SubqueryFigures, downstream: SubqueryFigures) -> float | None:
