@@ -10,11 +10,11 @@ N ?= 2000
 demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
 
-test: $(VENV)/.ready java
+test: $(VENV)/.ready java browser
 	$(BIN)/python -m tests.run
 
 # What make test leaves out, eight times its generated cases, minutes of chaos, other versions of what it needs. Writes tests/long_run.md.
-test-long: $(VENV)/.ready java
+test-long: $(VENV)/.ready java browser
 	$(BIN)/python -m tests.run --long
 
 # Executors that come and go on a Spark cluster on this machine: minutes, most of them spent waiting.
@@ -63,6 +63,15 @@ $(VENV)/peers/%/.ready: benchmarks/peers/%.txt
 	@$(PYTHON) -m venv $(@D) && \
 	  $(@D)/bin/python -m pip install -q --disable-pip-version-check -r $< >$(@D)/install.log 2>&1 && touch $@ || \
 	  { grep ERROR $(@D)/install.log | tail -n 3 >$(@D)/why-not.txt; echo "$* was not installed; see $(@D)/install.log" >&2; }
+
+# The page is tested in Chromium. Where there is none it is installed, if that can be done; else those tests are skipped.
+CHROMIUM := chromium chromium-driver fonts-dejavu-core
+.PHONY: browser
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing $(CHROMIUM)" && timeout 300 apt-get update -qq >/dev/null && \
+	    DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq --no-install-recommends $(CHROMIUM) >/dev/null; } || \
+	  echo "there is no Chromium: the page is not tested in a browser (Debian: apt-get install $(CHROMIUM))" >&2
 
 .PHONY: java
 java: $(VENV)/.ready

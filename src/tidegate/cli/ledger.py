@@ -1,10 +1,11 @@
-"""``tidegate ledger`` and ``tidegate top``: what control loops decided, and how a query that is being scaled stands."""
+"""``tidegate ledger``, ``top`` and ``page``: what control loops decided, and how a query that is being scaled stands."""
 
 from __future__ import annotations
 
 import textwrap
+import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -155,6 +156,30 @@ def top(
             if status is not None and status.state is not RunState.RUNNING:
                 return
             time.sleep(max(every, 0.1))
+
+
+def page(
+    file: Annotated[str, typer.Argument(metavar="LEDGER", help="the ledger that a run writes, or has written")],
+    port: Annotated[int, option("N", "where to serve it on 127.0.0.1; 0 takes a free port", min=0, max=65_535)] = 8787,
+    run: Annotated[
+        int | None, option("N", "this run only; without it, the last, or the one that is chosen there", min=1)
+    ] = None,
+) -> None:
+    """See a run in the browser, while it goes on or afterwards.
+
+    Serves a page on the loopback address and prints where: rates, busy shares,
+    lag, instances, latency, shards, each decision with its reason, and what
+    another controller would have done. Only the printed address, with its
+    token, opens it. Ctrl-C ends it.
+
+    Examples:
+    tidegate page run.ledger            the last run
+    tidegate page run.ledger --port 0   on a free port
+    """
+    from tidegate.page.server import PageServer
+
+    with suppress(KeyboardInterrupt), closing(PageServer(file, port, run)):
+        threading.Event().wait()
 
 
 def status_view(status: LedgerStatus | None) -> RenderableType:

@@ -67,7 +67,7 @@ function chart(id, title, form, series, marks = []) {
   for (const each of changesShown().filter((change) => change.time_seconds >= from)) {
     parts.push(`<line class="when" x1="${x(each.time_seconds)}" x2="${x(each.time_seconds)}" y1="${top}" y2="${height - bottom}"/>`);
   }
-  for (const each of shown) {
+  for (const each of [...shown].reverse()) {
     let path = "";
     each.points.forEach(([time, value], place) => {
       path += place === 0 ? `M${x(time).toFixed(1)},${y(value).toFixed(1)}`
@@ -107,7 +107,7 @@ function others() {
 }
 
 function drawCharts() {
-  chart("instances", "Instances", number, [{ ...line("run", "instances", "a"), step: true }, ...others()], changesShown());
+  chart("instances", page.graph ? "Instances" : "Instances, cells or executors", number, [{ ...line("run", "instances", "a"), step: true }, ...others()], changesShown());
   chart("rates", "Tuples per second", number, [line("offered", "offered", "b"), line("processed", "processed", "a")]);
   chart("busy", "Busy", percent, [line("instances at work", "utilisation", "a"), line("sources blocked", "congestion", "b")]);
   chart("waiting", "Tuples that wait", number, [line("waiting", "backlog", "a")]);
@@ -232,7 +232,7 @@ async function ask(what, given) {
 function take(told) {
   page.cursor = told.cursor;
   if ("graph" in told) page.graph = told.graph;
-  if ("controllers" in told) {
+  if ("controllers" in told && !at("controller").length) {
     at("controller").innerHTML = ["–", ...told.controllers].map((name) => `<option>${escaped(name)}</option>`).join("");
   }
   for (const row of told.figures) (page.figures[row.subquery] ||= []).push(row);
@@ -276,7 +276,9 @@ function draw() {
 async function follow() {
   let wait = 1000;
   try {
-    take(await ask("data", page.cursor));
+    const run = page.run, told = await ask("data", page.cursor);
+    // What was asked of another run than the one that is chosen by now is not taken.
+    if (run === page.run) take(told);
     at("banner").hidden = true;
     if (at("state").textContent !== "running") wait = 5000;
     draw();
@@ -287,7 +289,8 @@ async function follow() {
     if (gone) at("state").className = "";
     wait = 3000;
   }
-  setTimeout(follow, wait);
+  clearTimeout(page.timer);
+  page.timer = setTimeout(follow, wait);
 }
 
 function tip(event, text) {
@@ -326,6 +329,7 @@ document.addEventListener("keydown", (event) => {
 at("span").addEventListener("change", (event) => { page.span = Number(event.target.value); draw(); });
 at("run").addEventListener("change", (event) => {
   Object.assign(page, { run: event.target.value, cursor: {}, figures: {}, flows: [], changes: [], shadows: [], replayed: [], notices: [], chosen: null, open: null });
+  follow();
 });
 at("controller").addEventListener("change", async (event) => {
   const controller = event.target.value;

@@ -97,5 +97,5 @@ def _document() -> tuple[bytes, str]:
     page = (folder / "page.html").read_text(encoding="utf-8")
     page = page.replace("/* page.css */", style).replace("/* page.js */", script)
     hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (style, script)]
-    policy = f"default-src 'none'; img-src data:; connect-src 'self'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'"
-    return page.encode(), policy
+    own = f"style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'"
+    return page.encode(), f"default-src 'none'; img-src data:; connect-src 'self'; {own}"
