@@ -64,7 +64,9 @@ def test_a_ledger_is_shown_and_replayed(browser: Browser, tmp_path: Path) -> Non
         browser.wait(lambda: points(browser) == 3)
         assert browser.text("#state") == "ended"
         assert "2 became 1" in browser.text("#notices")
-        over = "document.querySelector('#instances .mark.up').dispatchEvent(new MouseEvent('mousemove', {bubbles: true}))"
+        over = (
+            "document.querySelector('#instances .mark.up').dispatchEvent(new MouseEvent('mousemove', {bubbles: true}))"
+        )
         browser.run(over)
         assert "1 → 2, swinging, acted" in browser.text("#tip"), "the reason is under the pointer"
         assert "busy 100%" in browser.text("#tip")

@@ -38,9 +38,10 @@ class ReportingGroup(TyperGroup):
 
 
 app = typer.Typer(cls=ReportingGroup, rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
-for function in (queries.run, queries.explain, queries.plan, queries.demo, rescale.rescale):
-    app.command()(function)
-for function in (ledger.ledger, ledger.top, ledger.page):
+for function in (
+    *(queries.run, queries.explain, queries.plan, queries.demo, rescale.rescale),
+    *(ledger.ledger, ledger.top, ledger.page),
+):
     app.command()(function)
 app.command(epilog=simulate.epilog())(simulate.simulate)
 

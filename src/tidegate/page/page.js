@@ -22,8 +22,8 @@ function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0 s";
   if (value < 1e-3) return `${(value * 1e6).toFixed(0)} µs`;
-  if (value < 1) return `${(value * 1e3).toFixed(value < 0.1 ? 1 : 0)} ms`;
-  return value < 120 ? `${value.toFixed(value < 10 ? 1 : 0)} s` : value < 7200 ? `${(value / 60).toFixed(0)} min` : `${(value / 3600).toFixed(1)} h`;
+  if (value < 1) return `${Number((value * 1e3).toFixed(value < 0.1 ? 1 : 0))} ms`;
+  return value < 120 ? `${Number(value.toFixed(value < 10 ? 1 : 0))} s` : value < 7200 ? `${(value / 60).toFixed(0)} min` : `${(value / 3600).toFixed(1)} h`;
 }
 const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(0)} %`);
 
@@ -47,7 +47,7 @@ function range() {
 }
 
 function chart(id, title, form, series, marks = []) {
-  const place = at(id), width = Math.max(place.clientWidth - 30, 200), height = 150, left = 46, bottom = 20, top = 8;
+  const place = at(id), width = Math.max(place.clientWidth - 30, 200), height = 150, left = 50, bottom = 20, top = 8;
   const [from, to] = range();
   const x = (time) => left + ((time - from) / (to - from)) * (width - left - 8);
   const shown = series.map((each) => ({ ...each, points: each.points.filter(([time, value]) => time >= from && value !== null) }));
@@ -158,7 +158,8 @@ function drawGraph() {
       <text class="title" x="${box.x + 10}" y="${box.y + 19}">${escaped(cut(box.title, 25))}</text>
       <text x="${box.x + 10}" y="${box.y + 35}">${escaped(cut(box.text, 29))}</text><text x="${box.x + 10}" y="${box.y + 51}">${live}</text></g>`);
   }
-  at("graph").innerHTML = `<svg width="${graph.width}" height="${graph.height}">${parts.join("")}</svg>`;
+  const scale = Math.min(1, Math.max(at("graph").clientWidth / graph.width, 0.6));
+  at("graph").innerHTML = `<svg viewBox="0 0 ${graph.width} ${graph.height}" width="${graph.width * scale}" height="${graph.height * scale}">${parts.join("")}</svg>`;
 }
 
 // Shards
@@ -169,22 +170,22 @@ function drawShards() {
     place.innerHTML = '<p class="note">Nothing is known of shards.</p>';
     return;
   }
-  const loads = of.shard_loads, rows = new Map();
+  const loads = of.loads, details = seen ? seen.details : {}, rows = new Map();
   of.mapping.forEach((instance, shard) => rows.set(instance, [...(rows.get(instance) || []), shard]));
   const most = loads ? Math.max(...loads, 1e-9) : 1, all = loads ? loads.reduce((sum, load) => sum + load, 0) : 0;
   const longest = Math.max(...[...rows.values()].map((shards) => shards.length));
   const wide = Math.min(Math.max(place.clientWidth - 330, 200) / longest, 16), parts = [];
   [...rows.keys()].sort((one, other) => one - other).forEach((instance, row) => {
     const shards = rows.get(instance).sort((one, other) => (loads ? loads[other] - loads[one] : one - other)), y = row * 22;
-    const mine = loads ? shards.reduce((sum, shard) => sum + loads[shard], 0) : null, busy = seen && seen.details.busy ? seen.details.busy[instance] : null;
+    const mine = loads ? shards.reduce((sum, shard) => sum + loads[shard], 0) : null, busy = details.busy ? details.busy[instance] : null;
     parts.push(`<text x="0" y="${y + 13}">instance ${instance}</text>`);
     shards.forEach((shard, column) => parts.push(`<rect class="heat" x="${80 + column * wide}" y="${y}" width="${Math.max(wide - (wide > 4 ? 1 : 0), 0.8)}" height="18"
       fill-opacity="${loads ? 0.06 + 0.94 * (loads[shard] / most) : 0.25}" data-tip="shard ${shard} on instance ${instance}${loads ? `: ${number(loads[shard])} tuples/s` : ""}"/>`));
     parts.push(`<text x="${88 + longest * wide}" y="${y + 13}">${shards.length} shards${loads && all ? `, ${percent(mine / all)} of the load` : ""}${busy === null || busy === undefined ? "" : `, busy ${percent(busy)}`}</text>`);
   });
   const notes = [loads ? `the darkest got ${number(most)} tuples/s` : "their loads are measured where the job is elastic or balanced",
-    of.hot_key ? `most frequent key of the busiest shard: ${of.hot_key[1]}, ${percent(of.hot_key[2])} of all tuples` : "",
-    of.pooled ? "any instance may do the work of any shard here, so the mapping limits nothing" : ""].filter(Boolean);
+    details.hot_key ? `most frequent key of the busiest shard: ${details.hot_key[1]}, ${percent(details.hot_key[2])} of all tuples` : "",
+    details.pooled ? "any instance may do the work of any shard here, so the mapping limits nothing" : ""].filter(Boolean);
   place.innerHTML = `<svg width="${Math.max(place.clientWidth - 4, 300)}" height="${rows.size * 22}">${parts.join("")}</svg><p class="note">${escaped(notes.join("; "))}.</p>`;
 }
 

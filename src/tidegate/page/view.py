@@ -23,6 +23,16 @@ FIGURES = (
     *("observation", "subquery", "time_seconds", "instances", "offered", "processed", "backlog", "congestion"),
     *("utilisation", "watermark_lag_seconds", "latency_seconds"),
 )
+SUBQUERIES = """
+WITH RECURSIVE names (name) AS (
+    SELECT min(subquery) FROM observations WHERE run = ?
+    UNION ALL
+    SELECT (SELECT min(subquery) FROM observations WHERE run = ? AND subquery > name) FROM names WHERE name IS NOT NULL
+) SELECT name FROM names WHERE name IS NOT NULL
+"""
+"""The subqueries of a run, each found by the index; DISTINCT would read all of it."""
+NEW = "+run = ? AND observation > ? AND observation <= ?"
+"""What came after the last look; the plus keeps SQLite from reading all of the run by its index."""
 CHANGE = "decision, subquery, time_seconds, instances_before, instances, action, result, controller, why"
 
 
@@ -58,22 +68,24 @@ def look(path: str | Path, run: int | None = None, since: Mapping[str, int] | No
 
 
 class _Look:
-    """Reads what came of a run after a cursor, and moves the cursor."""
+    """Reads what came of a run after a cursor, and moves the cursor.
+
+    It finds its rows by index: a look at a long run costs as much as what is new, but for the first one.
+    """
 
     def __init__(self, connection: sqlite3.Connection, run: int, cursor: dict[str, int]) -> None:
         self._connection, self._run, self.cursor = connection, run, cursor
         self._seen = cursor.get("observation", 0)
         self._stride = 1
         if not self._seen:
-            steps = self._value("SELECT max(step) - min(step) FROM observations WHERE run = ?")
-            self._stride = math.ceil(((steps or 0) + 1) / POINTS)
-        self.cursor["observation"] = (
-            self._value("SELECT max(observation) FROM observations WHERE run = ?") or self._seen
-        )
+            self._stride = self._thinned("SELECT max(step) - min(step) + 1 FROM observations WHERE run = ?")
+        last = self._rows("SELECT observation FROM observations WHERE +run = ? ORDER BY observation DESC LIMIT 1")
+        self.cursor["observation"] = last[0]["observation"] if last else self._seen
+        self._subqueries = [row["name"] for row in self._rows(SUBQUERIES, (run,))]
 
     def figures(self) -> list[dict[str, Any]]:
         """Of each step the figures, one row for each, in order."""
-        some = "run = ? AND observation > ? AND observation <= ? AND step % ? = 0"
+        some = f"{NEW} AND step % ? = 0"
         return self._rows(
             f"SELECT {', '.join(FIGURES)} FROM observations WHERE {some} ORDER BY observation",
             (self._seen, self.cursor["observation"], self._stride),
@@ -81,53 +93,54 @@ class _Look:
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """The last step of each subquery with its details."""
-        last = "SELECT max(observation) FROM observations WHERE run = ? GROUP BY subquery"
-        rows = self._rows(f"SELECT {', '.join(FIGURES)}, details FROM observations WHERE observation IN ({last})")
-        return {row["subquery"]: row | {"details": _finite(json.loads(row["details"]))} for row in rows}
+        rows = self._last(f"{', '.join(FIGURES)}, details", "observations")
+        return {name: row | {"details": _finite(json.loads(row["details"]))} for name, row in rows.items()}
 
     def shards(self) -> dict[str, dict[str, Any]]:
         """Of each subquery, which shard was last on which instance, and the load of each."""
-        last = (
-            "SELECT max(observation) FROM observations WHERE run = ? AND details LIKE '%\"mapping\"%' GROUP BY subquery"
-        )
-        rows = self._rows(f"SELECT subquery, time_seconds, details FROM observations WHERE observation IN ({last})")
-        found = {}
-        for row in rows:
-            details = _finite(json.loads(row["details"]))
-            wanted = ("mapping", "shard_loads", "pooled", "hot_key")
-            found[row["subquery"]] = {"time_seconds": row["time_seconds"]} | {
-                name: details.get(name) for name in wanted
-            }
-        return found
+        rows = self._last("time_seconds, mapping, loads", "shards")
+        return {
+            name: row | {"mapping": json.loads(row["mapping"]), "loads": json.loads(row["loads"] or "null")}
+            for name, row in rows.items()
+        }
 
     def flows(self) -> list[dict[str, Any]]:
         """What went between the boxes of the graph, and how late results left."""
-        rows = self.after("flows", "flow")
-        return [row | {"rates": _finite(json.loads(row["rates"]))} for row in rows[-POINTS:]]
+        first = "flow" not in self.cursor
+        stride = self._thinned("SELECT max(flow) - min(flow) + 1 FROM flows WHERE run = ?") if first else 1
+        rows = self.after("flows", "flow", stride)
+        return [row | {"rates": _finite(json.loads(row["rates"]))} for row in rows]
 
     def changes(self) -> list[dict[str, Any]]:
         """The decisions of drivers that were not to hold, newest first."""
-        some = "run = ? AND observation > ? AND observation <= ? AND role = 'driver' AND action <> 'hold'"
+        some = f"{NEW} AND role = 'driver' AND action <> 'hold'"
         bounds = (self._seen, self.cursor["observation"], MOST_CHANGES)
         return self._rows(f"SELECT {CHANGE} FROM explained WHERE {some} ORDER BY decision DESC LIMIT ?", bounds)
 
     def shadows(self) -> list[dict[str, Any]]:
         """What controllers in the shadow would have had, at each step."""
-        some = "run = ? AND observation > ? AND observation <= ? AND step % ? = 0 AND role = 'shadow'"
+        some = f"{NEW} AND step % ? = 0 AND role = 'shadow'"
         names = "subquery, time_seconds, controller, instances, action, why"
         bounds = (self._seen, self.cursor["observation"], self._stride)
         return self._rows(f"SELECT {names} FROM explained WHERE {some} ORDER BY decision", bounds)
 
-    def after(self, table: str, number: str) -> list[dict[str, Any]]:
-        """The new rows of a table that the cursor counts by its own number."""
+    def after(self, table: str, number: str, stride: int = 1) -> list[dict[str, Any]]:
+        """The new rows of a table that the cursor counts by its own number; of many, every so many-th and the last."""
         rows = self._rows(f"SELECT * FROM {table} WHERE run = ? AND {number} > ?", (self.cursor.get(number, 0),))
         self.cursor[number] = max([self.cursor.get(number, 0), *(row[number] for row in rows)])
-        return rows
+        return rows[::-stride][::-1]
 
-    def _value(self, select: str) -> Any:
-        return self._connection.execute(select, (self._run,)).fetchone()[0]
+    def _last(self, columns: str, table: str) -> dict[str, dict[str, Any]]:
+        """The last row of each subquery that has one."""
+        select = f"SELECT {columns} FROM {table} WHERE run = ? AND subquery = ? ORDER BY step DESC LIMIT 1"
+        rows = {name: self._rows(select, (name,)) for name in self._subqueries}
+        return {name: found[0] for name, found in rows.items() if found}
 
-    def _rows(self, select: str, values: Iterable[int] = ()) -> list[dict[str, Any]]:
+    def _thinned(self, select: str) -> int:
+        """One in how many steps is told, given the select that counts them."""
+        return math.ceil((self._connection.execute(select, (self._run,)).fetchone()[0] or 1) / POINTS)
+
+    def _rows(self, select: str, values: Iterable[object] = ()) -> list[dict[str, Any]]:
         return [_finite(dict(row)) for row in self._connection.execute(select, (self._run, *values))]
 
 

@@ -130,8 +130,9 @@ class Ledger:
 
     def _write_step(self, event: Stepped) -> None:
         row: Row = {"run": self.run, "step": event.step, **_summary(event.observation)}
-        row["details"] = json.dumps(self._details(event.observation), default=_number)
+        row["details"] = json.dumps(_details(event.observation), default=_number)
         observation = self._insert("observations", row)
+        self._write_shards(event)
         numbers = [self._insert("decisions", {"observation": observation, **row}) for row in decision_rows(event)]
         for effect in event.effects:
             number = self._watched.pop((event.subquery, effect.decided_step), None)
@@ -144,26 +145,22 @@ class Ledger:
             if event.plan is not None and event.outcome is not None and event.outcome.measured is None:
                 self._moves[event.subquery, event.step] = numbers[0]
 
-    def _details(self, observation: Observation) -> dict[str, object]:
-        """What is not in the columns of an observation and is there; now and then, its shards."""
-        details: dict[str, object] = {}
-        for name in IN_DETAILS:
-            value = getattr(observation, name)
-            if value is not None and value is not False:
-                details[name] = _plain(value)
-        now, last = observation.time_seconds, self._shards_seconds.get(observation.subquery)
-        if observation.mapping is not None and (last is None or now - last >= SHARDS_SECONDS):
-            self._shards_seconds[observation.subquery] = now
-            details["mapping"] = _plain(observation.mapping)
-            loads = observation.shard_loads
-            details["shard_loads"] = None if loads is None else [round(load, 2) for load in loads]
-        return details
+    def _write_shards(self, event: Stepped) -> None:
+        """Write where shards are and what load they have, now and then."""
+        seen, last = event.observation, self._shards_seconds.get(event.subquery)
+        if seen.mapping is None or (last is not None and event.time_seconds - last < SHARDS_SECONDS):
+            return
+        self._shards_seconds[event.subquery] = event.time_seconds
+        row: Row = {"subquery": event.subquery, "step": event.step, "time_seconds": event.time_seconds}
+        row["mapping"] = json.dumps(seen.mapping, default=_number)
+        row["loads"] = None if seen.shard_loads is None else json.dumps([round(load, 3) for load in seen.shard_loads])
+        self._insert("shards", {"run": self.run, **row})
 
     def _forget(self, before_seconds: float) -> None:
         """Delete the steps of this run before a time."""
         old = "run = ? AND time_seconds < ?"
         observed = f"observation IN (SELECT observation FROM observations WHERE {old})"
-        for table, where in (("decisions", observed), ("observations", old), ("flows", old)):
+        for table, where in (("decisions", observed), ("observations", old), ("shards", old), ("flows", old)):
             self._connection.execute(f"DELETE FROM {table} WHERE {where}", (self.run, before_seconds))
 
     def _update(self, number: int | None, row: Row) -> None:
@@ -213,6 +210,12 @@ def _summary(observation: Observation) -> Row:
     if sizes := observation.shard_state_bytes:
         row |= {"shards": len(sizes), "state_bytes": int(sum(sizes))}
     return row
+
+
+def _details(observation: Observation) -> dict[str, object]:
+    """What is known of an observation and is not in its columns."""
+    found = {name: getattr(observation, name) for name in IN_DETAILS}
+    return {name: _plain(value) for name, value in found.items() if value is not None and value is not False}
 
 
 def _plain(value: object) -> object:

@@ -10,15 +10,15 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tidegate.control.controller import Controller, Decision, Limits
 from tidegate.control.observation import HotKey, Observation, Station, WindowInput
 from tidegate.errors import UserError
+from tidegate.telemetry.ledger import AS_OBSERVED
 from tidegate.telemetry.schema import open_to_read
-
-_COLUMNS = {field.name for field in fields(Observation)}
 
 
 def recorded_observations(path: str | Path, *, run: int | None = None) -> tuple[Observation, ...]:
@@ -29,12 +29,18 @@ def recorded_observations(path: str | Path, *, run: int | None = None) -> tuple[
     """
     with closing(open_to_read(path)) as connection:
         number = _run(connection, path, run)
-        rows = connection.execute("SELECT * FROM observations WHERE run = ? ORDER BY observation", (number,)).fetchall()
+        rows = connection.execute(
+            "SELECT * FROM observations LEFT JOIN shards USING (run, subquery, step) WHERE run = ? ORDER BY observation",
+            (number,),
+        ).fetchall()
     shards: dict[str, Observation] = {}
     seen = []
     for row in rows:
-        columns = {name: value for name, value in dict(row).items() if name in _COLUMNS}
-        observation = _observation(columns, json.loads(row["details"]))
+        columns = {name: row[name] for name in AS_OBSERVED}
+        details = json.loads(row["details"]) | {"instances": row["instances"]}
+        if row["mapping"] is not None:
+            details |= {"mapping": json.loads(row["mapping"]), "shard_loads": json.loads(row["loads"] or "null")}
+        observation = _observation(columns | details)
         last = shards.get(observation.subquery)
         if observation.mapping is not None:
             shards[observation.subquery] = observation
@@ -73,14 +79,14 @@ def _run(connection: sqlite3.Connection, path: str | Path, run: int | None) -> i
     return int(found)
 
 
-def _observation(columns: dict[str, object], details: dict[str, object]) -> Observation:
-    given = dict(details)
+def _observation(given: dict[str, Any]) -> Observation:
+    """The observation of these fields, as the ledger holds them."""
     for name, kind in (("network", Station), ("window_inputs", WindowInput)):
         if name in given:
-            given[name] = tuple(kind(*each) for each in given[name])  # type: ignore[attr-defined]
+            given[name] = tuple(kind(*each) for each in given[name])
     if "hot_key" in given:
-        given["hot_key"] = HotKey(*given["hot_key"])  # type: ignore[misc]
+        given["hot_key"] = HotKey(*given["hot_key"])
     for name in ("busy", "mapping", "shard_loads"):
-        value = given.get(name)
-        given[name] = tuple(value) if isinstance(value, list) else None
-    return Observation(**columns, **given)  # type: ignore[arg-type]
+        if given.get(name) is not None:
+            given[name] = tuple(given[name])
+    return Observation(**given)

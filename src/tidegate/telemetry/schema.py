@@ -63,6 +63,12 @@ CREATE TABLE notices (
     subquery TEXT NOT NULL, step INTEGER NOT NULL, time_seconds REAL NOT NULL,
     kind TEXT NOT NULL, text TEXT NOT NULL
 );
+CREATE TABLE shards (
+    run INTEGER NOT NULL REFERENCES runs,
+    subquery TEXT NOT NULL, step INTEGER NOT NULL, time_seconds REAL NOT NULL,
+    mapping TEXT NOT NULL, loads TEXT,
+    PRIMARY KEY (run, subquery, step)
+) WITHOUT ROWID;
 CREATE TABLE flows (
     flow INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES runs,
@@ -83,8 +89,8 @@ Where shards change owners, `protocol` says how, `planned_…` what that should 
 `protocols_rejected` is JSON, protocols and why not.
 
 `graph` is JSON, the query as a picture with places (`tidegate.drawing`). `details` is JSON too: the rest of an observation,
-so that a run can be replayed through another controller; shards are in it every few seconds. The `rates` of a flow are
-tuples per second, by the boxes of the graph between which they went.
+so that a run can be replayed through another controller. `shards` has, every few seconds, the instance and the load of each
+shard, as JSON. The `rates` of a flow are tuples per second, by the boxes of the graph between which they went.
 
 The view `explained` has a row for each decision, with what was observed, expected and seen.
 """

@@ -88,7 +88,7 @@ def test_a_look_tells_what_came_after_the_last_one(served: PageServer) -> None:
     assert [(each["instances_before"], each["instances"]) for each in first["changes"]][:2] == [(2, 1), (1, 2)]
     assert {each["controller"] for each in first["shadows"]} == {"holding"}
     assert first["shards"]["q"]["mapping"] == [0, 1]
-    assert first["shards"]["q"]["shard_loads"] == [100.0, 50.0]
+    assert first["shards"]["q"]["loads"] == [100.0, 50.0]
     assert [each["kind"] for each in first["notices"]] == ["instances lost"]
     again = told(served.url, "/data", **first["cursor"])
     assert [again[name] for name in ("figures", "flows", "changes", "shadows", "notices")] == [[]] * 5
