@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -72,7 +72,7 @@ class Progress:
 
 
 class ProgressLine:
-    """Shows progress on a stream: one line rewritten in place on a terminal, else a line every few seconds."""
+    """Shows progress: one line rewritten in place on a terminal or below a notebook's cell, else one every few seconds."""
 
     def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.console import Console
@@ -83,12 +83,21 @@ class ProgressLine:
         self._waiting: object = None
         self._shown_at: float | None = None
         self._live: Live | None = None
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
+        # The part of a notebook's output that is replaced by the next line; rich would need ipywidgets for that.
+        self._cell: Any = None
+        if self._console.is_jupyter and out is None:
+            from IPython.display import display
+
+            self._cell = display(_Line(""), display_id=True)
+        elif self._console.is_terminal and not self._console.is_dumb_terminal:
             # Results go to standard output, whatever happens here.
             self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def __call__(self, progress: object) -> None:
         """Show the progress, such as a batch, as the line it prints as: now or when its turn comes."""
+        if self._cell is not None:
+            self._cell.update(_Line(str(progress)))
+            return
         if self._live is not None:
             from rich.text import Text
 
@@ -113,3 +122,13 @@ class ProgressLine:
     def _print(self) -> None:
         self._console.print(str(self._waiting))
         self._shown_at, self._waiting = self._clock(), None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line as a notebook shows it."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from html import escape
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ SPARK_LOG = "_spark_metadata"
 DRAFT = ".draft-"
 """How the names of parts begin that are being written."""
 WIDEST = 40
+HTML_ROWS = 10
 
 
 def format_of(to: Path, asked: str | None) -> str:
@@ -111,6 +113,32 @@ class RunResult:
     ahead: int = 0
     outputs: tuple[str, ...] = ()
     unfilled: int = 0
+
+    def __str__(self) -> str:
+        where = f" written to {self.to}" if self.to is not None else ""
+        malformed = f", {self.malformed:,} malformed" if self.malformed else ""
+        ahead = f", {self.ahead:,} ahead" if self.ahead else ""
+        unfilled = f", {self.unfilled:,} windows unfilled" if self.unfilled else ""
+        return (
+            f"{self.rows:,} rows read, {self.late:,} late{malformed}{ahead}{unfilled}; {self.results:,} results{where} "
+            f"({self.seconds:.1f} s)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<RunResult: {self}>"
+
+    def _repr_html_(self) -> str:
+        """What the run did, and the first rows of each result in the folder, for notebooks."""
+        shown = [f"<div>{escape(str(self))}</div>"]
+        if self.to is None or self.format is None:
+            return shown[0]
+        for name in self.outputs or (None,):
+            schema = self.schema if name is None else pa.schema(list(self.schema.field(name).type))
+            parts = part_files(result_folder(self.to, name), self.format)[:1]
+            first = read_table(Files(str(self.to), (str(parts[0]),), self.format, schema), schema) if parts else None
+            shown += [] if name is None else [f"<div><b>{escape(name)}</b></div>"]
+            shown.append("<div>no rows</div>" if first is None else html_table(first.slice(0, HTML_ROWS)))
+        return "".join(shown)
 
     def read(self, output: str | None = None) -> pa.Table:
         """All results in the folder, those of earlier runs on the same checkpoint too; of several, those of one name."""
@@ -308,6 +336,18 @@ def show_rows(table: pa.Table) -> str:
     bo   12
     """
     return plain(rows_table(table))
+
+
+def html_table(table: pa.Table) -> str:
+    """Rows as an HTML table under the names of their columns.
+
+    >>> html_table(pa.table({"a<b": [1]}))
+    '<table><tr><th>a&lt;b</th></tr><tr><td>1</td></tr></table>'
+    """
+    cells = [[_cell(value) for value in _values(column)] for column in table.columns]
+    rows = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in table.column_names)}</tr>"]
+    rows += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in zip(*cells, strict=True)]
+    return f"<table>{''.join(rows)}</table>"
 
 
 def show_count(total: int, shown: int) -> str:

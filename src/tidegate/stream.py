@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from tidegate.drawing import cut
 from tidegate.errors import QueryError
 from tidegate.query.advice import advised
 from tidegate.query.arrival import ArrivalTime
 from tidegate.query.builder import AHEAD, Builder, source
 from tidegate.query.event_time import Duration
 from tidegate.query.names import DefaultName
+from tidegate.query.nodes import Source, walk
 from tidegate.query.outputs import outputs_node
 from tidegate.query.schema import as_schema
 from tidegate.sources import BatchOrigin
@@ -33,6 +36,19 @@ DEFAULT_NAME = "stream"
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream(Builder):
     """A stream of tuples with event time: a query, as a value. See `stream`."""
+
+    def __repr__(self) -> str:
+        """One line: the last step, how many there are, over which sources, and the columns that come out."""
+        steps = list(walk(self.node))
+        over = ", ".join(node.name for node in steps if isinstance(node, Source))
+        count = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+        return f"<Stream {self.node.name}: {count} over {cut(over, 60)}; {cut(', '.join(self.schema.names), 100)}>"
+
+    def _repr_html_(self) -> str:
+        """The steps as a picture, for notebooks."""
+        from tidegate.compile.draw import draw_query
+
+        return f'<div style="overflow-x: auto">{draw_query(self.node).svg()}</div><div>{escape(repr(self))}</div>'
 
     def to_spark(
         self,

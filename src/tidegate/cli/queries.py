@@ -22,7 +22,6 @@ from tidegate.stream import Stream, one_query
 
 if TYPE_CHECKING:
     from tidegate.control.instantiate import Sampled
-    from tidegate.results import RunResult
 
 PREFERRED = "query"
 WARM_UP = 2_000
@@ -96,19 +95,7 @@ def run(
         progress=not quiet,
     )
     if not quiet:
-        print(show_result(result), file=sys.stderr)
-
-
-def show_result(result: RunResult) -> str:
-    """What a run did, on one line."""
-    where = f" written to {result.to}" if result.to is not None else ""
-    malformed = f", {result.malformed:,} malformed" if result.malformed else ""
-    ahead = f", {result.ahead:,} ahead" if result.ahead else ""
-    unfilled = f", {result.unfilled:,} windows unfilled" if result.unfilled else ""
-    return (
-        f"{result.rows:,} rows read, {result.late:,} late{malformed}{ahead}{unfilled}; {result.results:,} results{where} "
-        f"({result.seconds:.1f} s)"
-    )
+        print(result, file=sys.stderr)
 
 
 def explain(
@@ -243,7 +230,7 @@ def demo(
     print("\nIt runs on a local Spark, which takes some seconds to start.\n", flush=True)
     folder = _free(root / "heavy-customers")
     result = tg.run(query, to=folder)
-    print(f"\n{show_result(result)}")
+    print(f"\n{result}")
     found = result.read()
     if found.num_rows:
         complete = found.filter(pc.less_equal(found["window_end"], pa.scalar(END, found["window_end"].type)))

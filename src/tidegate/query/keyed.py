@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ class Keyed(Advises, Generic[B]):
 
     stream: B
     keys: Keys
-    key_schema: pa.Schema
+    key_schema: pa.Schema = field(repr=False)
 
     @advised
     def window(

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tidegate.compile.plan import Plan
@@ -53,6 +54,19 @@ class LocalJob:
         self.running.start()
         weakref.finalize(self, _dropped, self.running).atexit = False
         return self
+
+    def __repr__(self) -> str:
+        running = self.running
+        state = "cancelled" if self.cancelled else "failed" if running.failure else "ended" if self.ended else "running"
+        instances = ", ".join(f"{name} × {count}" for name, count in self.instances.items())
+        return (
+            f"<LocalJob, {state}: {self.rows:,} rows read, {self.results:,} results, {self.late:,} late; {instances}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """How far the job is, and a link to its page, for notebooks."""
+        link = "" if self.page_url is None else f'<div><a href="{self.page_url}" target="_blank">its page</a></div>'
+        return f"<div>{escape(repr(self))}</div>{link}"
 
     @property
     def page_url(self) -> str | None:
