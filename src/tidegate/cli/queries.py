@@ -58,6 +58,9 @@ def run(
     hot_keys: HotKeys = False,
     ledger: Annotated[str | None, option("FILE", "with --elastic, record what is decided and why")] = None,
     metrics_port: Annotated[int | None, option("N", "with --elastic, metrics for Prometheus on loopback")] = None,
+    page: Annotated[
+        int | None, option("PORT", "with --elastic, a page about the run on loopback; 0: a free port")
+    ] = None,
     master: Annotated[str | None, option("URL", "Spark master, such as local[4] (default: local, all cores)")] = None,
     quiet: Annotated[bool, flag("--quiet", "print nothing but results and errors")] = False,
 ) -> None:
@@ -76,8 +79,8 @@ def run(
     """
     import tidegate as tg
 
-    if elastic is None and (ledger is not None or metrics_port is not None):
-        raise UserError("--ledger and --metrics-port go with --elastic, such as --elastic steady")
+    if elastic is None and (ledger, metrics_port, page) != (None, None, None):
+        raise UserError("--ledger, --metrics-port and --page go with --elastic, such as --elastic steady")
     result = tg.run(
         load_query(target),
         on=on,
@@ -88,7 +91,7 @@ def run(
         files_per_batch=files_per_batch,
         instances=instances,
         cells=None if cells is None else parsed_cells(cells),
-        elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port),
+        elastic=None if elastic is None else Elastic(elastic, ledger=ledger, metrics_port=metrics_port, page=page),
         late_to=late_to,
         operators=operators,
         hot_keys=hot_keys,

@@ -136,7 +136,9 @@ class Work(ABC):
         return 0
 
     def shard_figures(self) -> ShardFigures:
-        """What is known of the shards; that of their memory is up to a second old."""
+        """What is known of the shards; that of their memory is up to a second old. Nothing while they are not measured."""
+        if not self.meter.on:
+            return ShardFigures(pooled=self.pooled)
         now = self.clock()
         if self._shard_state is None or now - self._shard_state[0] >= STATE_SECONDS:
             self._shard_state = now, self._shard_bytes()
