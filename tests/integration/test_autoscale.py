@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -111,9 +112,13 @@ def test_an_elastic_run_gives_the_same_answer_with_and_without_a_time_zone(
 def test_a_dry_run_observes_any_query_and_notices_its_end(spark: Any, tmp_path: Path) -> None:
     query = rates(spark, tmp_path)
     path = tmp_path / "run.ledger"
-    with tg.autoscale(query, "saso", dry_run=True, ledger=path, period_seconds=0.5) as scaling:
+    with tg.autoscale(query, "saso", dry_run=True, ledger=path, period_seconds=0.5, page=0) as scaling:
         while len(scaling.latest) == 0 or not scaling.latest["rates"].observation.processed:
             assert scaling.active
+        assert scaling.page_url is not None
+        with urllib.request.urlopen(scaling.page_url.replace("/?", "/data?"), timeout=30) as page:
+            shown = json.load(page)
+        assert (shown["graph"], shown["latest"]["rates"]["instances"]) == (None, 1), "its plan is Spark's own"
         query.stop()
         scaling._thread.join(30)
     seen = scaling.latest["rates"].observation

@@ -246,7 +246,7 @@ function take(told) {
   page.shadows = [...page.shadows, ...told.shadows].slice(-2 * MOST_POINTS);
   page.notices.push(...told.notices);
   page.latest = told.latest;
-  page.shards = told.shards;
+  Object.assign(page.shards, told.shards);
   page.chosen ??= subqueries()[0] ?? null;
   at("label").textContent = told.run.label;
   at("state").textContent = told.run.state;
@@ -329,7 +329,7 @@ document.addEventListener("keydown", (event) => {
 });
 at("span").addEventListener("change", (event) => { page.span = Number(event.target.value); draw(); });
 at("run").addEventListener("change", (event) => {
-  Object.assign(page, { run: event.target.value, cursor: {}, figures: {}, flows: [], changes: [], shadows: [], replayed: [], notices: [], chosen: null, open: null });
+  Object.assign(page, { run: event.target.value, cursor: {}, figures: {}, shards: {}, flows: [], changes: [], shadows: [], replayed: [], notices: [], chosen: null, open: null });
   follow();
 });
 at("controller").addEventListener("change", async (event) => {

@@ -78,7 +78,11 @@ class PageServer(LoopbackServer):
         return [body]
 
     def _look(self, asked: dict[str, str]) -> dict[str, Any]:
-        since = {str(name): _number(asked, name) or 0 for name in ("observation", "flow", "notice") if name in asked}
+        since = {
+            str(name): _number(asked, name) or 0
+            for name in ("observation", "shards", "flow", "notice")
+            if name in asked
+        }
         return look(self._ledger, self._of(asked), since)
 
     def _of(self, asked: dict[str, str]) -> int | None:

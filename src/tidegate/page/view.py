@@ -97,11 +97,14 @@ class _Look:
         return {name: row | {"details": _finite(json.loads(row["details"]))} for name, row in rows.items()}
 
     def shards(self) -> dict[str, dict[str, Any]]:
-        """Of each subquery, which shard was last on which instance, and the load of each."""
+        """Of each subquery where that is new, which shard is on which instance, and the load of each."""
         rows = self._last("time_seconds, mapping, loads", "shards")
+        told = self.cursor.get("shards", 0)
+        self.cursor["shards"] = max([told, *(int(row["time_seconds"]) + 1 for row in rows.values())])
         return {
-            name: row | {"mapping": json.loads(row["mapping"]), "loads": json.loads(row["loads"] or "null")}
+            name: row | {"mapping": json.loads(row["mapping"]), "loads": _finite(json.loads(row["loads"] or "null"))}
             for name, row in rows.items()
+            if row["time_seconds"] >= told
         }
 
     def flows(self) -> list[dict[str, Any]]:
