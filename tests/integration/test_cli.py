@@ -22,7 +22,11 @@ from tidegate.cli.queries import load_query
 from tidegate.results import read_results
 from tidegate.testing import answer, difference
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = [
+    *sorted(file for file in FOLDER.glob("*.py") if file.name not in ("__init__.py", "application.py")),
+    *sorted(file.parent for file in FOLDER.glob("*/__main__.py")),
+]
 LOOPS = {"pagerank"}
 """Examples that Spark cannot run."""
 COMMAND = [sys.executable, "-m", "tidegate.cli.main"]

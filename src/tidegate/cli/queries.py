@@ -271,12 +271,13 @@ def _free(path: Path) -> Path:
 def load_query(target: str) -> Stream:
     """The query that ``FILE`` or ``FILE:name`` names; a dict of queries is one of several results.
 
-    Without a name it is the one called ``query``, or the only dict of queries, or the only query that the file defines.
+    Without a name it is the one called ``query``, or the only dict of queries, or the only query that the file defines. A
+    folder stands for the ``__main__.py`` in it.
     """
-    path, name = Path(target), None
+    path, name = _file_of(target), None
     if not path.is_file():
         file, colon, name = target.rpartition(":")
-        path = Path(file if colon else target)
+        path = _file_of(file if colon else target)
         if not path.is_file():
             raise QueryError(f"there is no file {str(path)!r}")
     found = {key: value for key, value in _execute(path).items() if _is_query(value) and key[0] != "_"}
@@ -300,15 +301,23 @@ def _is_query(value: object) -> bool:
     return bool(results) and all(isinstance(result, Stream) for result in results)
 
 
+def _file_of(target: str) -> Path:
+    path = Path(target)
+    return path / "__main__.py" if (path / "__main__.py").is_file() else path
+
+
 def _execute(path: Path) -> dict[str, object]:
     """Run a file as a module of its own, and return what it defines.
 
     It is no module afterwards, so that its functions are shipped to Spark's workers whole, not by name; modules beside
-    it are found by name, there and here.
+    it are found by name, there and here, and so is the package that it lies in.
     """
-    folder = str(path.parent.absolute())
-    sys.path.insert(0, folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    beside = package = path.parent.absolute()
+    while (package / "__init__.py").is_file():
+        package = package.parent
+    folders = [*dict.fromkeys((str(beside), str(package)))]
+    sys.path[:0] = folders
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
     try:
         return runpy.run_path(str(path), run_name=f"tidegate_query_{path.stem}")
     except (TidegateError, SystemExit):

@@ -209,9 +209,9 @@ def _compiled(node: KeyedApply) -> str:
     """Which functions of one tuple are compiled, and what prevents it for others."""
     found = translated(node)
     if found.update is None:
-        return f"; interpreted, since of {found.obstacles[0]}"
+        return f"; interpreted, since {found.obstacles[0]}"
     if found.obstacles:
-        return f"; update is compiled once there is enough to do; output is interpreted, since of {found.obstacles[0]}"
+        return f"; update is compiled once there is enough to do; output is interpreted, since {found.obstacles[0]}"
     return f"; {'update is' if found.output is None else 'both are'} compiled once there is enough to do"
 
 

@@ -74,7 +74,7 @@ class InterpretedSlots(TupleSlots):
         tally.seen += settled.size
         if tally.seen >= COMPILE_AFTER and not tally.given_up:
             tally.given_up = True
-            LOG.info("step '%s': its functions are interpreted, since of %s", self.node.name, "; ".join(self.obstacles))
+            LOG.info("step '%s': its functions are interpreted, since %s", self.node.name, "; ".join(self.obstacles))
         return super().prepare(settled)
 
 

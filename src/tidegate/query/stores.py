@@ -7,7 +7,8 @@ keys are told apart as keys of streams are: null is one, NaN is one, −0.0 is 0
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn, TypeAlias
@@ -107,8 +108,8 @@ class Store:
     """A map of one window: its entries are read and changed in place.
 
     ``kept`` are entries from before. A few of them are looked up where they are; where many are asked for, or all, they are
-    decoded once. Of such a store changes are noted. `get`, `put`, `has` and `remove` then cost what a dict costs, and
-    iteration sorts the keys, unless they are the same as before.
+    decoded once. Of such a store changes are noted. `get`, `put`, `has` and `remove` then cost what a dict costs. Keys are
+    sorted when `first` or an iteration asks for their order, and kept in it from then on, unless one is null.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Store:
     can_change: bool = field(default=True, init=False)
     _entries: dict[Any, Entry | None] = field(default_factory=dict, init=False)
     _order: list[Any] | None = field(default=None, init=False)
+    _plain: bool = field(default=True, init=False)
     _changed: dict[Any, tuple[Any, ...]] = field(default_factory=dict, init=False)
     _length: int = field(default=0, init=False)
     _lookups: int = field(default=0, init=False)
@@ -150,7 +152,7 @@ class Store:
             self._refuse(f"put, for {key!r}, a value that was not declared: {misfit}", misfit)
         before = self._entry(identity, parts)
         if before is None:
-            self._order = None
+            self._reorder(identity, insort)
             self._length += 1
         elif before[1] is taken:
             return
@@ -167,7 +169,7 @@ class Store:
             return False
         self.bytes -= before[2]
         self._length -= 1
-        self._order = None
+        self._reorder(identity, lambda order, key: order.pop(bisect_left(order, key)))
         if self._lookups:
             self._entries[identity] = None  # so that it is not looked up again
         else:
@@ -179,6 +181,14 @@ class Store:
         """Remove all entries."""
         for key in self:
             self.remove(key)
+
+    def first(self) -> tuple[Any, Any] | None:
+        """The least key, in canonical order, and its value; None if there is no entry."""
+        entries = self._all()
+        if not entries:
+            return None
+        parts, value, _ = entries[self._ordered(entries)[0]]
+        return self._given(parts), value
 
     def items(self) -> list[tuple[Any, Any]]:
         """All keys and values, in the canonical order of the keys; the store may be changed while they are read."""
@@ -217,9 +227,17 @@ class Store:
     def _ordered(self, entries: dict[Any, Entry]) -> list[Any]:
         if self._order is None:
             # Python's own order of whole numbers, text (by code points, as by bytes) and dates is canonical, but for null.
-            plain = self.of.has_floats or not any(None in parts for parts in entries)
-            self._order = sorted(entries, key=None if plain else canonical)
+            self._plain = self.of.has_floats or not any(None in parts for parts in entries)
+            self._order = sorted(entries, key=None if self._plain else canonical)
         return self._order
+
+    def _reorder(self, identity: Any, change: Callable[[list[Any], Any], Any]) -> None:
+        """Insert a key into the order, or remove it, if there is one that Python's own comparison can search."""
+        if self._order is not None:
+            if self._plain and (self.of.has_floats or None not in identity):
+                change(self._order, identity)
+            else:
+                self._order = None
 
     def _entry(self, identity: Any, parts: tuple[Any, ...]) -> Entry | None:
         """The entry of a key, looked up in what was kept if it was not asked for before."""

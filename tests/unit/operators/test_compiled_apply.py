@@ -82,7 +82,7 @@ def test_what_is_not_compiled_is_told_with_its_line() -> None:
 
     line = looping.__code__.co_firstlineno + 2
     told = obstacle(looping)
-    assert told == f'update: test_compiled_apply.py, line {line}: `for tag in t["tags"]:`: `for` is not compiled'
+    assert told == f'of update: test_compiled_apply.py, line {line}: `for tag in t["tags"]:`: `for` is not compiled'
     explained = " ".join(query(looping).explain(runtime="local").split())
     assert f"interpreted, since of update: test_compiled_apply.py, line {line}" in explained
     assert "update is compiled once there is enough to do" in " ".join(query(summing).explain(runtime="local").split())

@@ -136,7 +136,9 @@ def test_a_store_is_a_map_in_canonical_order(kind: str, lookups: int, monkeypatc
     """Against a list of pairs that is searched and sorted; so are its changes, applied to what it was before."""
     monkeypatch.setattr(stores, "MOST_LOOKUPS", lookups)
     keys, columns = KINDS[kind]
-    steps = st.lists(st.tuples(st.sampled_from(["put", "put", "remove", "clear", "items"]), keys, st.integers(0, 3)))
+    steps = st.lists(
+        st.tuples(st.sampled_from(["put", "put", "remove", "clear", "items", "first"]), keys, st.integers(0, 3))
+    )
 
     @given(before=st.lists(st.tuples(keys, st.integers(0, 3)), unique_by=lambda one: canonical(one[0])), steps=steps)
     def check(before: list[Any], steps: list[Any]) -> None:
@@ -176,8 +178,10 @@ def run_steps(store: Store, model: list[Any], steps: list[Any]) -> list[Any]:
             model = [one for one in model if canonical(one[0]) != canonical(key)]
         model = [] if step == "clear" else model + ([(key, value)] if step == "put" else [])
         assert len(store) == len(model)
+        ordered = sorted(model, key=lambda one: canonical(one[0]))
+        if step == "first":
+            assert canonical(store.first()) == canonical(ordered[0] if ordered else None)
         if step == "items":
-            ordered = sorted(model, key=lambda one: canonical(one[0]))
             assert canonical(store.items()) == canonical(ordered)
             assert canonical(list(store)) == canonical([one for one, _ in ordered])
     return model

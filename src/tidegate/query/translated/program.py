@@ -69,13 +69,13 @@ def translated(node: KeyedApply) -> Translated:
     try:
         update = _program(node, form, form.update, form.written["update"], "update")
     except Untranslatable as obstacle:
-        return Translated(None, None, (f"update: {form.written['update'].told(obstacle)}",))
+        return Translated(None, None, (f"of update: {form.written['update'].told(obstacle)}",))
     if form.output is None:
         return Translated(update, None)
     try:
         return Translated(update, _program(node, form, form.output, form.written["output"], "output"))
     except Untranslatable as obstacle:
-        return Translated(update, None, (f"output: {form.written['output'].told(obstacle)}",))
+        return Translated(update, None, (f"of output: {form.written['output'].told(obstacle)}",))
 
 
 def _unsuitable(node: KeyedApply, form: TupleForm) -> str:

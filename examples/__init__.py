@@ -1,0 +1,1 @@
+"""Queries to read and to run: see README.md."""

@@ -1,0 +1,1 @@
+"""The stock exchange of Elasticutor (§5.4)."""

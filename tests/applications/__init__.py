@@ -1,0 +1,1 @@
+"""The applications of the papers, each against a computation of its own."""
