@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pty
 import re
-import runpy
 import select
 import signal
 import subprocess
@@ -20,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import tidegate as tg
 from tests.kit.ledger_loops import Swinging
 from tidegate.cli.main import main
 from tidegate.control.controller import ChangeOutcome, Limits
@@ -30,64 +27,6 @@ from tidegate.control.rules import Rule
 from tidegate.telemetry.ledger import Ledger
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def km_between(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """The great circle by the law of cosines: another formula than the example's."""
-    lat, lat_2, lon, lon_2 = (math.radians(each) for each in (one["lat"], other["lat"], one["lon"], other["lon"]))
-    inner = math.sin(lat) * math.sin(lat_2) + math.cos(lat) * math.cos(lat_2) * math.cos(lon - lon_2)
-    return 6_371.0 * math.acos(min(inner, 1.0))
-
-
-def pairs_of(records: list[dict[str, Any]]) -> list[tuple[str, int, float]]:
-    """StreamCloud's predicate, for each two records."""
-    return sorted(
-        (one["src"], abs(one["start_s"] - other["start_s"]), km_between(one, other))
-        for place, one in enumerate(records)
-        for other in records[place + 1 :]
-        if one["src"] == other["src"] and abs(one["start_s"] - other["start_s"]) <= 60
-    )
-
-
-def found_by(query: tg.Stream) -> list[tuple[str, int, float]]:
-    made: list[pa.Table] = []
-    tg.run(query, on="local", to=made.append, progress=False)
-    return sorted((row["src"], row["seconds"], row["km"]) for row in pa.concat_tables(made).to_pylist())
-
-
-def assert_same_pairs(found: list[tuple[str, int, float]], wanted: list[tuple[str, int, float]]) -> None:
-    assert [pair[:2] for pair in found] == [pair[:2] for pair in wanted]
-    assert [pair[2] for pair in found] == pytest.approx([pair[2] for pair in wanted], abs=0.5)
-
-
-def test_calls_of_one_number_are_paired_as_streamcloud_does() -> None:
-    # start_s    0         30        45     45     105    106
-    # end_s      10,000    40        60     60     106    107     the first lasts hours; two end in the same second
-    starts, ends = [0, 30, 45, 45, 105, 106], [10_000, 40, 60, 60, 106, 107]
-    records = pa.table(
-        {
-            "src": ["a"] * 6,
-            "start_s": starts,
-            "end_s": ends,
-            "lat": [55.0 + number for number in range(6)],
-            "lon": [12.0 - number for number in range(6)],
-        }
-    )
-    example = runpy.run_path(str(EXAMPLES / "same_number.py"))
-    with_start = example["with_start"](records.sort_by("end_s"))
-    query = example["same_number"](tg.stream(with_start, time="start", disorder="1 day", name="calls"))
-    wanted = pairs_of(records.to_pylist())
-    assert len(wanted) == 9
-    assert_same_pairs(found_by(query), wanted)
-
-
-def test_the_demo_s_calls_of_one_number_are_paired_as_streamcloud_does() -> None:
-    example = runpy.run_path(str(EXAMPLES / "same_number.py"))
-    by_number: dict[str, list[dict[str, Any]]] = {}
-    for record in pq.read_table(example["calls"](rows=example["ROWS"])).to_pylist():
-        by_number.setdefault(record["src"], []).append(record)
-    wanted = sorted(pair for records in by_number.values() for pair in pairs_of(records))
-    assert_same_pairs(found_by(example["query"]), wanted)
 
 
 class Obeying:

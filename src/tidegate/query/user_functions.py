@@ -160,6 +160,8 @@ def _of(kind: pa.DataType, classes: tuple[type[Any], ...], convert: Callable[[An
 
 
 def _integer(value: Any, low: int, high: int, kind: pa.DataType) -> int:
+    if type(value) is int and low <= value <= high:
+        return value
     if not isinstance(value, bool | np.bool_):
         try:
             whole = operator.index(value)

@@ -1,0 +1,1 @@
+"""The query of StreamCloud's evaluation (figure 13, §X.A)."""

@@ -1,0 +1,1 @@
+"""Numbers that call from two places at once."""

@@ -1,0 +1,1 @@
+"""Phones that move too fast from one call to the next."""
