@@ -1,7 +1,9 @@
-"""Tweets with hashtags (STRETCH §1 and appendix C): a time, a user and a text."""
+"""Tweets with hashtags (STRETCH §1 and appendix C): a time, a user and a text; generated, or real ones."""
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from tidegate.demo import demo_folder, write_once
 
 WORDS = ["hi", "the", "tide", "is", "high", "and", "I", "am", "holding", "on", "to", "what", "a", "stream", "says"]
 TAGS = ["#red", "#pink", "#blue", "#green", "#tide", "#gate", "#spark", "#monday", "#coffee", "#rain"]
+CONGRESS = "tweets_congress"
 FIRST_SECOND = 1_704_099_600  # 2024-01-01 09:00 UTC
 
 
@@ -34,3 +37,15 @@ def _table(rows: int, seed: int, hours: float) -> pa.Table:
         for row in range(rows)
     ]
     return pa.table({"ts": pa.array(moments, pa.timestamp("us", tz="UTC")), "user": users, "tweet": texts})
+
+
+def real_tweets(folder: Path, rows: int) -> pa.Table:
+    """The first tweets of `folder/tweets_congress/*.json` by time: ts, user, tweet."""
+    paths = sorted((folder / CONGRESS).glob("*.json"))
+    if not paths:
+        raise FileNotFoundError(f"--data {folder}: no file matches {CONGRESS}/*.json in it")
+    told = [tweet for path in paths for tweet in json.loads(path.read_text(encoding="utf-8"))]
+    moments = [datetime.fromisoformat(tweet["time"]) for tweet in told]
+    columns = {"user": [tweet["screen_name"] for tweet in told], "tweet": [tweet["text"] for tweet in told]}
+    table = pa.table({"ts": pa.array(moments, pa.timestamp("us", tz="UTC")), **columns})
+    return table.sort_by([(name, "ascending") for name in table.column_names]).slice(0, rows).combine_chunks()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import threading
 import time
 from collections.abc import Iterator
@@ -13,10 +12,11 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from examples.inputs.logins import log_lines
+from examples.network_monitoring.break_ins import ATTEMPT, BreakIns, break_ins, parsed
 from tidegate.cli.queries import load_query
 from tidegate.operators.settling import Settling
 from tidegate.query.nodes import KeyedApply
@@ -188,13 +188,12 @@ def test_the_examples_agree_with_the_aggregates_that_say_the_same() -> None:
     assert results_of(load_query(str(EXAMPLES / "forward.py"))).num_rows == 3 * 2 * 5_000
 
 
-def test_a_class_gives_in_a_run_what_it_gives_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = runpy.run_path(str(EXAMPLES / "break_ins.py"))
-    query = example["query"]
-    logins = pa.concat_tables([pq.read_table(file) for file in query.node.inputs[0].origin.paths])
-    plain, expected = example["BreakIns"](), []
-    for login in logins.sort_by([(name, "ascending") for name in logins.column_names]).to_pylist():
+def test_a_class_gives_in_a_run_what_it_gives_plainly() -> None:
+    lines = log_lines(20_000)
+    attempts = tg.stream(lines, time="ts", name="lines").map_batches(parsed, schema=ATTEMPT)
+    query = break_ins(attempts)
+    plain, expected = BreakIns(), []
+    for login in parsed(lines.to_batches()[0]).to_pylist():
         for row in list(plain.process(login)):
             expected.append({"ts": login["ts"], **row, "tried": sorted(row["tried"])})
     assert len(expected) > 20

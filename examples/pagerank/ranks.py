@@ -1,14 +1,11 @@
-"""PageRank over the links that were found in each ten seconds: a query with a loop (Gedik's application, as a stream).
+"""PageRank over the links of each window: a query with a loop.
 
 The pages of a window and their links run through the body `ROUNDS` times. Each time a page gives its rank to the pages it
-links to, in equal shares; what a page gets, damped, is its next rank. Try
-
-    tidegate run examples/pagerank.py --on local
+links to, in equal shares; what a page gets, damped, is its next rank.
 """
 
 import narwhals as nw
 import pyarrow as pa
-from inputs.links import links
 
 import tidegate as tg
 
@@ -51,13 +48,10 @@ def body(pages: tg.Stream) -> tuple[tg.Stream, tg.Stream]:
     return ranked.filter(col("round") < ROUNDS), ranked.filter(col("round") == ROUNDS).select("ts", "page", "rank")
 
 
-def ranks_of(found: tg.Stream) -> tg.Stream:
+def ranks_of(found: tg.Stream, window: str = "10 seconds") -> tg.Stream:
     """The rank of every page in each window."""
     # Every page is there, also one that links to none.
     linked = found.select("ts", page=col("to")).with_columns(to=nw.lit(None, nw.String))
-    pages = found.union(linked).key_by("page").window("10 seconds").aggregate(to=tg.collect("to"))
+    pages = found.union(linked).key_by("page").window(window).aggregate(to=tg.collect("to"))
     begun = pages.select("ts", "page", "to", rank=nw.lit(1.0), round=nw.lit(0))
     return begun.loop(body, rounds=ROUNDS, name="ranks")
-
-
-query = ranks_of(tg.stream(links(), time="ts", name="links"))

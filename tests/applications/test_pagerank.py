@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,10 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from examples.inputs.links import links as generated
+from examples.pagerank.application import pagerank
+from examples.pagerank.ranks import DAMPING, ROUNDS, ranks_of
 from tidegate.testing import answer
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def pagerank(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    for name in [each for each in sys.modules if each == "inputs" or each.startswith("inputs.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "pagerank", raising=False)
-    import pagerank
-
-    return pagerank
 
 
 def batch_ranks(links: pa.Table, window_us: int, rounds: int, damping: float) -> dict[tuple[int, str], float]:
@@ -53,19 +42,30 @@ def shown(table: pa.Table) -> dict[tuple[int, str], float]:
 
 
 @pytest.mark.parametrize(("instances", "operators"), [(1, "dedicated"), (3, "dedicated"), (2, "multi")])
-def test_ranks_are_those_of_a_batch_computation(pagerank: Any, instances: int, operators: Any) -> None:
-    links = pagerank.links()
-    query = pagerank.ranks_of(tg.stream(links, time="ts", name="links"))
+def test_ranks_are_those_of_a_batch_computation(instances: int, operators: Any) -> None:
+    links = generated()
+    query = ranks_of(tg.stream(links, time="ts", name="links"))
     taken: list[pa.Table] = []
     tg.run(query, on="local", to=taken.append, instances=instances, operators=operators, progress=False)
-    expected = batch_ranks(links, 10_000_000, pagerank.ROUNDS, pagerank.DAMPING)
+    expected = batch_ranks(links, 10_000_000, ROUNDS, DAMPING)
     made = shown(pa.concat_tables(taken))
     assert made.keys() == expected.keys()
     assert made == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_reference_finds_the_same_ranks(pagerank: Any) -> None:
-    links = pagerank.links(rows=60, pages=8, seconds=15)
-    query = pagerank.ranks_of(tg.stream(links, time="ts", name="links"))
-    expected = batch_ranks(links, 10_000_000, pagerank.ROUNDS, pagerank.DAMPING)
+def test_the_reference_finds_the_same_ranks() -> None:
+    links = generated(rows=60, pages=8, seconds=15)
+    query = ranks_of(tg.stream(links, time="ts", name="links"))
+    expected = batch_ranks(links, 10_000_000, ROUNDS, DAMPING)
     assert shown(answer(query).rows) == pytest.approx(expected, rel=1e-9)
+
+
+def test_messages_of_a_folder_are_links(tmp_path: Path) -> None:
+    (tmp_path / "graph").mkdir()
+    (tmp_path / "graph" / "CollegeMsg.txt").write_text(
+        "source target weight\n1 2 1082040961\n3 2 1082040960\n2 1 1082040962\n"
+    )
+    links = pagerank.read(tmp_path, 10)["links"]
+    assert links["page"].to_pylist() == ["3", "1", "2"]
+    ranks = shown(pagerank.run({"links": links}, "local")["ranks"])
+    assert ranks == pytest.approx(batch_ranks(links, 28 * 86_400_000_000, ROUNDS, DAMPING), rel=1e-9)

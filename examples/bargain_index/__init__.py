@@ -1,0 +1,1 @@
+"""Finance, an application of Gedik et al. (§7.2)."""

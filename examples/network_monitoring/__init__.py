@@ -1,0 +1,1 @@
+"""Network monitoring, an application of Gedik et al. (§7.2)."""

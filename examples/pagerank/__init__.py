@@ -1,0 +1,1 @@
+"""PageRank, an application of Gedik et al. (§7.2)."""

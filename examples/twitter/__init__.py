@@ -1,0 +1,1 @@
+"""Twitter NLP, an application of Gedik et al. (§7.2)."""
