@@ -111,7 +111,9 @@ def check_high_mobility(found: dict[str, pa.Table], records: pa.Table) -> None:
     assert_pairs(found["moves"], wanted)
 
 
-@pytest.mark.parametrize("on", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.long])])
+@pytest.mark.parametrize(
+    "on", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)])]
+)
 def test_results_are_those_of_plain_loops(on: str, request: pytest.FixtureRequest) -> None:
     if on == "spark":
         request.getfixturevalue("spark")

@@ -55,6 +55,7 @@ def test_a_folder_without_its_files_is_told_in_a_line(
 
 @pytest.mark.long
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_applications_run_on_spark(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for each in map(application, NAMES):
         if "spark" not in each.runtimes:

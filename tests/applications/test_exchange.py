@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,6 @@ def test_all_results_are_those_of_a_plain_book_and_of_sql() -> None:
     check(exchange.run(inputs, "local"), inputs)
 
 
-@pytest.mark.long
 @pytest.mark.spark
 def test_spark_gives_the_same(spark: Any) -> None:
     inputs = with_limits(orders(ORDERS, seed=8))
@@ -192,8 +192,6 @@ def test_the_transactor_runs_once_for_all_results() -> None:
 
 
 def test_quotes_of_a_folder_are_orders(tmp_path: Path) -> None:
-    import zipfile
-
     (tmp_path / "stocks_lean_tick").mkdir()
     with zipfile.ZipFile(tmp_path / "stocks_lean_tick" / "abc_20131007_quote.zip", "w") as archive:
         archive.writestr("quotes.csv", "34200000,0,0,1000000,300,Q,1,0\n34200001.5,1000100,200,0,0,P,1,0\n")

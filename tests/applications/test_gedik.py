@@ -18,7 +18,7 @@ from examples.twitter.application import twitter
 from examples.twitter.text import STOP_WORDS, analysed
 
 Tables = dict[str, pa.Table]
-RUNTIMES = ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.long])]
+RUNTIMES = ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)])]
 
 
 @pytest.fixture(params=RUNTIMES)

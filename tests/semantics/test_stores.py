@@ -115,6 +115,56 @@ def value_columns(struct: pa.StructType) -> list[tuple[str, pa.DataType]]:
     return [(field.name, field.type) for field in struct]
 
 
+def test_the_first_entry_is_the_least_key_whatever_came_before(runtime: Runtime) -> None:
+    """A queue by amount: a flow to "take" takes the least out, of equal amounts the one to the first destination."""
+
+    def queue(window: Any, flow: Any) -> Any:
+        waiting = window.store("waiting")
+        if flow["dst"] != "take":
+            return waiting.put((flow["n"], flow["dst"]))
+        least = waiting.first()
+        if least is None:
+            return tg.updated(rows={"src": window.key, "dst": "none", "n": -1})
+        (n, dst), nothing = least
+        assert nothing is None
+        waiting.remove((n, dst))
+        return tg.updated(rows={"src": window.key, "dst": dst, "n": n})
+
+    query = (
+        flows()
+        .key_by("src")
+        .unbounded()
+        .apply(
+            update=queue,
+            stores={"waiting": tg.store(key={"n": pa.int64(), "dst": pa.string()})},
+            returns={"src": pa.string(), "dst": pa.string(), "n": pa.int64()},
+        )
+    )
+    take = ("a", "take", 0)
+    result = runtime.run(
+        query,
+        [
+            {
+                "flows": rows(
+                    FLOWS, ("09:00", *take), ("09:01", "a", "y", 5), ("09:02", "a", "x", 5), ("09:03", "b", "z", 1)
+                )
+            },
+            {"flows": rows(FLOWS, ("09:04", "a", "w", 7), ("09:05", *take), ("09:06", "a", "v", 2), ("09:07", *take))},
+            {"flows": rows(FLOWS, ("09:08", "a", "u", None), ("09:09", *take), ("09:10", *take), ("09:11", *take))},
+        ],
+    )
+    expect(
+        query,
+        result.rows,
+        ("09:00", "a", "none", -1),
+        ("09:05", "a", "x", 5),
+        ("09:07", "a", "v", 2),
+        ("09:09", "a", "u", None),
+        ("09:10", "a", "y", 5),
+        ("09:11", "a", "w", 7),
+    )
+
+
 def test_a_window_that_slides_takes_its_stores_along(runtime: Runtime) -> None:
     """Entries are halved at each slide and forgotten at 0; a window whose stores are empty ends.
 

@@ -1,0 +1,1 @@
+"""The six operators of STRETCH's appendices C and D."""
