@@ -106,7 +106,19 @@ def order_codes(array: pa.Array) -> Array:
     return np.where(valid_mask(array), rank_of[codes], 0)
 
 
-def sort_rows(first: Array, then: Sequence[pa.Array], descending: bool = False) -> Array:
+def rough_codes(array: pa.Array) -> Array:
+    """Integers that compare as the values do in canonical order, but that are equal for some texts that differ.
+
+    Nulls have any.
+    """
+    if not is_text(array.type) or pa.types.is_dictionary(array.type):
+        return order_codes(array)
+    from tidegate.operators.leading import text_codes
+
+    return text_codes(*byte_layout(array))
+
+
+def sort_rows(first: Array, then: Sequence[pa.Array | pa.ChunkedArray], descending: bool = False) -> Array:
     """The order of rows by ``first`` and, where that is equal, by columns in canonical order, left to right.
 
     A column is looked at only in rows that are equal in everything before it, so what differs early costs one sort.
@@ -126,7 +138,7 @@ def sort_rows(first: Array, then: Sequence[pa.Array], descending: bool = False) 
             break
         places, groups = places[shared], np.cumsum(starts[shared])
         among = order[places]
-        codes = order_codes(column.take(pa.array(among)))
+        codes = order_codes(contiguous(column.take(pa.array(among))))
         within = np.lexsort((~codes if descending else codes, groups))
         order[places] = among[within]
         starts = is_first(groups) | is_first(codes[within])

@@ -59,15 +59,18 @@ class KeyedStates:
         """A table of no rows."""
         return empty_table(self.schema)
 
-    def unify(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Tables as one of whole columns, whose dictionaries and pools of tuples are one each."""
+    def unify(self, tables: Sequence[pa.Table], last: bool = False) -> pa.Table:
+        """Tables as one of whole columns, whose dictionaries and pools of tuples are one each.
+
+        ``last`` says that only results are computed from it.
+        """
         joined = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
         for number, logic in enumerate(self.logics):
             if isinstance(logic, RankedLogic):
                 place = joined.schema.get_field_index(f"s{number}_{logic.fields[0].name}")
                 states = joined.column(place).chunks
                 if len(states) > 1:
-                    joined = joined.set_column(place, joined.schema.field(place), logic.joined(states))
+                    joined = joined.set_column(place, joined.column_names[place], logic.joined(states, last))
         return joined.unify_dictionaries().combine_chunks()
 
     def compacted(self, table: pa.Table) -> pa.Table:

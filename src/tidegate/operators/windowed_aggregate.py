@@ -88,7 +88,7 @@ class Panes(KeyedStates):
         """The results of windows ``first`` to ``last``, in their order, a bounded number at a time (`emit_windows`)."""
         if panes.num_rows == 0:
             return
-        panes = self.unify([panes])
+        panes = self.unify([panes], last=True)
         codes, bound = self._codes(panes)
         slices, slots = distinct(as_numpy(panes.column(SLICE)))
         begins = np.maximum(self.node.window.first_window(slices), first)

@@ -10,7 +10,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.operators import columns
-from tidegate.operators.columns import sort_rows
+from tidegate.operators.columns import rough_codes, sort_rows
+from tidegate.operators.leading import may_lead
 from tidegate.operators.windowed_aggregate import Panes
 from tidegate.query.nodes import WindowAggregate
 from tidegate.query.schema import canonical_tuple
@@ -106,3 +107,39 @@ def test_states_over_tuples_with_nan_are_merged_where_windows_overlap() -> None:
     panes = Panes(node)
     counts = [len(row) for part in panes.results(panes.lift(table), 0, 150) for row in part.column("all").to_pylist()]
     assert counts == [5 * 400] * 151
+
+
+def test_pools_of_two_parts_of_one_table_are_told_apart() -> None:
+    panes = panes_of(all=tg.collect("text"))
+    rows = [{"ts": at, "n": 1.0, "text": f"text {at}", "words": ["a"]} for at in range(6)]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    merged = panes.merge([panes.lift(table.slice(0, 3)), panes.lift(table.slice(3))])
+    (results,) = panes.results(merged, 0, 0)
+    assert results.column("all").to_pylist() == [[row["text"] for row in rows]]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_what_may_lead_are_the_least_codes_and_those_that_tie(limit: int) -> None:
+    draw = np.random.default_rng(7)
+    codes, rows, groups = draw.integers(0, 6, 40), draw.integers(0, 40, 200), draw.integers(0, 9, 200)
+    codes[0] = 2**63 - 1
+    found = set(may_lead(codes, rows, groups, 9, limit).tolist())
+    for slot in range(9):
+        own = [at for at in range(200) if groups[at] == slot]
+        last = sorted(codes[rows[at]] for at in own)[:limit][-1]
+        assert {at for at in own if at in found} == {at for at in own if codes[rows[at]] <= last}
+
+
+def test_codes_of_texts_never_contradict_their_order() -> None:
+    texts = [
+        "a common beginning",
+        "a common beginning\0",
+        "a common beginning, no 10",
+        "a common beginning, no 9",
+        "a common beginnings",
+        "a common beginningé",
+    ]
+    codes = rough_codes(pa.array(["a common", *texts]).slice(1))
+    in_order = sorted(range(len(texts)), key=lambda at: texts[at].encode())
+    assert (np.diff(codes[in_order]) >= 0).all()
+    assert len(set(codes.tolist())) == len(texts) - 1, "only what ends with zero bytes ties here"

@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 
 from tidegate.operators.aggregates import taken
 from tidegate.operators.aggregates.of_lists import lists_of
-from tidegate.operators.columns import Array, as_numpy, order_codes, sort_rows, valid_mask
+from tidegate.operators.columns import Array, as_numpy, expand_ranges, order_codes, rough_codes, sort_rows, valid_mask
 from tidegate.query.aggregates import Ranked
-from tidegate.query.schema import contiguous
+from tidegate.query.schema import contiguous, is_text
+
+MOST_COMPARED = 16
+"""Where a slot keeps more tuples than this, they are sorted without a look at which of them may lead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,84 +38,110 @@ class RankedLogic:
 
     def lift(self, rows: pa.Table, take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         columns = [contiguous(rows.column(field.name)) for field in self.tuple_fields]
-        order = self._order(columns)
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        ranks = rank if take is None else rank[take]
-        if self.ranked.by is not None:
-            present = valid_mask(columns[self._index(self.ranked.by)])
-            kept = np.flatnonzero(present if take is None else present[take])
-            ranks, groups = ranks[kept], groups[kept]
-        leading, lengths = self._lead(ranks, groups, size)
-        used, places = _renumbered(leading, len(order))
-        rows_used = pa.array(order[used])
-        pool = pa.StructArray.from_arrays([column.take(rows_used) for column in columns], fields=self.tuple_fields)
-        return [_places_in(pool, places, lengths)]
+        contributed = np.arange(rows.num_rows) if take is None else take
+        kept = self._candidates(columns, contributed, groups, size)
+        contributed, groups = contributed[kept], groups[kept]
+        used, contributed = _renumbered(contributed, rows.num_rows)
+        columns = columns if len(used) == rows.num_rows else [column.take(pa.array(used)) for column in columns]
+        pool, ranks = self._pool(columns, contributed, self.tuple_fields)
+        return [_places_in(pool, *self._lead(ranks, groups, size, len(pool)))]
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         places, lengths, pool = _parts(taken(states[0], take))
-        return [_places_in(pool, *self._lead(places, np.repeat(groups, lengths), size))]
+        return [_places_in(pool, *self._lead(places, np.repeat(groups, lengths), size, len(pool)))]
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
         places, lengths, pool = _parts(states[0])
-        values = pool if self.ranked.take is None else pool.field(self._index(self.ranked.take))
+        values = pool if self.ranked.take is None else pool.field(self.ranked.take)
         if not self.ranked.single:
             return lists_of(lengths, values.take(pa.array(places)))
         only = np.zeros(len(lengths), np.int64)
         only[lengths > 0] = places
         return values.take(pa.array(only, mask=lengths == 0))
 
-    def joined(self, states: Sequence[pa.Array]) -> pa.Array:
-        """States one after the other, over one pool of the tuples that they use."""
+    def joined(self, states: Sequence[pa.Array], last: bool = False) -> pa.Array:
+        """States one after the other, over one pool of the tuples that they use.
+
+        ``last`` says that they will be joined with no others: of their tuples only what is emitted is kept.
+        """
         pools: dict[tuple[int, int, int], list[int]] = {}
         parts = [_parts(state) for state in states]
         for number, (_, _, pool) in enumerate(parts):
             pools.setdefault(_identity(pool), []).append(number)
         found, kept, start = [np.empty(0, np.int64)] * len(parts), [], 0
         for numbers in pools.values():
-            pool = parts[numbers[0]][2]
-            places = np.concatenate([parts[number][0] for number in numbers])
-            used, renumbered = _renumbered(places, len(pool))
-            kept.append(pool.take(pa.array(used)))
+            used, places = _worth_keeping(
+                np.concatenate([parts[number][0] for number in numbers]), parts[numbers[0]][2]
+            )
+            kept.append(used.flatten())
             for number in numbers:
                 count = len(parts[number][0])
-                found[number], renumbered = renumbered[:count] + start, renumbered[count:]
+                found[number], places = places[:count] + start, places[count:]
             start += len(used)
-        pool = pa.concat_arrays(kept)
-        places, lengths = np.concatenate(found), np.concatenate([lengths for _, lengths, _ in parts])
-        if len(kept) > 1:
-            order = self._order([pool.field(at) for at in range(len(self.tuple_fields))])
-            rank = np.empty(len(order), np.int64)
-            rank[order] = np.arange(len(order))
-            pool, places = pool.take(pa.array(order)), rank[places]
-        return _places_in(pool, places, lengths)
+        columns = [pa.chunked_array(chunks) for chunks in zip(*kept, strict=True)]
+        emitted = [field for field in self.tuple_fields if field.name == self.ranked.take]
+        pool, places = self._pool(columns, np.concatenate(found), emitted if last and emitted else self.tuple_fields)
+        return _places_in(pool, places, np.concatenate([lengths for _, lengths, _ in parts]))
 
-    def _lead(self, places: Array, groups: Array, size: int) -> tuple[Array, Array]:
-        """The leading places of each slot, slot by slot, and how many each has."""
-        from tidegate.operators.kernels import extreme_row
+    def _candidates(self, columns: Sequence[pa.Array], rows: Array, groups: Array, size: int) -> Array:
+        """Which contributions of rows may lead their slot: what is cheap to leave out is not sorted, and not copied."""
+        from tidegate.operators.leading import may_lead
+
+        by, limit = self.ranked.by, self.ranked.limit
+        column = columns[self._index(self.time if by is None else by)]
+        kept = np.arange(len(rows))
+        if by is not None and column.null_count:
+            kept = np.flatnonzero(valid_mask(column)[rows])
+        if limit is None or limit > MOST_COMPARED:
+            return kept
+        codes = rough_codes(column)
+        codes = codes if (by is None) != self.ranked.descending else ~codes
+        return kept[may_lead(codes, rows[kept], groups[kept], size, limit)]
+
+    def _lead(self, places: Array, groups: Array, size: int, bound: int) -> tuple[Array, Array]:
+        """The leading places, below a bound, of each slot, slot by slot, and how many each has."""
+        from tidegate.operators.kernels import extreme_row, sort_slots
 
         if self.ranked.limit == 1:
             best = extreme_row(places, np.ones(len(places), np.bool_), groups, size, 1)
             found = best >= 0
             return places[best[found]], found.astype(np.int64)
-        order = np.lexsort((places, groups))
-        places, groups = places[order], groups[order]
-        lengths = np.bincount(groups, minlength=size)
+        if not (places[1:] >= places[:-1]).all():
+            few = bound > 8 * len(places)
+            order = np.argsort(places, kind="stable") if few else sort_slots(places, bound)[0]
+            places, groups = places[order], groups[order]
+        order, starts = sort_slots(groups, size)
+        places, lengths = places[order], np.diff(starts)
         if self.ranked.limit is not None and (lengths > self.ranked.limit).any():
-            starts = np.cumsum(lengths) - lengths
-            places = places[np.arange(len(places)) - starts[groups] < self.ranked.limit]
-            lengths = np.minimum(lengths, self.ranked.limit)
+            kept = np.minimum(lengths, self.ranked.limit)
+            places, lengths = places[expand_ranges(starts[:-1], kept)[1]], kept
         return places, lengths
 
-    def _order(self, columns: Sequence[pa.Array]) -> Array:
-        """Which tuple is first, second, and so on; those whose `by` is null may be anywhere."""
+    def _pool(
+        self, columns: Sequence[pa.Array | pa.ChunkedArray], places: Array, fields: Sequence[pa.Field]
+    ) -> tuple[pa.StructArray, Array]:
+        """Some columns of tuples as a pool in order, and where places of them are in it."""
+        order = self._order(columns)
+        kept = [columns[self._index(field.name)] for field in fields]
+        if order is not None:
+            kept = [column.take(pa.array(order)) for column in kept]
+            rank = np.empty(len(order), np.int64)
+            rank[order] = np.arange(len(order))
+            places = rank[places]
+        return pa.StructArray.from_arrays([contiguous(column) for column in kept], fields=list(fields)), places
+
+    def _order(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Array | None:
+        """Which tuple is first, second, and so on, None if they are in order; those whose `by` is null may be anywhere."""
+        descending = self.ranked.descending
         if self.ranked.by is None:
-            return sort_rows(as_numpy(columns[self._index(self.time)]), columns, self.ranked.descending)
-        codes = order_codes(columns[self._index(self.ranked.by)])
-        codes = codes if self.ranked.descending else ~codes
+            times = as_numpy(columns[self._index(self.time)])
+            in_order = not descending and bool((times[1:] > times[:-1]).all())
+            return None if in_order else sort_rows(times, columns, descending)
+        by = contiguous(columns[self._index(self.ranked.by)])
         if len(columns) == 1:
-            return np.argsort(codes, kind="stable")
-        return sort_rows(codes, [columns[self._index(self.time)], *columns])
+            return sort_rows(rough_codes(by), [by] if is_text(by.type) else (), not descending)
+        codes = order_codes(by)
+        return sort_rows(codes if descending else ~codes, [columns[self._index(self.time)], *columns])
 
     def _index(self, column: str) -> int:
         return [field.name for field in self.tuple_fields].index(column)
@@ -124,10 +153,10 @@ def is_pooled(kind: pa.DataType) -> bool:
 
 
 def without_unused(states: pa.Array) -> pa.Array:
-    """States over a pool of the tuples that they use."""
+    """States over a pool most of whose tuples they use."""
     places, lengths, pool = _parts(states)
-    used, places = _renumbered(places, len(pool))
-    return states if len(used) == len(pool) else _places_in(pool.take(pa.array(used)), places, lengths)
+    kept, places = _worth_keeping(places, pool)
+    return states if kept is pool else _places_in(kept, places, lengths)
 
 
 def concat_states(one: pa.Array, other: pa.Array) -> pa.Array:
@@ -160,17 +189,26 @@ def _parts(states: pa.Array) -> tuple[Array, Array, pa.StructArray]:
 
 
 def _places_in(pool: pa.StructArray, places: Array, lengths: Array) -> pa.ListArray:
-    return lists_of(lengths, pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), pool))
+    return lists_of(lengths, pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), pool, safe=False))
+
+
+def _worth_keeping(places: Array, pool: pa.StructArray) -> tuple[pa.StructArray, Array]:
+    """The tuples of a pool that are at some places, and where those are among them; the pool itself if they are most."""
+    used, renumbered = _renumbered(places, len(pool))
+    return (pool, places) if 2 * len(used) > len(pool) else (pool.take(pa.array(used)), renumbered)
 
 
 def _renumbered(places: Array, bound: int) -> tuple[Array, Array]:
     """The places that occur, ascending, and each place as one of them."""
     occurs = np.zeros(bound, np.bool_)
     occurs[places] = True
+    if occurs.all():
+        return np.arange(bound), places
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
 
 
 def _identity(pool: pa.StructArray) -> tuple[int, int, int]:
     """What is equal for pools that are the same memory."""
-    buffers = [buffer.address for buffer in pool.buffers() if buffer is not None and buffer.size]
-    return (buffers[0] if buffers else 0), pool.offset, len(pool)
+    column = pool.field(0)
+    buffers = [buffer.address for buffer in column.buffers() if buffer is not None and buffer.size]
+    return (buffers[0] if buffers else 0), column.offset, len(pool)

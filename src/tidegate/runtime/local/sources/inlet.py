@@ -27,7 +27,7 @@ from tidegate.sources.kafka import PartitionEnd, TopicOrigin, watermark_of
 from tidegate.sources.positions import ReadPosition
 from tidegate.watermark import END, START, Watermark
 
-SEGMENT_BYTES = 2 << 20
+SEGMENT_BYTES = 4 << 20
 
 
 @dataclass(slots=True, eq=False)
