@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import InternalError
-from tidegate.operators.aggregates import Logic
+from tidegate.operators.aggregates import Logic, taken
 from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
 from tidegate.operators.aggregates.of_lists import DistinctLogic
 from tidegate.operators.aggregates.of_parts import MergedLogic, MergedTuples, PartialLogic
@@ -105,9 +105,15 @@ class KeyedStates:
     def _codes(self, panes: pa.Table) -> tuple[Array, int]:
         return key_codes([contiguous(panes.column(name)) for name in self.key_names])
 
-    def _key_columns(self, panes: pa.Table, take: Array) -> list[pa.Array]:
-        rows = pa.array(take)
-        return [compact(contiguous(panes.column(name)).take(rows)) for name in self.key_names]
+    def _key_columns(self, panes: pa.Table, take: Array | None) -> list[pa.Array]:
+        return [compact(taken(contiguous(panes.column(name)), take)) for name in self.key_names]
+
+    def _encoded(self, sets: KeySets) -> KeySets:
+        """Keys with those columns dictionary-encoded that tables hold so: once, for codes and for what is kept."""
+        if len(sets.columns) == 1:
+            return sets
+        columns = tuple(column.dictionary_encode() if is_text(column.type) else column for column in sets.columns)
+        return replace(sets, columns=columns)
 
     def _states(self, panes: pa.Table) -> list[pa.Array]:
         return [contiguous(column) for column in panes.columns[len(self.leading) + len(self.key_names) :]]

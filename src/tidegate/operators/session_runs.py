@@ -15,10 +15,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.aggregates.of_tuples import empty_table
 from tidegate.operators.columns import Array, as_numpy, expand_ranges
 from tidegate.operators.keys import key_codes
-from tidegate.operators.session_tables import MergedStretches, SessionTables
+from tidegate.operators.session_tables import FIRST, MergedStretches, SessionTables
 from tidegate.query.schema import contiguous
 from tidegate.query.sessions import SessionWindow
 from tidegate.watermark import Watermark
@@ -111,51 +110,55 @@ class OpenSessions:
 
         ``runs`` are from old to new.
         """
-        arrived = self.tables.unify(fresh) if fresh else self.tables.empty
         parts = [hashes for hashes in self._due(runs, before, after) if len(hashes)]
-        if arrived.num_rows:
-            parts.append(self.tables.hashes(arrived))
+        parts += [self.tables.hashes(stretches) for stretches in fresh]
         if not parts:
             return Advanced(None, None)
         touched = np.unique(np.concatenate(parts))
         held = self._open(self.latest([run.of(touched) for run in runs]), before)
-        stretches = self.tables.unify([held, arrived])
+        number = sum(table.num_rows for table in held)
+        stretches = self.tables.unify([*held, *fresh] or [self.tables.empty])
         sessions = self.tables.sessions(stretches, after)
         ends = self.tables.node.session.end(sessions.first, sessions.last)
         expired = ends <= after
         size = len(ends)
-        fresh_ones = np.bincount(sessions.groups[held.num_rows :], minlength=size) > 0
+        fresh_ones = np.bincount(sessions.groups[number:], minlength=size) > 0
         changed = ~expired & (fresh_ones | (np.bincount(sessions.groups, minlength=size) > 1))
-        gone = self._absorbed(held, sessions, after)
+        gone = self._absorbed(stretches.slice(0, number), sessions, after)
         rows = [self._marked(self._part(stretches, sessions, changed), True)] if changed.any() else []
         rows += [self._marked(gone, False)] if gone.num_rows else []
         return Advanced(
             self._part(stretches, sessions, expired) if expired.any() else None,
-            self.run(self.tables.unify(rows)) if rows else None,
+            self.run(self.tables.compacted(self.tables.unify(rows))) if rows else None,
         )
 
-    def latest(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Of each session its last row in tables from old to new."""
-        rows = self.tables.unify([empty_table(self.schema), *tables])
-        if sum(1 for table in tables if table.num_rows) < 2:
-            return rows
-        codes, _ = key_codes([contiguous(rows.column(name)) for name in self.tables.key_names])
-        begins = self.tables.begins(rows)
+    def latest(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """Of each session its last row in tables from old to new; states are left where they are."""
+        tables = [table for table in tables if table.num_rows]
+        if len(tables) < 2:
+            return tables
+        apart = pa.concat_tables([table.select([*self.tables.key_names, FIRST]) for table in tables])
+        apart = apart.unify_dictionaries().combine_chunks()
+        codes, _ = key_codes([contiguous(apart.column(name)) for name in self.tables.key_names])
+        begins = self.tables.begins(apart)
         order = np.lexsort((begins, codes))  # stable: rows of one session stay in the order of their age
         codes, begins = codes[order], begins[order]
-        last = np.append((codes[1:] != codes[:-1]) | (begins[1:] != begins[:-1]), True)
-        return rows if last.all() else rows.take(pa.array(np.sort(order[last])))
+        kept = np.empty(len(order), np.bool_)
+        kept[order] = np.append((codes[1:] != codes[:-1]) | (begins[1:] != begins[:-1]), True)
+        parts = np.split(kept, np.cumsum([table.num_rows for table in tables[:-1]]))
+        return [_where(table, part) for table, part in zip(tables, parts, strict=True)]
 
     def compacted(self, runs: Sequence[SessionRun], watermark: Watermark, whole: bool) -> SessionRun | None:
         """One run of several that follow one another, without what has ended; ``whole`` says that none is older.
 
         None if nothing is left.
         """
-        rows = self.latest([run.table for run in runs])
-        rows = rows.filter(pa.array(self.tables.ends(rows) > watermark))
+        tables = self.latest([run.table for run in runs])
+        tables = [_where(table, self.tables.ends(table) > watermark) for table in tables]
         if whole:
-            rows = rows.filter(rows.column(ALIVE))
-        return self.run(self.tables.unify([rows])) if rows.num_rows else None
+            tables = [_where(table, _alive(table)) for table in tables]
+        tables = [table for table in tables if table.num_rows]
+        return self.run(self.tables.compacted(self.tables.unify(tables))) if tables else None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -169,12 +172,10 @@ class OpenSessions:
             if self.tables.node.session.most_us is not None:
                 yield run.beginning(before, after)
 
-    def _open(self, rows: pa.Table, watermark: Watermark) -> pa.Table:
+    def _open(self, tables: Sequence[pa.Table], watermark: Watermark) -> list[pa.Table]:
         """The rows of sessions that are open at a watermark."""
-        alive = as_numpy(rows.column(ALIVE), pa.uint8()) > 0
-        kept = np.flatnonzero(alive & (self.tables.ends(rows) > watermark))
-        rows = rows.drop_columns([ALIVE])
-        return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept))
+        tables = [_where(rows, _alive(rows) & (self.tables.ends(rows) > watermark)) for rows in tables]
+        return [rows.drop_columns([ALIVE]) for rows in tables if rows.num_rows]
 
     def _absorbed(self, held: pa.Table, sessions: MergedStretches, watermark: Watermark) -> pa.Table:
         """The rows of sessions that are part of one which began earlier, and that would not end by a watermark."""
@@ -184,19 +185,23 @@ class OpenSessions:
 
     def _part(self, stretches: pa.Table, sessions: MergedStretches, chosen: Array) -> pa.Table:
         """One row for each of the chosen sessions."""
-        if not chosen.all():
-            number = np.cumsum(chosen) - 1
-            rows = np.flatnonzero(chosen[sessions.groups])
-            place = np.empty(stretches.num_rows, np.int64)
-            place[rows] = np.arange(len(rows))
-            stretches = stretches.take(pa.array(rows)).combine_chunks()
-            sessions = MergedStretches(
-                number[sessions.groups[rows]],
-                place[sessions.stretch[chosen]],
-                sessions.first[chosen],
-                sessions.last[chosen],
-            )
-        return self.tables.merged(stretches, sessions)
+        if chosen.all():
+            return self.tables.merged(stretches, sessions)
+        rows = np.flatnonzero(chosen[sessions.groups])
+        number = np.cumsum(chosen) - 1
+        some = MergedStretches(
+            number[sessions.groups[rows]], sessions.stretch[chosen], sessions.first[chosen], sessions.last[chosen]
+        )
+        return self.tables.merged(stretches, some, rows)
 
     def _marked(self, rows: pa.Table, alive: bool) -> pa.Table:
         return rows.append_column(ALIVE, pa.array(np.full(rows.num_rows, alive))).cast(self.schema)
+
+
+def _alive(rows: pa.Table) -> Array:
+    alive: Array = as_numpy(rows.column(ALIVE), pa.uint8()) > 0
+    return alive
+
+
+def _where(rows: pa.Table, kept: Array) -> pa.Table:
+    return rows if kept.all() else rows.take(pa.array(np.flatnonzero(kept)))

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.aggregates import taken
 from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.emit_windows import AT_ONCE, finished, merged_states
 from tidegate.operators.keyed_states import KeyedStates
@@ -46,7 +47,7 @@ class SessionTables(KeyedStates):
         """The stretches of some tuples."""
         from tidegate.operators.kernels import chain_in_time
 
-        sets = key_sets(self.node.keys, rows)
+        sets = self._encoded(key_sets(self.node.keys, rows))
         if len(sets) == 0:
             return self.empty
         codes, bound = sets.codes()
@@ -67,28 +68,29 @@ class SessionTables(KeyedStates):
         if len(tables) == 1:
             return tables[0]
         stretches = self.unify(tables)
-        return self.merged(stretches, self.sessions(stretches, START))
+        return self.compacted(self.merged(stretches, self.sessions(stretches, START)))
 
     def sessions(self, stretches: pa.Table, settled: Watermark) -> MergedStretches:
         """Which stretches are one session, those that start before a time being settled."""
-        from tidegate.operators.kernels import merge_sessions
+        from tidegate.operators.kernels import merge_sessions, sort_slots
 
         session = self.node.session
-        codes, _ = self._codes(stretches)
-        first, last = self.begins(stretches), as_numpy(stretches.column(LAST))
-        order = np.lexsort((first, codes))
-        until = END if session.most_us is None else settled
+        codes, bound = self._codes(stretches)
         codes = codes.astype(np.int64, copy=False)
+        first, last = self.begins(stretches), as_numpy(stretches.column(LAST))
+        order = np.argsort(first, kind="stable")
+        order = order[sort_slots(codes[order], bound)[0]]
+        until = END if session.most_us is None else settled
         return MergedStretches(*merge_sessions(codes, first, last, order, session.gap_us, session.limit_us, until))
 
-    def merged(self, stretches: pa.Table, sessions: MergedStretches) -> pa.Table:
-        """One stretch for each session; all of them have one."""
+    def merged(self, stretches: pa.Table, sessions: MergedStretches, rows: Array | None = None) -> pa.Table:
+        """One stretch for each session; all of them have one. ``rows`` are those of the stretches, None for all."""
         size = len(sessions.stretch)
-        if size == stretches.num_rows:
-            return stretches
-        states = merged_states(self.logics, self._states(stretches), None, sessions.groups, size)
+        if size == len(sessions.groups):
+            return stretches if rows is None else stretches.take(pa.array(rows))
+        states = merged_states(self.logics, self._states(stretches), rows, sessions.groups, size)
         keys = self._key_columns(stretches, sessions.stretch)
-        return self.compacted(self._table(sessions.first, sessions.last, keys, states))
+        return self._table(sessions.first, sessions.last, keys, states)
 
     def begins(self, stretches: pa.Table) -> Array:
         """The times of the first tuples of stretches."""
@@ -102,17 +104,15 @@ class SessionTables(KeyedStates):
     def results(self, sessions: pa.Table) -> Iterator[pa.Table]:
         """The results of sessions, in the order of their ends, a bounded number at a time."""
         node, moment = self.node, self.node.schema.field(self.node.time).type
-        ends = self.ends(sessions)
+        begins, ends = self.begins(sessions), self.ends(sessions)
         order = np.argsort(ends, kind="stable")
         for at in range(0, len(order), AT_ONCE):
-            some = sessions.take(pa.array(order[at : at + AT_ONCE])).combine_chunks()
-            rows = np.arange(some.num_rows)
-            end = ends[order[at : at + AT_ONCE]]
-            times = {node.time: end - 1, "window_start": self.begins(some), "window_end": end}
+            some = order[at : at + AT_ONCE]
+            times = {node.time: ends[some] - 1, "window_start": begins[some], "window_end": ends[some]}
             columns = {name: pa.array(each).view(moment) for name, each in times.items()}
-            for field, key in zip(node.key_schema, self._key_columns(some, rows), strict=True):
+            for field, key in zip(node.key_schema, self._key_columns(sessions, some), strict=True):
                 columns[field.name] = key.cast(field.type) if key.type != field.type else key
-            values = finished(self.logics, self._states(some))
+            values = finished(self.logics, [taken(state, some) for state in self._states(sessions)])
             columns |= {name: value for (name, _), value in zip(node.aggregates, values, strict=True)}
             yield pa.table([columns[name] for name in node.schema.names], schema=node.schema)
 

@@ -7,8 +7,9 @@ shard each of its panes is in, so instances compute the results of the shards th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from tidegate.operators.windowed_aggregate import SLICE, Panes
 from tidegate.watermark import Watermark
 
 LEAST_RUN = 16_384
+LEAST_APART = 4_096
+"""Windows over fewer panes are computed together: a table more would cost more than merging does."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -89,7 +92,7 @@ class WindowState:
         """Panes, in the order of their slices, as one run."""
         slices = as_numpy(panes.column(SLICE))
         run = PaneRun(panes, slices, int(slices[0]), int(slices[-1]), self._shard_of, segment, settled)
-        if len(slices) >= LEAST_RUN:
+        if len(slices) >= 4 * LEAST_RUN:
             # Large runs are shared out in the end: the thread that builds one also finds its shards, once for all.
             _ = run.shards
         return run
@@ -122,8 +125,11 @@ class WindowState:
         if changed is not None:
             fresh = self._between(changed, windows, owned)
             parts = [self.panes.with_keys_of(pa.concat_tables(parts), pa.concat_tables(fresh))] if fresh else []
-        if parts:
-            yield from self._numbered(self.panes.results(pa.concat_tables(parts), windows[0], windows[-1]), rounds)
+        if not parts:
+            return
+        for panes, some, apart in self._stretches(parts, windows):
+            found = self.panes.results_apart(panes) if apart else self.panes.results(panes, some[0], some[-1])
+            yield from self._numbered(found, rounds)
 
     def reopened(self, runs: Iterable[PaneRun], watermark: Watermark) -> list[int]:
         """The windows that had expired at a watermark and that new panes change, earliest first."""
@@ -137,6 +143,27 @@ class WindowState:
         low, high = self.slices(windows)
         parts = [run.between(low, high, owned) for run in runs if run.low <= high and run.high >= low]
         return [part for part in parts if part.num_rows]
+
+    def _stretches(self, parts: Sequence[pa.Table], windows: range) -> Iterator[tuple[pa.Table, range, bool]]:
+        """Panes by stretches of windows, in their order, and whether no two of them are of one window and key.
+
+        Windows that do not overlap are of one slice each, so what one run alone has of them needs no merging.
+        """
+        window = self.panes.node.window
+        if window.size != window.every or sum(part.num_rows for part in parts) < LEAST_APART:
+            yield pa.concat_tables(parts), windows, False
+            return
+        numbers = [window.last_window(as_numpy(part.column(SLICE))) for part in parts]
+        edges = sorted({int(edge) for each in numbers for edge in (each[0], each[-1] + 1)})
+        for low, high in pairwise(edges):
+            bounds = [np.searchsorted(each, (low, high)).tolist() for each in numbers]
+            some = [
+                part.slice(start, stop - start)
+                for part, (start, stop) in zip(parts, bounds, strict=True)
+                if start < stop
+            ]
+            if some:
+                yield pa.concat_tables(some), range(low, high), len(some) == 1
 
     def _shard_of(self, panes: pa.Table) -> Array:
         found: Array = self.panes.shards(panes, SHARDS).astype(np.uint16)

@@ -34,7 +34,7 @@ class Panes(KeyedStates):
 
     def lift(self, rows: pa.Table) -> pa.Table:
         """The pane table of some tuples, in the order of slices."""
-        sets = key_sets(self.node.keys, rows)
+        sets = self._encoded(key_sets(self.node.keys, rows))
         if len(sets) == 0:
             return self.empty
         seen, slots = self._slices(as_numpy(rows.column(self.node.time)))
@@ -104,13 +104,20 @@ class Panes(KeyedStates):
         for emitted in emit_windows(self.logics, spans, first, last, AT_ONCE):
             yield self._finish(emitted.windows, panes, emitted.rows, emitted.values)
 
+    def results_apart(self, panes: pa.Table) -> Iterator[pa.Table]:
+        """The results of windows of one slice each, in the order of panes, no two of which are of one window and key."""
+        for at in range(0, panes.num_rows, AT_ONCE):
+            some = panes.slice(at, AT_ONCE)
+            windows = self.node.window.last_window(as_numpy(some.column(SLICE)))
+            yield self._finish(windows, some, None, finished(self.logics, self._states(some)))
+
     def begins(self, panes: pa.Table) -> Array:
         """When the slices of panes begin."""
         found: Array = self.node.window.slice_start(as_numpy(panes.column(SLICE)))
         return found
 
-    def _finish(self, windows: Array, panes: pa.Table, rows: Array, values: list[pa.Array]) -> pa.Table:
-        """Result columns in the node's order, each with the key of a pane."""
+    def _finish(self, windows: Array, panes: pa.Table, rows: Array | None, values: list[pa.Array]) -> pa.Table:
+        """Result columns in the node's order, each with the key of a pane, of all in turn if ``rows`` is None."""
         columns = window_columns(self.node, windows)
         for field, key in zip(self.node.key_schema, self._key_columns(panes, rows), strict=True):
             columns[field.name] = key.cast(field.type) if key.type != field.type else key
