@@ -77,6 +77,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[str, Options]:
     parser.add_argument(
         "--rate", type=int, metavar="N", help="tuples that are due every second in latency-spark (default: 20000)"
     )
+    parser.add_argument("--cells", metavar="PATTERN", help="matrix: only cells whose name has it, with * for anything")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NAME.json goes (default: benchmarks/results)")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")

@@ -34,6 +34,7 @@ class Options:
     span_seconds: float | None = None
     tick_ms: float = 1.0
     rate: int | None = None
+    cells: str | None = None
     out: Path = RESULTS
 
     def __post_init__(self) -> None:

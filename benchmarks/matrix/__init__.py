@@ -1,1 +1,1 @@
-"""Every aggregate over every kind of key and window, in process, beside DuckDB and Polars."""
+"""Every aggregate over every kind of key and window, and every kind of join, in process, beside DuckDB and Polars."""

@@ -103,5 +103,6 @@ def canonical(table: pa.Table) -> pl.DataFrame:
     """Results that compare equal if their rows are, in any order."""
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
-    counts = [pl.col(name).cast(pl.Int64) for name, kind in frame.schema.items() if kind.is_integer()]
-    return frame.with_columns(*counts, pl.col("window_start").cast(pl.Datetime("us"))).sort(frame.columns[:-1])
+    casts = [pl.col(name).cast(pl.Int64) for name, kind in frame.schema.items() if kind.is_integer()]
+    casts += [pl.col(name).cast(pl.Datetime("us")) for name, kind in frame.schema.items() if kind.is_temporal()]
+    return frame.with_columns(casts).sort([name for name in frame.columns if name != "value"])

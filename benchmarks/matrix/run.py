@@ -2,9 +2,10 @@
 
     python -m benchmarks matrix                       about ten minutes
     python -m benchmarks matrix --tuples 50000 --runs 1
+    python -m benchmarks matrix --cells "collect*session"
 
 Inputs and results are tables in memory for all engines. Each engine runs a cell once to warm up, and its result is compared
-with DuckDB's; then they take turns. A ratio is the time of the faster peer over ours.
+with DuckDB's; then they take turns. A ratio is the time of the faster peer that has the cell over ours.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from functools import lru_cache, partial
 from statistics import median
 
 import pyarrow as pa
@@ -22,6 +25,7 @@ from polars.testing import assert_frame_equal
 from benchmarks.machine import describe
 from benchmarks.matrix.cells import CELLS, MatrixCell, generated
 from benchmarks.matrix.engines import ENGINES, OURS, PEERS, canonical
+from benchmarks.matrix.query_cells import QUERY_CELLS, QueryCell, query_inputs
 from benchmarks.measure import say
 from benchmarks.options import Options
 from benchmarks.report import write_json
@@ -42,29 +46,33 @@ class MeasuredCell:
 
     @property
     def ratio(self) -> float:
-        return min(self.seconds[peer] for peer in PEERS) / self.seconds[OURS]
+        return _ratio(self.seconds)
 
     @property
     def cpu_ratio(self) -> float:
-        return min(self.cpu_seconds[peer] for peer in PEERS) / self.cpu_seconds[OURS]
+        return _ratio(self.cpu_seconds)
+
+
+def _ratio(seconds: Mapping[str, float]) -> float:
+    return min(seconds[peer] for peer in PEERS if peer in seconds) / seconds[OURS]
 
 
 def run(options: Options) -> int:
-    """Measure all cells; 1 if an answer was wrong."""
+    """Measure all cells, or those that are asked for; 1 if an answer was wrong."""
     most = options.tuples or TUPLES
-    tables: dict[int, pa.Table] = {}
+    cells = [cell for cell in (*CELLS, *QUERY_CELLS) if fnmatch(cell.name, f"*{options.cells or ''}*")]
+    if not cells:
+        raise ValueError(f"--cells {options.cells!r}: no cell is called so; names are like {CELLS[0].name!r}")
     found, wrong = [], []
-    for number, cell in enumerate(CELLS, 1):
-        tuples = cell.tuples(most)
-        table = tables.setdefault(tuples, generated(tuples, options.seed))
+    for number, cell in enumerate(cells, 1):
         try:
-            measured = measure(cell, table, options.runs)
+            measured = measure(cell.name, cell.tuples(most), engines_of(cell, most, options.seed), options.runs)
         except AssertionError as error:
             wrong.append(f"{cell.name}: {error}")
-            say(f"{number}/{len(CELLS)} {cell.name}: WRONG")
+            say(f"{number}/{len(cells)} {cell.name}: WRONG")
             continue
         found.append(measured)
-        say(f"{number}/{len(CELLS)} {cell.name}: {measured.ratio:.2f}×, by CPU seconds {measured.cpu_ratio:.2f}×")
+        say(f"{number}/{len(cells)} {cell.name}: {measured.ratio:.2f}×, by CPU seconds {measured.cpu_ratio:.2f}×")
     print(shown(found))
     ratios = {each.cell: round(each.ratio, 3) for each in found}
     content = {
@@ -85,23 +93,33 @@ def run(options: Options) -> int:
     return 1 if wrong else 0
 
 
-def measure(cell: MatrixCell, table: pa.Table, runs: int) -> MeasuredCell:
+def engines_of(cell: MatrixCell | QueryCell, most: int, seed: int) -> dict[str, Callable[[], pa.Table]]:
+    """The engines that have a cell, each with all of its input."""
+    tuples = cell.tuples(most)
+    if isinstance(cell, QueryCell):
+        return cell.engines(_query_inputs(tuples, cell.keys_for_each, seed))
+    return {name: partial(engine, cell, _generated(tuples, seed)) for name, engine in ENGINES.items()}
+
+
+_generated, _query_inputs = lru_cache(maxsize=6)(generated), lru_cache(maxsize=2)(query_inputs)
+
+
+def measure(name: str, tuples: int, engines: Mapping[str, Callable[[], pa.Table]], runs: int) -> MeasuredCell:
     """One cell on all engines. Raises AssertionError if they differ."""
-    results = {name: canonical(engine(cell, table)) for name, engine in ENGINES.items()}
-    for name, frame in results.items():
-        assert_frame_equal(frame, results["duckdb"], check_dtypes=False, rel_tol=1e-9)
-        results[name] = results["duckdb"]
-    walls: dict[str, list[float]] = {name: [] for name in ENGINES}
-    cpus: dict[str, list[float]] = {name: [] for name in ENGINES}
+    judge = canonical(engines["duckdb"]())
+    for engine in engines.values():
+        assert_frame_equal(canonical(engine()), judge, check_dtypes=False, rel_tol=1e-9)
+    walls: dict[str, list[float]] = {each: [] for each in engines}
+    cpus: dict[str, list[float]] = {each: [] for each in engines}
     for _ in range(runs):
-        for name, engine in ENGINES.items():
+        for each, engine in engines.items():
             gc.collect()
             began, worked = time.perf_counter(), time.process_time()
-            engine(cell, table)
-            walls[name].append(time.perf_counter() - began)
-            cpus[name].append(time.process_time() - worked)
-    seconds, cpu_seconds = ({name: median(times) for name, times in each.items()} for each in (walls, cpus))
-    return MeasuredCell(cell.name, table.num_rows, results["duckdb"].height, seconds, cpu_seconds)
+            engine()
+            walls[each].append(time.perf_counter() - began)
+            cpus[each].append(time.process_time() - worked)
+    seconds, cpu_seconds = ({each: median(times) for each, times in taken.items()} for taken in (walls, cpus))
+    return MeasuredCell(name, tuples, judge.height, seconds, cpu_seconds)
 
 
 def summary(ratios: Sequence[float]) -> dict[str, float]:
@@ -119,7 +137,7 @@ def shown(found: Sequence[MeasuredCell]) -> str:
     lines = [f"{'cell':<44}{'ratio':>7}{'by CPU':>8}{'ours s':>9}" + "".join(f"{peer + ' s':>10}" for peer in PEERS)]
     lines += [
         f"{each.cell:<44}{each.ratio:>7.2f}{each.cpu_ratio:>8.2f}{each.seconds[OURS]:>9.3f}"
-        + "".join(f"{each.seconds[peer]:>10.3f}" for peer in PEERS)
+        + "".join(f"{each.seconds[peer]:>10.3f}" if peer in each.seconds else f"{'–':>10}" for peer in PEERS)
         for each in worst
     ]
     for title, ratios in (("wall", [each.ratio for each in found]), ("CPU", [each.cpu_ratio for each in found])):
