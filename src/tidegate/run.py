@@ -34,6 +34,7 @@ from tidegate.results import (
     result_folder,
 )
 from tidegate.sources import BatchOrigin
+from tidegate.sources.growing import endless_stream
 from tidegate.sources.in_memory import check_unread
 from tidegate.sources.kafka import KAFKA_ON_SPARK, KafkaTopic
 from tidegate.stream import Stream, cores, one_query
@@ -104,8 +105,8 @@ def run(
     ``_checkpoint`` in the results' folder) remembers that, and each result is in the folder exactly once. On 'local' it does
     so where a ``checkpoint`` is named (see `start`). Files and
     tables are ``bounded``: when all is read, every window is emitted and the checkpoint is finished. With
-    ``bounded=False``, the default for DataFrames, the run goes on until SIGINT, SIGTERM or `end_input` on the
-    ``control`` folder in its checkpoint; with files it takes new ones as they appear.
+    ``bounded=False``, the default on Spark for DataFrames and for files made with ``follow=True``, the run goes on until
+    SIGINT, SIGTERM or `end_input` on the ``control`` folder in its checkpoint; all files are then taken as they appear.
 
     ``spark`` is a session, or a master URL such as 'local[4]' to start one; by default the running one is used, or a
     local one is started and stopped afterwards. ``files_per_batch`` is how many files make a batch, given files that
@@ -379,6 +380,12 @@ class _Asked:
         from tidegate.elastic.options import Elastic
 
         node, folder = self.query.node, self.folder
+        endless = endless_stream(node)
+        if bounded and endless is not None:
+            raise QueryError(
+                f"bounded=True ends the run when all is read, and stream '{endless}' is made with follow=True, which has "
+                "no end; leave one of the two out"
+            )
         if bounded is None:
             bounded = all(isinstance(source.origin, BatchOrigin | None) for source in sources(node))
         names = names_of(node)
@@ -423,7 +430,14 @@ class _Asked:
         from tidegate.runtime.local.sinks import ToScreen
 
         names = names_of(self.query.node)
-        screen = ToScreen(self.show, names)
+        screen, on_screen = ToScreen(self.show, names), self.folder is None and self.taker is None
+        endless = endless_stream(self.query.node)
+        if endless is not None and self.folder is not None and checkpoint is None:
+            raise QueryError(
+                f"stream '{endless}' is made with follow=True, so the run goes on until it is interrupted, and of results "
+                "in a folder only whole parts stay then; name a checkpoint=..., by which the same call goes on, or use "
+                "tg.start(...) and job.stop()"
+            )
 
         def shown(*given: Any) -> None:
             *name, table = given
@@ -446,8 +460,12 @@ class _Asked:
                 checkpoint=checkpoint,
             ) as job,
         ):
-            job.wait()
-        if self.folder is None and self.taker is None:
+            try:
+                job.wait()
+            except KeyboardInterrupt:
+                screen.close(complete=endless is not None and on_screen)
+                raise
+        if on_screen:
             screen.close(complete=True)
         return RunResult(
             to=self.folder,

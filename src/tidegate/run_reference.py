@@ -32,6 +32,7 @@ from tidegate.results import (
     write_results,
 )
 from tidegate.sources import BatchOrigin, Malformed, PlacedBatch, Rejects
+from tidegate.sources.growing import GrowingFiles
 from tidegate.sources.in_memory import TableOrigin
 from tidegate.stream import Stream, one_query
 
@@ -95,6 +96,11 @@ def run_whole(
     began = time.monotonic()
     named = sources(unique_names(query.node))
     for source in named:
+        if isinstance(source.origin, GrowingFiles):
+            raise UnsupportedError(
+                f"stream '{source.name}' is made with follow=True and has no end, and {runner} reads all input before it "
+                "begins; leave follow out, or run it on='local' or on='spark'"
+            )
         if not isinstance(source.origin, BatchOrigin):
             raise UnsupportedError(
                 f"stream '{source.name}' reads neither files nor an Arrow table, so {runner} cannot run it; make it "

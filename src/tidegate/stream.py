@@ -23,6 +23,7 @@ from tidegate.query.outputs import outputs_node
 from tidegate.query.schema import as_schema
 from tidegate.sources import BatchOrigin
 from tidegate.sources.files import Files, files_of
+from tidegate.sources.growing import GrowingFiles, growing_files_of
 from tidegate.sources.in_memory import TableOrigin, as_table, is_dataframe, items_of
 from tidegate.sources.kafka import KafkaTopic, TopicOrigin, origin_of
 
@@ -161,6 +162,7 @@ def stream(
     ahead_of: Literal["clock", "stream"] = "clock",
     watermark_step: Duration | None = None,
     idle_after: Duration | None = None,
+    follow: bool = False,
 ) -> Stream:
     """A stream of tuples.
 
@@ -173,6 +175,9 @@ def stream(
     ``time`` names the event-time column, or is `arrival`: then tuples get the time at which they arrive. ``disorder`` is how
     far out of order tuples may be, between partitions too, unless they are Kafka's; a tuple that comes later still is late
     and counted. ``schema`` also declares the columns of files, whose first one gives it otherwise.
+
+    With ``follow`` files have no end: new ones are read as they appear, until the run is stopped. Without, the input is
+    what is there when the query is built.
 
     A record of JSON lines or CSV that cannot be read stops the run with file and line; with ``dead_letters`` it is
     appended to that file, as a line of JSON with the stream, file, line, reason and raw text, and counted.
@@ -195,8 +200,11 @@ def stream(
         raise QueryError(f"stream: dead_letters is the path of a file; got {dead_letters!r}")
     if name is not None and not isinstance(name, str):
         raise QueryError(f"stream: name is text; got {name!r}")
+    if follow and not isinstance(origin, str | Path):
+        raise QueryError(f"stream: follow=True goes with a folder or glob of files; got {type(origin).__name__}")
     letters = None if dead_letters is None else Path(dead_letters).expanduser().absolute()
-    read, columns, default = _opened(origin, as_schema(schema) if schema is not None else None, letters is not None)
+    declared = as_schema(schema) if schema is not None else None
+    read, columns, default = _opened(origin, declared, letters is not None, follow)
     if letters is not None:
         _check_dead_letters(origin, read, letters)
     node = source(
@@ -215,7 +223,7 @@ def stream(
 
 
 def _opened(
-    given: Any, declared: pa.Schema | None, lenient: bool
+    given: Any, declared: pa.Schema | None, lenient: bool, follow: bool
 ) -> tuple[Any, pa.Schema | Mapping[str, pa.DataType], str]:
     """What a runtime reads of a user's origin, its columns, and what the stream is called by default.
 
@@ -224,6 +232,9 @@ def _opened(
     if isinstance(given, KafkaTopic):
         topic = origin_of(given, declared)
         return topic, topic.schema, topic.name
+    if isinstance(given, str | Path) and follow:
+        growing = growing_files_of(str(given), declared, lenient=lenient)
+        return growing, growing.schema, growing.name
     if isinstance(given, str | Path):
         files = files_of(str(given), declared, lenient=lenient)
         return files, files.schema, files.name
@@ -252,6 +263,7 @@ def _opened(
 
 def _check_dead_letters(given: Any, origin: Any, path: Path) -> None:
     """Refuse a file for malformed records that cannot be written, that is read, or that nothing would go to."""
+    origin = origin.files if isinstance(origin, GrowingFiles) else origin
     if isinstance(origin, TopicOrigin):
         origin = None
     elif not isinstance(origin, Files) or not origin.is_text:

@@ -85,8 +85,8 @@ def amounts_so_far(files: Any) -> tg.Stream:
     )
 
 
-def counts(source: Any) -> tg.Stream:
-    return tg.stream(source, time="ts").key_by("k").window("1 minute").aggregate(n=tg.count())
+def counts(source: Any, **options: Any) -> tg.Stream:
+    return tg.stream(source, time="ts", **options).key_by("k").window("1 minute").aggregate(n=tg.count())
 
 
 def tuples(minutes: list[float], key: str = "a") -> pa.Table:
@@ -248,6 +248,9 @@ def test_the_screen_shows_the_first_rows_and_a_count(
 
 def test_an_unbounded_run_takes_new_files_until_the_input_is_ended(spark: Any, tmp_path: Path) -> None:
     folder = write(tmp_path / "in", [tuples([0.5, 1.5])])
+    query = counts(folder, follow=True)
+    with pytest.raises(tg.QueryError, match=r"bounded=True ends the run .* stream 'in' is made with follow=True"):
+        tg.run(query, to=tmp_path / "out", bounded=True)
 
     def feed(progress: tg.Progress) -> None:
         if progress.batch == 0:
@@ -256,7 +259,7 @@ def test_an_unbounded_run_takes_new_files_until_the_input_is_ended(spark: Any, t
         elif progress.rows_total == 4 and not progress.ended:
             tg.end_input(tmp_path / "out" / "_checkpoint" / "control")
 
-    result = tg.run(counts(folder), to=tmp_path / "out", spark=spark, bounded=False, progress=feed)
+    result = tg.run(query, to=tmp_path / "out", spark=spark, progress=feed)
     assert result.finished
     assert difference(result.read(), answer(counts(folder)).rows) is None
 

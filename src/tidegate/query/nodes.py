@@ -85,7 +85,7 @@ class Source(Step):
     @property
     def is_read_in_batches(self) -> bool:
         """Whether tidegate itself reads it, from files or memory; else another engine does, such as Spark."""
-        return hasattr(self.origin, "batches")
+        return hasattr(self.origin, "batches") or hasattr(self.origin, "arriving")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

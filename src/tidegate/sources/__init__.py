@@ -8,7 +8,7 @@ business: iterables (`in_memory`) and topics (`kafka`) in process, streaming Dat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -151,6 +151,27 @@ class BatchOrigin(Protocol):
 
         A malformed record goes to ``rejects``; so does one without event time, if its column is named.
         """
+        ...
+
+
+@runtime_checkable
+class ArrivingOrigin(Protocol):
+    """Input that comes while it is read and has no end of its own, or that can be read once only."""
+
+    @property
+    def name(self) -> str:
+        """What its stream is called, unless the user names it."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its records."""
+        ...
+
+    def arriving(
+        self, schema: pa.Schema, rows: int, rejects: Rejects, time: str | None, pause: Callable[[float], object]
+    ) -> Iterator[PlacedBatch]:
+        """Its records as `BatchOrigin.batches` gives them; ``pause`` waits, and is true when no more are wanted."""
         ...
 
 

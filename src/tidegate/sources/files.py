@@ -83,14 +83,16 @@ class Files:
         return PurePath(path.absolute()).match(str(root.absolute()))
 
 
-def files_of(pattern: str, schema: pa.Schema | None = None, *, lenient: bool = False) -> Files:
-    """The files a path, folder or glob stands for.
+def files_of(pattern: str, schema: pa.Schema | None = None, *, lenient: bool = False, kind: str | None = None) -> Files:
+    """The files a path, folder or glob stands for; there must be some, unless their format ``kind`` is known.
 
     Without a ``schema`` the first file that holds a record gives it, all of whose records are read; a malformed one
     among them is an error, unless the caller is ``lenient`` because it will be set aside when the query runs.
     """
-    paths = _paths(pattern)
-    kinds = {SUFFIXES.get(Path(path).suffix) for path in paths}
+    paths = paths_of(pattern)
+    if not paths and kind is None:
+        raise QueryError(f"no file matches {pattern!r}; give a file, a folder or a glob of {', '.join(SUFFIXES)} files")
+    kinds = {SUFFIXES.get(Path(path).suffix) for path in paths} or {kind}
     if len(kinds) != 1 or None in kinds:
         raise QueryError(f"{pattern!r} must match files of one format, {', '.join(SUFFIXES)}; got {paths[:5]}")
     kind = str(kinds.pop())
@@ -104,14 +106,13 @@ def files_of(pattern: str, schema: pa.Schema | None = None, *, lenient: bool = F
     return Files(pattern, paths, kind, _text_schema(schema, kind, pattern) if FORMATS[kind].text else schema)
 
 
-def _paths(pattern: str) -> tuple[str, ...]:
+def paths_of(pattern: str) -> tuple[str, ...]:
+    """The paths that a path, folder or glob stands for now, in the order of their names."""
     root = Path(pattern)
     if root.is_dir():
         paths = sorted(str(path) for path in root.iterdir() if path.suffix in SUFFIXES and path.name[0] not in "._")
     else:
         paths = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())  # noqa: PTH207 - a pattern may be absolute
-    if not paths:
-        raise QueryError(f"no file matches {pattern!r}; give a file, a folder or a glob of {', '.join(SUFFIXES)} files")
     return tuple(paths)
 
 

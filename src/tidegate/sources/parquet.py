@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +16,9 @@ from tidegate.sources import PlacedBatch, Rejects, RowPlace
 
 if TYPE_CHECKING:
     from tidegate.sources.files import Files
+
+_MAGIC = b"PAR1"
+"""What a parquet file begins and ends with."""
 
 
 def infer_parquet(path: str, rejects: Rejects) -> pa.Schema:
@@ -35,7 +40,23 @@ def read_parquet(
                     yield PlacedBatch(part, RowPlace(path, "row", row))
                     row += part.num_rows
     except (OSError, KeyError, pa.ArrowException) as error:
+        if not _is_whole(path):
+            raise DataError(
+                f"{path} is no whole parquet file: it does not end as one does. A file is complete when it appears under "
+                "its name: write it under another one, such as one that begins with '.', and rename it then"
+            ) from error
         raise DataError(f"{path} does not hold rows of ({', '.join(schema.names)}): {error}") from error
+
+
+def _is_whole(path: str) -> bool:
+    """Whether a file ends as parquet does; one that is gone says nothing."""
+    try:
+        with Path(path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - len(_MAGIC), 0))
+            return size > 2 * len(_MAGIC) and file.read() == _MAGIC
+    except OSError:
+        return True
 
 
 def _opened(path: str) -> pq.ParquetFile:
@@ -72,7 +93,7 @@ def check_columns(path: str, found: pa.Schema, files: Files) -> None:
             raise DataError(f"{path}: the column '{field.name}' is not there; it has {choices(found.names)}")
         kind, wanted = normal_type(found.field(field.name).type), normal_type(field.type)
         if kind != wanted:
-            where = f"in {files.paths[0]}" if path != files.paths[0] else "as declared"
+            where = "as declared" if files.paths[:1] in ((), (path,)) else f"in {files.paths[0]}"
             raise DataError(
                 f"{path}: the column '{field.name}' is {kind}, and {wanted} {where}; values are not cast: what is lost "
                 "would not show. Write the file again, or make it a stream of its own with tg.stream(...), cast it with "

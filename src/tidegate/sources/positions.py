@@ -18,7 +18,7 @@ import numpy as np
 from tidegate.errors import CheckpointError
 from tidegate.sources import PlacedBatch, RowPlace
 from tidegate.sources.files import Files
-from tidegate.sources.in_memory import Heartbeat, Marked, TableOrigin
+from tidegate.sources.in_memory import Heartbeat
 from tidegate.sources.kafka import PartitionEnd, PartitionPosition, TopicOrigin, moved
 from tidegate.sources.kafka_records import RecordPlace
 from tidegate.watermark import START
@@ -31,8 +31,9 @@ NOTHING = -1
 class ReadPosition:
     """The number of the ``last`` record that was taken, in ``file`` if there are files, of which ``files`` are all in order.
 
-    ``size`` is that of the file in bytes. ``partitions`` are those of a topic. ``newest`` and ``heartbeat`` are how far
-    event time had come, ``ended`` says that nothing more is read.
+    ``size`` is that of the file in bytes. ``partitions`` are those of a topic. Of a folder that grows, ``files`` are those
+    that are yet to be read to their end, and ``known`` has a digest of each that was found and is still there. ``newest``
+    and ``heartbeat`` are how far event time had come, ``ended`` says that nothing more is read.
     """
 
     newest: int
@@ -41,6 +42,7 @@ class ReadPosition:
     file: str | None = None
     size: int = 0
     files: tuple[str, ...] = ()
+    known: str = ""
     ended: bool = False
     partitions: tuple[PartitionPosition, ...] = ()
 
@@ -83,17 +85,6 @@ def position_from(fields: dict[str, Any]) -> ReadPosition:
     """The position that `dataclasses.asdict` took apart."""
     partitions = tuple(PartitionPosition(**each) for each in fields.get("partitions", ()))
     return ReadPosition(**{**fields, "files": tuple(fields["files"]), "partitions": partitions})
-
-
-def why_not_resumable(origin: Any) -> str | None:
-    """Why a source cannot be read on from a position, and what to do; None if it can."""
-    items = origin.items if isinstance(origin, Marked) else origin
-    if isinstance(items, Files | TableOrigin | TopicOrigin | list | tuple):
-        return None
-    return (
-        f"reads a {type(items).__name__}, which does not say how it is read on from where it was; write its items to files, "
-        "or make a table or a list of them"
-    )
 
 
 def absolute_paths(files: Files) -> Files:

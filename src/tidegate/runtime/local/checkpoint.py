@@ -29,8 +29,11 @@ from tidegate.query.nodes import detached
 from tidegate.query.schema import show_columns
 from tidegate.results import local_folder
 from tidegate.runtime.local.durable_folder import DraftedPart
-from tidegate.sources.kafka import KafkaTopic
-from tidegate.sources.positions import ReadPosition, position_from, why_not_resumable
+from tidegate.sources.files import Files
+from tidegate.sources.growing import GrowingFiles
+from tidegate.sources.in_memory import Marked, TableOrigin
+from tidegate.sources.kafka import KafkaTopic, TopicOrigin
+from tidegate.sources.positions import ReadPosition, position_from
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
 from tidegate.state.run_lock import lock_folder
 from tidegate.state.snapshot import SnapshotStore
@@ -216,8 +219,12 @@ def refuse_undurable(plan: Plan, given: Mapping[str, object], to: object, folder
                 f"beside the results, or {results / '_checkpoint'}"
             )
     for source in plan.sources:
-        if (why := why_not_resumable(source.origin)) is not None:
-            raise UnsupportedError(f"checkpoint: stream '{source.name}' {why}")
+        items = source.origin.items if isinstance(source.origin, Marked) else source.origin
+        if not isinstance(items, Files | GrowingFiles | TableOrigin | TopicOrigin | list | tuple):
+            raise UnsupportedError(
+                f"checkpoint: stream '{source.name}' reads a {type(items).__name__}, which does not say how it is read on "
+                "from where it was; write its items to files, or make a table or a list of them"
+            )
         if source.dead_letters is not None:
             raise UnsupportedError(
                 f"checkpoint: stream '{source.name}' sets malformed records aside in {source.dead_letters}, where a run "

@@ -24,6 +24,7 @@ from tidegate.runtime.local.durable_folder import DraftedPart, ToDurableFolders
 from tidegate.runtime.local.graph import Graph
 from tidegate.runtime.local.sources.assignment import assigned
 from tidegate.sources.files import Files
+from tidegate.sources.growing import FolderReader, GrowingFiles
 from tidegate.sources.kafka import TopicOrigin
 from tidegate.sources.positions import ReadPosition, absolute_paths, files_from
 from tidegate.state.snapshot import StateCut
@@ -63,6 +64,9 @@ class Durable:
                 case Files():
                     files = absolute_paths(source.origin)
                     return replace(source, origin=files if before is None else files_from(files, before, source.name))
+                case GrowingFiles() as growing:
+                    reader = FolderReader(growing) if before is None else FolderReader.at(growing, before, source.name)
+                    return replace(source, origin=reader)
                 case TopicOrigin() if last is None or not (last.finished or last.positions[order[id(source)]].ended):
                     return assigned(source, () if before is None else before.partitions)
                 case _:

@@ -42,11 +42,10 @@ from tidegate.runtime.spark.session import LOG, MOST_LOG_BYTES, JavaFolder, choo
 from tidegate.runtime.spark.sinks import SparkSink
 from tidegate.runtime.spark.sources import StagedSource, ahead_note
 from tidegate.runtime.spark.stages import RunOptions, fingerprints
+from tidegate.sources.growing import LOOK_SECONDS, LOOK_SHARE
 from tidegate.watermark import START, has_ended, is_finite
 
 POLL_SECONDS = 0.1
-# New files are looked for this often; where a folder is large, for at most a tenth of the time.
-WATCH_SECONDS, WATCH_SHARE = 0.02, 0.1
 # How long a stop waits for the running batch; a batch that is cut short is done again by the next run.
 GRACE_SECONDS = 10.0
 RESULTS = "tidegate_results"
@@ -364,13 +363,13 @@ class _Run:
 
     def _until_stopped(self, running: StreamingQuery) -> bool:
         """Waits until a stop is requested or the input ends; True if the input has ended."""
-        polled, least = 0.0, WATCH_SECONDS if self.staged else POLL_SECONDS
+        polled, least = 0.0, LOOK_SECONDS if self.staged else POLL_SECONDS
         pause = least
         while not self._stop_requested.wait(pause) and not self.tally.ended:
             now = time.monotonic()
             for source in self.staged:
                 source.add_new_files()
-            pause = max(least, (time.monotonic() - now) / WATCH_SHARE)
+            pause = max(least, (time.monotonic() - now) / LOOK_SHARE)
             if now - polled < POLL_SECONDS:
                 continue
             polled = now

@@ -8,6 +8,7 @@ resumed.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import uuid
 from collections.abc import Sequence
@@ -19,11 +20,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.errors import QueryError, UnsupportedError
+from tidegate.errors import UnsupportedError
 from tidegate.query.event_time import format_duration
 from tidegate.query.nodes import Source
 from tidegate.sources import BatchOrigin, Rejects, read_table
 from tidegate.sources.files import Files, files_of
+from tidegate.sources.growing import GrowingFiles, changed_error, version_of
 from tidegate.sources.kafka import KAFKA_ON_SPARK, TopicOrigin
 
 # A run has about this many batches, unless they would exceed the size.
@@ -77,23 +79,62 @@ def choose_limit(
 
 
 @dataclass(frozen=True, slots=True)
+class FileVersions:
+    """What the files of a folder that grows were when they were found, in this run or one before: they must not change.
+
+    Spark reads a file once, by its name, and would pass over what is written into it later.
+    """
+
+    log: Path
+    known: dict[str, tuple[int, int]]
+
+    @staticmethod
+    def of(folder: Path) -> FileVersions:
+        """The versions that are noted beside the links of a source, in a file that Spark does not see."""
+        log, known = folder / ".versions", {}
+        for line in log.read_text().splitlines() if log.exists() else ():
+            with suppress(ValueError):  # the last one may be cut short, by a kill
+                path, size, modified = json.loads(line)
+                known[path] = size, modified
+        return FileVersions(log, known)
+
+    def check(self, paths: Sequence[str]) -> None:
+        """Refuses files that have changed, and notes new ones."""
+        new = []
+        for path in map(os.path.abspath, paths):
+            with suppress(FileNotFoundError):
+                version = version_of(path)
+                if path not in self.known:
+                    new.append(json.dumps([path, *version]) + "\n")
+                if self.known.setdefault(path, version) != version:
+                    raise changed_error(path)
+        if new:
+            with self.log.open("a") as log:
+                log.write("".join(["\n", *new]))
+
+
+@dataclass(frozen=True, slots=True)
 class StagedSource:
-    """A source whose files are in a folder that Spark reads, at most so many in a batch."""
+    """A source whose files are in a folder that Spark reads, at most so many in a batch; ``versions`` of one that grows."""
 
     source: Source
     folder: Path
     limit: ReadLimit
+    versions: FileVersions | None = None
 
     @classmethod
     def of(cls, source: Source, folder: Path, files_per_batch: int | None) -> StagedSource:
         """Puts what a source reads into the folder; what is there from an earlier run stays."""
         folder.mkdir(parents=True, exist_ok=True)
         match source.origin:
-            case Files() as files:
+            case Files() | GrowingFiles() as origin:
+                files = origin if isinstance(origin, Files) else origin.files
                 link(files, folder)
+                versions = FileVersions.of(folder) if isinstance(origin, GrowingFiles) else None
                 stats = [Path(path).stat() for path in files.paths]
                 sizes, modified_ms = [s.st_size for s in stats], [s.st_mtime_ns // 1_000_000 for s in stats]
-                return cls(source, folder, choose_limit(source.name, sizes, modified_ms, files_per_batch))
+                limit = choose_limit(source.name, sizes, modified_ms, files_per_batch)
+                return cls(source, folder, limit, versions)
             case BatchOrigin() as origin:
                 part = folder / "table.parquet"
                 if not part.exists():
@@ -118,16 +159,20 @@ class StagedSource:
 
     def add_new_files(self) -> None:
         """Links files that have appeared since."""
-        if isinstance(self.source.origin, Files):
-            with suppress(QueryError):  # for now no file may match
-                link(files_of(self.source.origin.pattern, self.source.origin.schema), self.folder)
+        origin = self.source.origin
+        if isinstance(origin, Files | GrowingFiles):
+            files = origin if isinstance(origin, Files) else origin.files
+            found = files_of(files.pattern, files.schema, kind=files.format)
+            link(found, self.folder)
+            if self.versions is not None:
+                self.versions.check(found.paths)
 
     def streamed(self, spark: SparkSession, reader: Source) -> Source:
         """The source as a plan reads it: by the names of its files."""
         origin = self.source.origin
-        files = (
-            origin if isinstance(origin, Files) else Files("", ("table.parquet",), "parquet", self.source.read_schema)
-        )
+        files = Files("", ("table.parquet",), "parquet", self.source.read_schema)
+        if isinstance(origin, Files | GrowingFiles):
+            files = origin if isinstance(origin, Files) else origin.files
         names = spark.readStream.schema(BINARY_FILES).format("binaryFile").option("maxFileAge", MAX_FILE_AGE)
         if self.limit.files is not None:
             names = names.option("maxFilesPerTrigger", self.limit.files)

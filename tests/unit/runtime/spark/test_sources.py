@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import tidegate as tg
 from tidegate.errors import DataError, UnsupportedError
 from tidegate.query.builder import source
 from tidegate.runtime.spark.sources import MOST_BATCH_BYTES, ReadLimit, StagedSource, choose_limit, link
@@ -24,6 +25,28 @@ def test_the_limit_follows_number_and_size() -> None:
     assert choose_limit("s", [MOST_BATCH_BYTES // 2] * 100, range(100)) == ReadLimit(2)
     assert choose_limit("s", [MOST_BATCH_BYTES * 9] * 100, range(100)) == ReadLimit(1)
     assert choose_limit("s", [10] * 100, range(100), files_per_batch=7) == ReadLimit(7)
+
+
+def test_a_file_of_a_folder_that_grows_must_not_change_also_from_one_run_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    query = tg.stream(str(tmp_path / "in" / "*.csv"), time="ts", schema={"ts": MOMENT}, follow=True)
+    links = tmp_path / "links"
+    first = StagedSource.of(query.node, links, None)
+    for name in ("b", "a"):
+        (tmp_path / "in" / f"{name}.csv").write_text("ts\n")
+        first.add_new_files()
+    assert len(list(links.glob("*.csv"))) == 2
+    (tmp_path / "in" / "b.csv").unlink()
+    with (links / ".versions").open("a") as log:
+        log.write('["cut sh')
+    again = StagedSource.of(query.node, links, None)
+    (tmp_path / "in" / "c.csv").write_text("ts\n")
+    again.add_new_files()
+    for name in ("a", "c"):
+        (tmp_path / "in" / f"{name}.csv").write_text("ts\n1970-01-01\n")
+        with pytest.raises(DataError, match=rf"{name}\.csv was changed after it was found"):
+            again.add_new_files()
+        (tmp_path / "in" / f"{name}.csv").unlink()
 
 
 def test_files_in_another_order_make_one_batch() -> None:

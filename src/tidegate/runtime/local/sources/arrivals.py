@@ -11,7 +11,7 @@ from tidegate.errors import DataError, UnsupportedError
 from tidegate.query.nodes import Source
 from tidegate.runtime.local.sources.items import ItemReader, LingerBuffer
 from tidegate.runtime.local.sources.topic import TopicReader
-from tidegate.sources import BatchOrigin, PlacedBatch, Rejects
+from tidegate.sources import ArrivingOrigin, BatchOrigin, PlacedBatch, Rejects
 from tidegate.sources.in_memory import Heartbeat, Marked, Paced
 from tidegate.sources.kafka import PartitionEnd, PartitionPosition, TopicOrigin
 from tidegate.sources.positions import ReadPosition, records_after
@@ -37,8 +37,8 @@ class ReadOptions:
 
     Batches that we cut or gather ourselves have at most ``rows`` rows. What an iterable gives in small pieces is held
     back for others to come, ``linger_seconds`` at most; for that it is read on a thread of its own, which ``spawn`` starts.
-    What is not due yet is waited for by ``pause``, which may return early when no more is wanted. Records up to ``position``
-    are left out, where a source is read on. A topic is read for as long as ``wanted`` says so;
+    What is not due yet, or not there, is waited for by ``pause``, which returns early, and is true, when no more is wanted.
+    Records up to ``position`` are left out, where a source is read on. A topic is read for as long as ``wanted`` says so;
     ``partitions`` tells how far each of its partitions has come by what was taken.
     """
 
@@ -64,6 +64,11 @@ def arrivals_of(source: Source, reading: ReadOptions) -> Generator[Arrival, None
         case BatchOrigin() as origin:
             batches = origin.batches(source.read_schema, reading.rows, reading.rejects, source.read_time)
             yield from reading.behind(source, batches)
+        case ArrivingOrigin() as origin:
+            arriving = origin.arriving(
+                source.read_schema, reading.rows, reading.rejects, source.read_time, reading.pause
+            )
+            yield from reading.behind(source, arriving)
         case TopicOrigin():
             yield from map(Arrival, TopicReader(source, source.origin, reading).arrivals())
         case Paced():

@@ -20,8 +20,9 @@ from tidegate.runtime.local.figures import Schedule, SourceFigures
 from tidegate.runtime.local.sources.arrivals import ReadOptions, arrivals_of
 from tidegate.runtime.local.sources.checks import FutureFilter, order_violation, wall_clock_us
 from tidegate.runtime.local.threads import CorePinning
-from tidegate.sources import PlacedBatch, Rejects, RowPlace
+from tidegate.sources import ArrivingOrigin, PlacedBatch, Rejects, RowPlace
 from tidegate.sources.files import Files
+from tidegate.sources.growing import FolderReader
 from tidegate.sources.in_memory import Heartbeat, Marked
 from tidegate.sources.kafka import PartitionEnd, TopicOrigin, watermark_of
 from tidegate.sources.positions import ReadPosition
@@ -103,7 +104,7 @@ class SourceInlet:
         try:
             with closing(arrivals_of(self.source, options)) as arrivals:
                 # Reading files or a topic may start threads; iterables are read by `ItemReader`, which takes care of that.
-                starts_threads = isinstance(self.source.origin, Files | TopicOrigin)
+                starts_threads = isinstance(self.source.origin, Files | ArrivingOrigin | TopicOrigin)
                 for arrival in self.core.each_outside(arrivals) if starts_threads else arrivals:
                     if isinstance(arrival.what, PartitionEnd):
                         latest: int | None = None
@@ -140,9 +141,9 @@ class SourceInlet:
             if not self.ended:
                 raise
 
-    def pause(self, seconds: float) -> None:
-        """Wait for so long, or until nothing more is wanted of the source."""
-        self._unwanted.wait(seconds)
+    def pause(self, seconds: float) -> bool:
+        """Wait for so long, or until nothing more is wanted of the source, which is then true."""
+        return self._unwanted.wait(seconds)
 
     def wanted(self) -> bool:
         """Whether more is wanted of the source."""
@@ -164,7 +165,9 @@ class SourceInlet:
         with self._lock:
             for gate in self.gates:
                 gate.mark()
-            return replace(self.position, ended=self.ended)
+            position = replace(self.position, ended=self.ended)
+            origin = self.source.origin
+            return origin.position(position) if isinstance(origin, FolderReader) else position
 
     def end(self) -> None:
         """Take nothing more from the source. Never waits for it."""
