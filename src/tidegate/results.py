@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import math
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -194,8 +195,7 @@ class PartWriter:
             if parquet:
                 self._file.write_table(table)
             else:
-                for row in json_rows(table):
-                    self._file.write(json.dumps(row) + "\n")
+                self._file.writelines(json_lines(table))
         self._rows += table.num_rows
         if self._rows >= self.rows_per_part:
             self.close()
@@ -404,6 +404,27 @@ def _cell(value: Any) -> str:
         case _:
             text = str(value)
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+
+
+def json_lines(table: pa.Table) -> Iterator[str]:
+    """Rows as lines of JSON, each with its end."""
+    return (json.dumps(row) + "\n" for row in json_rows(table))
+
+
+def print_json_lines(table: pa.Table) -> None:
+    """Write rows to standard output as lines of JSON; they are there when this returns."""
+    sys.stdout.writelines(json_lines(table))
+    sys.stdout.flush()
+
+
+def standard_output(on: str, asked: str | None, names: Sequence[str]) -> Callable[[pa.Table], None]:
+    """What takes the results of ``to="-"``, if they can go to standard output."""
+    if on != "local" or asked not in (None, "jsonl") or names:
+        raise QueryError(
+            "to='-' writes the rows of one result to standard output, as lines of JSON, with on='local'; name a folder for "
+            "other runtimes and formats and for several results. A folder of that name is './-'"
+        )
+    return print_json_lines
 
 
 def json_rows(table: pa.Table) -> Iterator[dict[str, Any]]:

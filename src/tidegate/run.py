@@ -32,9 +32,10 @@ from tidegate.results import (
     require_empty,
     require_writable,
     result_folder,
+    standard_output,
 )
 from tidegate.sources import BatchOrigin
-from tidegate.sources.growing import endless_stream
+from tidegate.sources.growing import bounded_but_endless, endless_stream, interrupted_folder
 from tidegate.sources.in_memory import check_unread
 from tidegate.sources.kafka import KAFKA_ON_SPARK, KafkaTopic
 from tidegate.stream import Stream, cores, one_query
@@ -88,9 +89,10 @@ def run(
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function or a topic.
 
-    ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet).
-    Without it, at most ``show`` rows are printed. ``on`` is 'spark', 'local' (this process, on ``instances`` threads; see
-    `start`), 'micro', the engine of one operator (docs/micro.md), or 'reference', the slow and obvious interpreter. On
+    ``to`` is a folder for the results, ``format`` 'parquet' or 'jsonl' (default: by the folder's suffix, else parquet), or
+    in this process ``"-"``, for lines of JSON on standard output. Without it, at most ``show`` rows are printed. ``on`` is
+    'spark', 'local' (this process, on ``instances`` threads; see `start`), 'micro', the engine of one operator
+    (docs/micro.md), or 'reference', the slow and obvious interpreter. On
     'local' ``to`` may also be a function that is called with each table, or a topic of Kafka (see `kafka`). On Spark each
     stateful step has ``cells``, tasks that share its keys (default: one where Spark runs in one process, else one for each
     core, up to 8; or the least and the most, such as (1, 8)), and ``instances`` is how many threads each cell runs to begin
@@ -135,6 +137,8 @@ def run(
         raise UnsupportedError(f"there is no runtime {on!r}; choose one of {choices(RUNTIMES)}")
     if files_per_batch is not None and files_per_batch < 1:
         raise QueryError(f"files_per_batch is at least 1; got {files_per_batch}")
+    if to == "-":
+        to, format = standard_output(on, format, names_of(query.node)), None  # noqa: A001 - as above
     taker = None if to is None or isinstance(to, str | Path) else to
     if isinstance(taker, KafkaTopic) and on != "local":
         remedy = KAFKA_ON_SPARK if on == "spark" else "name a folder"
@@ -382,10 +386,7 @@ class _Asked:
         node, folder = self.query.node, self.folder
         endless = endless_stream(node)
         if bounded and endless is not None:
-            raise QueryError(
-                f"bounded=True ends the run when all is read, and stream '{endless}' is made with follow=True, which has "
-                "no end; leave one of the two out"
-            )
+            raise bounded_but_endless(endless)
         if bounded is None:
             bounded = all(isinstance(source.origin, BatchOrigin | None) for source in sources(node))
         names = names_of(node)
@@ -433,11 +434,7 @@ class _Asked:
         screen, on_screen = ToScreen(self.show, names), self.folder is None and self.taker is None
         endless = endless_stream(self.query.node)
         if endless is not None and self.folder is not None and checkpoint is None:
-            raise QueryError(
-                f"stream '{endless}' is made with follow=True, so the run goes on until it is interrupted, and of results "
-                "in a folder only whole parts stay then; name a checkpoint=..., by which the same call goes on, or use "
-                "tg.start(...) and job.stop()"
-            )
+            raise interrupted_folder(endless)
 
         def shown(*given: Any) -> None:
             *name, table = given

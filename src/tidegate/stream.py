@@ -20,12 +20,13 @@ from tidegate.query.event_time import Duration
 from tidegate.query.names import DefaultName
 from tidegate.query.nodes import Source, walk
 from tidegate.query.outputs import outputs_node
-from tidegate.query.schema import as_schema
+from tidegate.query.schema import as_schema, normal_schema
 from tidegate.sources import BatchOrigin
 from tidegate.sources.files import Files, files_of
 from tidegate.sources.growing import GrowingFiles, growing_files_of
 from tidegate.sources.in_memory import TableOrigin, as_table, is_dataframe, items_of
 from tidegate.sources.kafka import KafkaTopic, TopicOrigin, origin_of
+from tidegate.sources.standard_input import StandardInput
 
 if TYPE_CHECKING:
     from tidegate.compile.lower_to_aggregates import Operators
@@ -166,7 +167,8 @@ def stream(
 ) -> Stream:
     """A stream of tuples.
 
-    ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), a table or DataFrame of
+    ``origin`` is a streaming DataFrame, the path or glob of files (parquet, JSON lines or CSV), ``"-"`` for JSON lines of
+    standard input with a ``schema``, a table or DataFrame of
     Arrow, Polars, pandas or DuckDB, a reader of record batches, a schema alone, or, given a ``schema``, an iterable of
     batches, tables or dicts, which may be asynchronous, or a function that returns one each time that the query is run
     (see also `paced` and `marked`); a topic of Kafka, see `kafka`, with the ``schema`` of its values; or a source of your
@@ -232,6 +234,14 @@ def _opened(
     if isinstance(given, KafkaTopic):
         topic = origin_of(given, declared)
         return topic, topic.schema, topic.name
+    if isinstance(given, str) and given == "-":
+        if declared is None or follow:
+            raise QueryError(
+                "stream: '-' is standard input, JSON lines that are read once, to their end; declare its columns with "
+                "schema=..., and leave follow out. A file of that name is './-'"
+            )
+        given = StandardInput(normal_schema(declared, "stdin"))
+        return given, given.schema, given.name
     if isinstance(given, str | Path) and follow:
         growing = growing_files_of(str(given), declared, lenient=lenient)
         return growing, growing.schema, growing.name
@@ -264,6 +274,8 @@ def _opened(
 def _check_dead_letters(given: Any, origin: Any, path: Path) -> None:
     """Refuse a file for malformed records that cannot be written, that is read, or that nothing would go to."""
     origin = origin.files if isinstance(origin, GrowingFiles) else origin
+    if isinstance(origin, StandardInput):
+        origin = Files("", (), "jsonl", origin.schema)
     if isinstance(origin, TopicOrigin):
         origin = None
     elif not isinstance(origin, Files) or not origin.is_text:

@@ -226,3 +226,34 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | Non
             raise AssertionError(process.stderr.read() if process.stderr is not None else "the process has ended")
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+PIPED = """
+import pyarrow as pa
+import tidegate as tg
+query = tg.stream("-", time="ts", schema={"ts": pa.timestamp("us"), "k": pa.string()}).key_by("k").window("1 second")
+query = query.aggregate(n=tg.count())
+"""
+
+
+def test_lines_go_in_and_out_through_pipes_and_a_closed_one_ends_the_run_quietly(tmp_path: Path) -> None:
+    (tmp_path / "piped.py").write_text(PIPED)
+    lines = "".join(
+        f'{{"ts": "2024-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}", "k": "a"}}\n' for n in range(9_000)
+    )
+    run = [*COMMAND, "run", str(tmp_path / "piped.py"), "--on", "local", "--to", "-"]
+    with subprocess.Popen(
+        run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None and child.stderr is not None
+        child.stdin.write(lines)
+        child.stdin.flush()
+        first = child.stdout.readline()
+        child.stdout.close()
+        child.stdin.write(lines.replace("2024", "2025"))
+        child.stdin.close()
+        said = child.stderr.read()
+        assert child.wait() == 141
+    assert first.startswith('{"ts": "2024-01-01T00:00:00.999999", "k": "a"') and first.endswith('"n": 1}\n')
+    assert "rror" not in said
+    assert "Traceback" not in said

@@ -16,7 +16,7 @@ from tidegate import __version__
 from tidegate.cli import ledger, queries, rescale, simulate
 from tidegate.errors import DataError, EnvironmentFault, InternalError, UserError
 
-OK, FAILED, MISTAKE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
+OK, FAILED, MISTAKE, ENVIRONMENT, INTERRUPTED, NOT_READ = 0, 1, 2, 3, 130, 141
 
 
 class ReportingGroup(TyperGroup):
@@ -28,7 +28,11 @@ class ReportingGroup(TyperGroup):
         except KeyboardInterrupt as interrupt:
             print(": ".join(["tidegate: interrupted", *map(str, filter(None, interrupt.args))]), file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from interrupt
-        except (typer.TyperException, typer.Exit, BrokenPipeError):
+        except BrokenPipeError as closed:
+            # What reads the output has enough, as in `tidegate run ... --to - | head -3`; nothing is left to flush at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(NOT_READ) from closed
+        except (typer.TyperException, typer.Exit):
             raise
         except Exception as error:
             if os.environ.get("TIDEGATE_DEBUG") or isinstance(error, InternalError):
@@ -77,6 +81,7 @@ def _options(
     2    a mistake in the command, the query or the choice of checkpoint
     3    the machine lacks something, such as Java
     130  interrupted; with a checkpoint, the same command goes on from there
+    141  what read the standard output has closed it, as head does
 
     Set TIDEGATE_DEBUG=1 to see Python tracebacks and Spark's log.
     """

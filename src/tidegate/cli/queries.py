@@ -40,7 +40,9 @@ Runtime = Annotated[Literal["spark", "local", "micro", "reference"], typer.Optio
 def run(
     target: Target,
     on: Runtime = "spark",
-    to: Annotated[str | None, option("PATH", "folder for results (default: print some)")] = None,
+    to: Annotated[
+        str | None, option("PATH", "folder for results, or - for JSON lines on standard output (default: print some)")
+    ] = None,
     format: Annotated[Literal["parquet", "jsonl"] | None, typer.Option(help="default: by the suffix of PATH")] = None,  # noqa: A002
     checkpoint: Annotated[
         str | None, option("DIR", "default on Spark: _checkpoint in PATH; none with --on local")
@@ -75,6 +77,7 @@ def run(
     tidegate run query.py --to out/                       on Spark
     tidegate run query.py:near --on local --instances 4   in this process
     tidegate run query.py --on local --to out/ --checkpoint cp/
+    cat in.jsonl | tidegate run query.py --on local --to - | head -3
     tidegate run query.py --on local --elastic steady --ledger run.ledger
     """
     import tidegate as tg

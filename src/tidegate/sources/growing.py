@@ -77,6 +77,23 @@ def endless_stream(query: Node) -> str | None:
     return next((source.name for source in sources(query) if isinstance(source.origin, GrowingFiles)), None)
 
 
+def interrupted_folder(stream: str) -> QueryError:
+    """Why a run in process that only an interrupt ends does not write into a folder without a checkpoint."""
+    return QueryError(
+        f"stream '{stream}' is made with follow=True, so the run goes on until it is interrupted, and of results in a "
+        "folder only whole parts stay then; name a checkpoint=..., by which the same call goes on, or use tg.start(...) and "
+        "job.stop()"
+    )
+
+
+def bounded_but_endless(stream: str) -> QueryError:
+    """Why a run over such a stream is not bounded."""
+    return QueryError(
+        f"bounded=True ends the run when all is read, and stream '{stream}' is made with follow=True, which has no end; "
+        "leave one of the two out"
+    )
+
+
 def version_of(path: str) -> tuple[int, int]:
     """What shows that a file was changed: its size and when it was modified."""
     found = os.stat(path)  # noqa: PTH116 - called for each file of a folder, many times a second

@@ -16,6 +16,7 @@ from tidegate.query.advice import advised
 from tidegate.query.event_time import Duration, in_microseconds, parse_duration
 from tidegate.query.schema import fitting
 from tidegate.sources import PlacedBatch, Rejects, RowPlace
+from tidegate.sources.standard_input import StandardInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +138,18 @@ def check_unread(origins: Iterable[tuple[str, Any]]) -> None:
     for stream, origin in origins:
         while isinstance(origin, _ItemsWrapper):
             origin = origin.items
-        if not isinstance(origin, OneShotIterator):
+        if isinstance(origin, StandardInput):
+            what, kind = origin.descriptor, "standard input"
+        elif isinstance(origin, OneShotIterator):
+            what, kind = id(origin.items), type(origin.items).__name__
+        else:
             continue
-        kind = type(origin.items).__name__
         if origin.is_read:
             raise QueryError(
                 f"stream '{stream}' reads a {kind}, which gives its items once, and they have been read; to run the query "
                 "again, make the stream from a list, or from a function that returns a new iterator each time"
             )
-        other = owners.setdefault(id(origin.items), stream)
+        other = owners.setdefault(what, stream)
         if other != stream:
             raise QueryError(
                 f"streams '{other}' and '{stream}' read the same {kind}, so each would get some of its items; make one "

@@ -39,19 +39,22 @@ Parser: TypeAlias = Callable[[bytes, int], pa.Table]
 
 def blocks_of(file: str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """The lines of a file in blocks of about a size; a byte-order mark and carriage returns are left out."""
-    first, held = 1, b""
     with Path(file).open("rb") as opened:
-        if opened.read(len(_MARK)) != _MARK:
-            opened.seek(0)
-        while chunk := opened.read(block_bytes):
-            held += chunk
-            end = held.rfind(b"\n") + 1
-            if end:
-                block = Block(file, first, _plain(held[:end]))
-                yield block
-                first, held = first + block.data.count(b"\n"), held[end:]
+        yield from blocks_from(file, iter(lambda: opened.read(block_bytes), b""))
+
+
+def blocks_from(file: str, chunks: Iterable[bytes]) -> Iterator[Block]:
+    """The lines of what is read piece by piece, in blocks, each as soon as a line in it is complete."""
+    first, held = 1, b""
+    for chunk in chunks:
+        held += chunk
+        end = held.rfind(b"\n") + 1
+        if end:
+            block = Block(file, first, _plain(held[:end], first))
+            yield block
+            first, held = first + block.data.count(b"\n"), held[end:]
     if held:
-        yield Block(file, first, _plain(held + b"\n"))
+        yield Block(file, first, _plain(held + b"\n", first))
 
 
 def read_lines(
@@ -126,5 +129,6 @@ def check_rows(table: pa.Table, lines: int, time: str | None) -> pa.Table:
     return table
 
 
-def _plain(lines: bytes) -> bytes:
+def _plain(lines: bytes, first: int) -> bytes:
+    lines = lines.removeprefix(_MARK) if first == 1 else lines
     return lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines

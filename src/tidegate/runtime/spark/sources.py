@@ -27,6 +27,7 @@ from tidegate.sources import BatchOrigin, Rejects, read_table
 from tidegate.sources.files import Files, files_of
 from tidegate.sources.growing import GrowingFiles, changed_error, version_of
 from tidegate.sources.kafka import KAFKA_ON_SPARK, TopicOrigin
+from tidegate.sources.standard_input import StandardInput
 
 # A run has about this many batches, unless they would exceed the size.
 BATCHES = 20
@@ -146,6 +147,11 @@ class StagedSource:
                 return cls(source, folder, ReadLimit(None))
             case TopicOrigin() as origin:
                 raise UnsupportedError(f"stream '{source.name}' reads {origin.topic} in process; {KAFKA_ON_SPARK}")
+            case StandardInput():
+                raise UnsupportedError(
+                    f"stream '{source.name}' reads standard input, which Spark could not read again after a failure; run it "
+                    "on='local', or write the lines to files and name these"
+                )
             case origin if origin is not None:
                 raise UnsupportedError(
                     f"stream '{source.name}' reads a {type(origin).__name__}, which lives in this process; run it "
