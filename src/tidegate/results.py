@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from decimal import Decimal
 from html import escape
 from io import StringIO
 from pathlib import Path
@@ -299,7 +300,7 @@ def rows_table(table: pa.Table) -> Table:
     """Rows under the names of their columns, for `rich`; numbers end together, long values are cut."""
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        right = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        right = any(of(column.type) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
         columns.append((name, "right" if right else "left", [_cell(value) for value in _values(column)]))
     return text_table(*columns)
 
@@ -374,11 +375,7 @@ def show_first(name: str | None, rows: pa.Table | None, total: int | None = None
 
 def in_order(table: pa.Table, time: str) -> pa.Table:
     """Rows by event time, then by their other columns where these can be compared."""
-    others = [
-        field.name
-        for field in table.schema
-        if field.name != time and not (pa.types.is_list(field.type) or pa.types.is_struct(field.type))
-    ]
+    others = [field.name for field in table.schema if field.name != time and not pa.types.is_nested(field.type)]
     return table.sort_by([(name, "ascending") for name in (time, *others)])
 
 
@@ -427,13 +424,35 @@ def standard_output(on: str, asked: str | None, names: Sequence[str]) -> Callabl
     return print_json_lines
 
 
+def _objects(value: Any, kind: pa.DataType) -> Any:
+    """A value whose maps are dicts; Arrow gives them as pairs."""
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_map(kind):
+        found = {_name(name): _objects(item, kind.item_type) for name, item in value}
+        if len(found) < len(value):
+            raise DataError(f"results: a map has a key twice, {value}, which JSON cannot hold; write format='parquet'")
+        return found
+    if pa.types.is_struct(kind):
+        return {field.name: _objects(value[field.name], field.type) for field in kind}
+    return [_objects(part, kind.value_type) for part in value]
+
+
+def _name(key: Any) -> str:
+    """The key of a map as a name in an object of JSON."""
+    plain = _plain(key)
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
 def json_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     """Rows as JSON has them; a column of text that is none is named."""
     columns = []
     for name in table.column_names:
         try:
-            values = table.column(name).to_pylist()
-            columns.append(values if _is_plain(table.schema.field(name).type) else list(map(_plain, values)))
+            kind, values = table.schema.field(name).type, table.column(name).to_pylist()
+            if pa.types.is_nested(kind):
+                values = [_objects(value, kind) for value in values]
+            columns.append(values if _is_plain(kind) else list(map(_plain, values)))
         except UnicodeDecodeError as error:
             raise DataError(
                 f"results: the column '{name}' has a text that is not UTF-8 ({error.reason}), which JSON cannot hold; write "
@@ -448,13 +467,15 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as Spark's JSON writer writes it."""
+    """A value as Spark's JSON writer writes it, but for decimals: as text they keep their digits whatever reads them."""
     match value:
         case datetime():
             text = value.strftime("%Y-%m-%dT%H:%M:%S.%f")
             return f"{text}Z" if value.tzinfo is not None else text
         case date():
             return value.isoformat()
+        case Decimal():
+            return f"{value:f}"
         case bytes():
             return base64.b64encode(value).decode()
         case float() if not math.isfinite(value):

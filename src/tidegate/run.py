@@ -258,6 +258,8 @@ def start(
     query = one_query("start", query)
     if on != "local":
         raise UnsupportedError(f"start runs a query in this process, on='local'; got {on!r}. Did you mean tg.run(...)?")
+    if to == "-":
+        to, format = standard_output(on, format, names_of(query.node)), None  # noqa: A001 - as in `run`
     plan = compile_query(query.node, "local", all_columns=late_to is not None, operators=operators)
     check_unread((source.name, source.origin) for source in plan.sources)
     if format is not None and not isinstance(to, str | Path):

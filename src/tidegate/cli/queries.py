@@ -182,8 +182,8 @@ def sampled(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
     for source in sources(query.node):
         if not isinstance(source.origin, BatchOrigin):
             raise UserError(
-                f"plan: stream '{source.name}' reads neither files nor a table, and a sample must leave its input as it "
-                "was; give it files"
+                f"plan: stream '{source.name}' reads neither files nor a table, or takes files as they appear, and a sample "
+                "must end and leave its input as it was; give it files, without follow"
             )
     _run_sample(query, WARM_UP)  # The first tuples pay for compiling.
     samples, read = _run_sample(query, tuples)

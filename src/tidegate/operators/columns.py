@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.query.schema import canonical, contiguous, is_text
+from tidegate.query.schema import canonical, contiguous, is_decimal, is_text
 
 Array = np.ndarray[Any, Any]
 
@@ -89,11 +89,11 @@ def canonical_floats(array: pa.Array) -> pa.Array:
 def order_codes(array: pa.Array) -> Array:
     """Integers that compare as the values do in canonical order; nulls get a code below all others where it matters."""
     kind = array.type
-    if pa.types.is_list(kind) or pa.types.is_struct(kind):
+    if pa.types.is_nested(kind):
         keys = [canonical(value) for value in array.to_pylist()]
         rank = {key: position for position, key in enumerate(sorted(set(keys)))}
         return np.array([rank[key] for key in keys], np.int64)
-    if array.null_count == 0 and not is_text(kind):
+    if array.null_count == 0 and not is_text(kind) and not is_decimal(kind):
         return _bits(array)
     if pa.types.is_floating(kind):
         array = pa.array(_bits(array), mask=~valid_mask(array))
@@ -174,9 +174,20 @@ def hashes(array: pa.Array) -> Array:
 
         offsets, data = byte_layout(array)
         found = mix(hash_bytes(offsets, data))
+    elif is_decimal(array.type):
+        low, high = decimal_words(array).T
+        found = mix(low + mix(high))
     else:
         found = mix(_bits(canonical_floats(array)).view(np.uint64))
     return np.where(valid_mask(array), found, _NULL_HASH)
+
+
+def decimal_words(array: pa.Array) -> Array:
+    """The digits of each decimal as a number of two words, the low one and the high one, without the point."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.zeros((len(array), 2), np.uint64)
+    return np.frombuffer(data, np.uint64, 2 * len(array), 16 * array.offset).reshape(-1, 2)
 
 
 def byte_layout(array: pa.Array) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidegate.errors import InternalError
 from tidegate.operators.aggregates import Logic, taken
 from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, FloatSum, IntegerSum, MonoidLogic
+from tidegate.operators.aggregates.of_decimals import DecimalSum
 from tidegate.operators.aggregates.of_lists import DistinctLogic
 from tidegate.operators.aggregates.of_parts import MergedLogic, MergedTuples, PartialLogic
 from tidegate.operators.aggregates.of_tuples import RankedLogic, empty_table, is_pooled, without_unused
@@ -26,7 +27,7 @@ from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean,
 from tidegate.query.keys import KeyParts
 from tidegate.query.nodes import CountAggregate, SessionAggregate, WindowAggregate
 from tidegate.query.partial_aggregates import Merged, Partial
-from tidegate.query.schema import contiguous, is_integer, is_text
+from tidegate.query.schema import contiguous, is_decimal, is_integer, is_text
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,10 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
         case Count():
             return CountLogic()
         case Sum(column) | Mean(column):
-            added = IntegerSum if is_integer(schema.field(column).type) else FloatSum
+            kind = schema.field(column).type
+            if is_decimal(kind):
+                return DecimalSum(column, isinstance(aggregate, Mean), kind.scale)
+            added = IntegerSum if is_integer(kind) else FloatSum
             return added(column, isinstance(aggregate, Mean))
         case Extreme(column, sign) if is_text(schema.field(column).type):
             # Text is compared once, where a pool of it is built. The order of `by` begins with the greatest.

@@ -12,6 +12,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Decimal, localcontext
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -26,11 +28,15 @@ from tidegate.query.schema import (
     canonical_tuple,
     column_type,
     contiguous,
+    is_decimal,
     is_integer,
     is_number,
     is_scalar,
 )
 from tidegate.query.user_functions import returned_array, user_context
+
+DECIMAL_STATE = tuple(pa.field(name, pa.int64()) for name in ("part0", "part1", "part2", "part3", "present"))
+"""The state of a sum of decimals: its parts of 32 bits, the lowest first, and how many values were not null."""
 
 
 class Aggregate(ABC):
@@ -92,12 +98,23 @@ class _OneColumn(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Sum(_OneColumn):
-    """The exact sum of integers as int64 (overflow is an error), or the sum of floats; null if all are null."""
+    """The exact sum of integers as int64, or of decimals with 38 digits (overflow is an error), or the sum of floats.
+
+    It is null if all are null.
+    """
 
     def returns(self, schema: pa.Schema, step: str) -> pa.DataType:
-        return pa.int64() if is_integer(_numeric(schema, self.column, step, "sum")) else pa.float64()
+        kind = _numeric(schema, self.column, step, "sum")
+        if is_decimal(kind):
+            return pa.decimal128(38, kind.scale)
+        return pa.int64() if is_integer(kind) else pa.float64()
 
     def of_values(self, values: Sequence[Any]) -> Any:
+        if values and isinstance(values[0], Decimal):
+            digits = _exact_sum(values)
+            if len(digits.as_tuple().digits) > 38:
+                raise decimal_overflow(self.column)
+            return digits
         total = builtins.sum(values) if values else None
         if isinstance(total, int) and not -(2**63) <= total < 2**63:
             raise DataError(
@@ -115,6 +132,8 @@ class Mean(_OneColumn):
         return pa.float64()
 
     def of_values(self, values: Sequence[Any]) -> float | None:
+        if values and isinstance(values[0], Decimal):
+            return float(Fraction(_exact_sum(values)) / len(values))
         add = math.fsum if all(map(math.isfinite, values)) else builtins.sum
         return add(values) / len(values) if values else None
 
@@ -289,13 +308,13 @@ def count() -> Count:
 
 @advised
 def sum(column: str) -> Sum:  # noqa: A001 - the public name is tg.sum
-    """Add up a column: exact int64 for integers, float64 for floats."""
+    """Add up a column: exact int64 for integers, exact decimals of 38 digits for decimals, float64 for floats."""
     return Sum(column)
 
 
 @advised
 def mean(column: str) -> Mean:
-    """Average a column."""
+    """Average a column, as float64."""
     return Mean(column)
 
 
@@ -376,6 +395,19 @@ def monoid(
         arrow_type(returns, "monoid: returns"),
         name,
     )
+
+
+def decimal_overflow(column: str) -> DataError:
+    """The error about a sum that has too many digits."""
+    return DataError(
+        f"a sum of '{column}' has more than the 38 digits of a decimal; cast the column to float64 to allow rounding instead"
+    )
+
+
+def _exact_sum(values: Sequence[Decimal]) -> Decimal:
+    """The sum of decimals, without rounding."""
+    with localcontext(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN):
+        return builtins.sum(values, Decimal(0))
 
 
 def _numeric(schema: pa.Schema, column: str, step: str, function: str) -> pa.DataType:

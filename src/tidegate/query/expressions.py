@@ -13,13 +13,14 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
 from tidegate.errors import QueryError, choices
-from tidegate.query.schema import show_columns
+from tidegate.query.schema import is_decimal, show_columns
 
 _NODES = "_nodes"  # the attribute of an expression that holds its functions
 _MANY = frozenset({"NTH", "EXCLUDE", "ALL", "SELECTOR"})
@@ -131,9 +132,13 @@ def _samples(kind: pa.DataType, column: int) -> pa.Array:
     """Eight values of a type with repetitions and a null, distributed otherwise in each column."""
     if pa.types.is_list(kind):
         return pa.ListArray.from_arrays(pa.array(range(9), pa.int32()), _samples(kind.value_type, column)).cast(kind)
+    if pa.types.is_map(kind):
+        return pa.nulls(8, kind)
     if pa.types.is_struct(kind):
         return pa.StructArray.from_arrays([_samples(field.type, column) for field in kind], fields=list(kind))
     bits = [None if row == 3 + column % 5 else row >> column % 3 & 1 for row in range(8)]
+    if is_decimal(kind):
+        return pa.array([None if bit is None else Decimal(bit).scaleb(-kind.scale) for bit in bits], kind)
     numbers = pa.array(bits, pa.int32() if pa.types.is_date32(kind) else pa.int64())
     return numbers.cast(pa.string()).cast(kind) if pa.types.is_binary(kind) else numbers.cast(kind)
 

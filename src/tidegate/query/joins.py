@@ -97,7 +97,7 @@ def join_keys(step: str, on: On | None, left: pa.Schema, right: pa.Schema) -> tu
         if not _comparable(*kinds):
             raise QueryError(
                 f"step '{step}': '{pair[0]}' ({kinds[0]}) on the left and '{pair[1]}' ({kinds[1]}) on the right cannot be "
-                "compared as keys; cast one so that both are integers, floats, or of one type"
+                "compared as keys; cast one so that both are integers, floats, or of one type that is no list, struct or map"
             )
         keys.append((pair[0], pair[1]))
     return tuple(keys)

@@ -25,7 +25,7 @@ from tidegate.query.as_of import How, as_of_node, check_how, matched_columns
 from tidegate.query.joins import On, join_keys
 from tidegate.query.nodes import AsOf, JoinColumn, LookupTable, Node
 from tidegate.query.predicates.tree import LEFT, RIGHT
-from tidegate.query.schema import column_type, contiguous, fitting, is_text, normal_schema
+from tidegate.query.schema import column_type, contiguous, fitting, is_decimal, is_text, normal_schema
 
 INDEXED = 4
 """So many tables stay indexed in a process."""
@@ -139,7 +139,7 @@ class TableLookup:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """The values of one key column of a table, numbered: numbers in their order, texts as they come."""
+    """The values of one key column of a table, numbered: numbers in their order, texts and decimals as they come."""
 
     numbers: np.ndarray[Any, Any]
     texts: Mapping[Any, int]
@@ -147,15 +147,15 @@ class KeyColumn:
     @classmethod
     def of(cls, column: pa.Array) -> KeyColumn:
         """Those of a column without nulls."""
-        if is_text(column.type):
-            return cls(np.empty(0, np.int64), {value: at for at, value in enumerate(_bytes(column.unique()))})
+        if is_text(column.type) or is_decimal(column.type):
+            return cls(np.empty(0, np.int64), {value: at for at, value in enumerate(_plain(column.unique()))})
         return cls(np.unique(_bits(column)), {})
 
     def codes(self, column: pa.Array) -> np.ndarray[Any, Any]:
         """The number of each value; −1 for what is not there, null too."""
-        if is_text(column.type):
+        if is_text(column.type) or is_decimal(column.type):
             encoded = column.dictionary_encode()
-            found = np.array([self.texts.get(value, -1) for value in _bytes(encoded.dictionary)], np.int64)
+            found = np.array([self.texts.get(value, -1) for value in _plain(encoded.dictionary)], np.int64)
             return _at(found, np.asarray(encoded.indices.fill_null(-1)))
         return np.where(_valid(column), _places(self.numbers, _bits(column)), -1)
 
@@ -220,8 +220,9 @@ def _valid(column: pa.Array) -> np.ndarray[Any, Any]:
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _bytes(column: pa.Array) -> list[Any]:
-    return list(column.cast(pa.binary()).to_pylist())
+def _plain(column: pa.Array) -> list[Any]:
+    """The bytes of texts, and decimals as they are."""
+    return list((column.cast(pa.binary()) if is_text(column.type) else column).to_pylist())
 
 
 def _bits(column: pa.Array) -> np.ndarray[Any, Any]:

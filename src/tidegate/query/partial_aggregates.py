@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.errors import InternalError
-from tidegate.query.aggregates import Aggregate, Distinct, Mean, Monoid, Ranked, Sum
-from tidegate.query.schema import is_integer
+from tidegate.query.aggregates import DECIMAL_STATE, Aggregate, Distinct, Mean, Monoid, Ranked, Sum
+from tidegate.query.schema import is_decimal, is_integer
 
 
 def state_fields(aggregate: Aggregate, tuples: pa.Schema) -> list[pa.Field]:
@@ -22,6 +22,8 @@ def state_fields(aggregate: Aggregate, tuples: pa.Schema) -> list[pa.Field]:
     match aggregate:
         case Sum(column) | Mean(column) if is_integer(tuples.field(column).type):
             return [pa.field(name, pa.int64()) for name in ("high", "low", "present")]
+        case Sum(column) | Mean(column) if is_decimal(tuples.field(column).type):
+            return list(DECIMAL_STATE)
         case Sum() | Mean():
             return [pa.field("total", pa.float64()), pa.field("present", pa.int64())]
         case Distinct(column):

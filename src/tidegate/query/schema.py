@@ -24,9 +24,14 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
+def is_decimal(kind: pa.DataType) -> bool:
+    """Numbers of up to 38 digits, of which a fixed number is behind the point."""
+    return bool(pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision)
+
+
 def is_number(kind: pa.DataType) -> bool:
     """Numbers that can be added."""
-    return is_integer(kind) or kind in (pa.float32(), pa.float64())
+    return is_integer(kind) or is_decimal(kind) or kind in (pa.float32(), pa.float64())
 
 
 def is_scalar(kind: pa.DataType) -> bool:
@@ -49,12 +54,22 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def is_supported(kind: pa.DataType) -> bool:
-    """Scalars, and lists and structs of supported types."""
+    """Scalars, and lists, structs and maps of supported types; the keys of a map are scalars."""
+    if pa.types.is_map(kind):
+        return is_scalar(kind.key_type) and is_supported(kind.item_type)
     if pa.types.is_list(kind):
         return is_supported(kind.value_type)
     if pa.types.is_struct(kind):
         return all(is_supported(field.type) for field in kind)
     return is_scalar(kind)
+
+
+def has_map_inside(kind: pa.DataType) -> bool:
+    """Whether a list, struct or map has maps among its parts."""
+    if not pa.types.is_nested(kind):
+        return False
+    parts = [kind.item_type] if pa.types.is_map(kind) else [kind.field(at).type for at in range(kind.num_fields)]
+    return any(pa.types.is_map(part) or has_map_inside(part) for part in parts)
 
 
 def normal_type(kind: pa.DataType) -> pa.DataType:
@@ -65,6 +80,10 @@ def normal_type(kind: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pa.types.is_timestamp(kind):
         return TIME if kind.tz else pa.timestamp("us")
+    if pa.types.is_decimal(kind) and kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_map(kind):
+        return pa.map_(normal_type(kind.key_type), normal_type(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(normal_type(kind.value_type))
     if pa.types.is_struct(kind):
@@ -81,8 +100,8 @@ def normal_schema(schema: pa.Schema, step: str) -> pa.Schema:
         if not is_supported(field.type):
             raise QueryError(
                 f"step '{step}': column '{field.name}' has the type {field.type}, which tidegate does not carry; cast it "
-                "to a signed integer, float, boolean, string, binary, date, timestamp in microseconds, or a list or "
-                "struct of these"
+                "to a signed integer, float, decimal of up to 38 digits, boolean, string, binary, date, timestamp in "
+                "microseconds, or a list, struct or map of these"
             )
         if field.name.startswith("__tg"):
             raise QueryError(f"step '{step}': column '{field.name}': names that begin with '__tg' are tidegate's own")
@@ -198,7 +217,8 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def canonical(value: Any) -> tuple[Any, ...]:
     """A key that sorts and compares Python values in canonical order.
 
-    Null is first, NaN last, −0.0 equal to 0.0; strings go by bytes, lists and structs by their parts.
+    Null is first, NaN last, −0.0 equal to 0.0; strings go by bytes, lists and structs by their parts, maps, which Arrow
+    gives as lists of pairs, by their entries in the order of their keys.
 
     >>> sorted([float("nan"), 1.0, None, -0.0], key=canonical)
     [None, -0.0, 1.0, nan]
@@ -212,6 +232,8 @@ def canonical(value: Any) -> tuple[Any, ...]:
             return (1, value + 0.0)
         case str():
             return (1, value.encode())
+        case [tuple(), *_] if isinstance(value, list):
+            return (1, tuple(sorted(canonical(entry) for entry in value)))
         case list() | tuple():
             return (1, tuple(canonical(part) for part in value))
         case dict():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
+from decimal import Decimal
 from functools import cache
 from typing import Any, NoReturn
 
@@ -128,6 +129,8 @@ def shape_of(kind: pa.DataType) -> ValueShape:
         return _struct(kind)
     if pa.types.is_list(kind):
         return _list(kind)
+    if pa.types.is_map(kind):
+        return _map(kind)
     return ValueShape(kind, _scalar(kind))
 
 
@@ -143,6 +146,8 @@ def _scalar(kind: pa.DataType) -> Check:
         return _of(kind, (bool, np.bool_), bool)
     if pa.types.is_date32(kind):
         return lambda value: (_date(value, kind), _FIXED_BYTES)
+    if pa.types.is_decimal(kind):
+        return lambda value: (_decimal(value, kind), 2 * _FIXED_BYTES)
     return _of(kind, (str,) if pa.types.is_string(kind) else (bytes,), None)
 
 
@@ -176,6 +181,18 @@ def _float(value: Any, kind: pa.DataType) -> float:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise Misfit("", value, kind)
     return float(value) if kind == pa.float64() else float(np.float32(value))
+
+
+def _decimal(value: Any, kind: pa.DataType) -> Decimal:
+    """A decimal with all digits of its type; whole numbers are decimals too, floats are not: they would be rounded."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Decimal | int | np.integer):
+        raise Misfit("", value, kind)
+    try:
+        found = pa.scalar(Decimal(int(value)) if not isinstance(value, Decimal) else value, kind).as_py()
+    except (pa.ArrowException, ValueError) as error:
+        raise Misfit("", value, f"{kind}: {error}") from error
+    assert isinstance(found, Decimal)
+    return found
 
 
 def _date(value: Any, kind: pa.DataType) -> date:
@@ -226,6 +243,36 @@ def _struct(kind: pa.DataType) -> ValueShape:
                 raise misfit.below(name) from None
             total += size
         return Record(taken, shape, total), total
+
+    shape = ValueShape(kind, check)
+    return shape
+
+
+def _map(kind: pa.DataType) -> ValueShape:
+    """A map is a tuple of its entries, as Arrow gives it; a dict is taken for one too."""
+    entry = (shape_of(kind.key_type), shape_of(kind.item_type))
+
+    def check(value: Any) -> tuple[Any, int]:
+        if isinstance(value, RecordList) and value.shape is shape:
+            return value, value.size
+        entries = list(value.items()) if isinstance(value, Mapping) else value
+        if not isinstance(entries, list | tuple) or not all(
+            isinstance(each, tuple) and len(each) == 2 for each in entries
+        ):
+            raise Misfit("", value, kind)
+        taken, total = [], 0
+        for pair in entries:
+            if pair[0] is None:
+                raise Misfit("", value, f"{kind}: no key of a map is null")
+            try:
+                (name, name_size), (item, size) = (part.take(each) for part, each in zip(entry, pair, strict=True))
+            except Misfit as misfit:
+                raise misfit.below(f"[{pair[0]!r}]") from None
+            taken.append((name, item))
+            total += name_size + size
+        items = RecordList(taken)
+        items.shape, items.size = shape, total
+        return items, total
 
     shape = ValueShape(kind, check)
     return shape

@@ -1,7 +1,8 @@
 """Sources of tuples: what they have in common.
 
 A bounded source is a `BatchOrigin`: files of any format, a table, or an object of a user's own. Each kind is a file here;
-`tidegate.stream` opens them, and every runtime reads them by this protocol alone. Sources without end are a runtime's own
+`tidegate.stream` opens them, and every runtime reads them by this protocol alone. What arrives while it is read, files of a
+folder that grows or lines of standard input, is an `ArrivingOrigin`. Other sources without end are a runtime's own
 business: iterables (`in_memory`) and topics (`kafka`) in process, streaming DataFrames on Spark.
 """
 

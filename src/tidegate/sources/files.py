@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 import pyarrow as pa
 
 from tidegate.errors import DataError, QueryError, choices
-from tidegate.query.schema import is_scalar, normal_schema
+from tidegate.query.schema import has_map_inside, is_scalar, normal_schema
 from tidegate.sources import Malformed, PlacedBatch, Rejects
 from tidegate.sources.csv_lines import infer_csv, read_csv
 from tidegate.sources.json_lines import infer_json, read_json
@@ -26,7 +26,7 @@ class FileFormat:
 
     ``infer(path, rejects)`` gives the columns of a file, none if it holds no record. ``read(path, files, schema, rows,
     rejects, time)`` gives its records, as `BatchOrigin.batches` does. Records of ``text`` are lines, each of which may be
-    malformed by itself. Without ``nesting`` a record holds no lists and structs.
+    malformed by itself. Without ``nesting`` a record holds no lists, structs and maps.
     """
 
     suffixes: tuple[str, ...]
@@ -122,7 +122,13 @@ def _text_schema(schema: pa.Schema, kind: str, pattern: str) -> pa.Schema:
     nested = [field.name for field in found if not FORMATS[kind].nesting and not is_scalar(field.type)]
     if nested:
         raise QueryError(
-            f"{pattern!r}: a {kind.upper()} file holds no lists and structs, which {choices(nested)} are said to be"
+            f"{pattern!r}: a {kind.upper()} file holds no lists, structs and maps, which {choices(nested)} are said to be"
+        )
+    deep = [field.name for field in found if has_map_inside(field.type)]
+    if deep:
+        raise QueryError(
+            f"{pattern!r}: a map in a text file is a column of its own; {choices(deep)} have maps inside lists, structs or "
+            "maps. Write them as parquet"
         )
     return found
 

@@ -136,7 +136,12 @@ class FolderReader:
 
     @staticmethod
     def at(growing: GrowingFiles, position: ReadPosition, stream: str) -> FolderReader:
-        """A reader that goes on from a position; refused if a file that is yet to be read is gone."""
+        """A reader that goes on from a position; refused if it is none of a folder that grows, or a file is gone."""
+        if position.files and not position.known:
+            raise CheckpointError(
+                f"stream '{stream}' was bounded when the checkpoint was written, and is made with follow=True now; go on "
+                "without follow, or start from a new checkpoint"
+            )
         for path in position.files:
             if not Path(path).is_file():
                 raise CheckpointError(

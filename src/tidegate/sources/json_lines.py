@@ -1,7 +1,8 @@
 """Files of JSON lines: one object per line, in UTF-8.
 
 A column that an object lacks is null. Text in ISO form is a timestamp, in UTC where it names no zone, or a date; base64 is
-binary; and "NaN", "Infinity" and "-Infinity" are floats, as Spark writes them.
+binary; and "NaN", "Infinity" and "-Infinity" are floats, as Spark writes them. A decimal is a number or text, and all of its
+digits count. An object is a struct, or a map where that is declared.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
+from tidegate.query.schema import contiguous
 from tidegate.sources import PlacedBatch, Rejects
 from tidegate.sources.lines import NotARecord, Parser, blocks_of, check_rows, check_utf8, parse_block, read_lines
 
@@ -36,7 +39,7 @@ def json_parser(schema: pa.Schema, time: str | None) -> Parser:
         if count > 1 and (lines.count(b"}\n") != count or lines.count(b"\n{") != count - 1):
             raise NotARecord("not one object per line")
         try:
-            table = _decoded(_read(lines, schema), schema)
+            table = _columns(lines, schema)
         except pa.ArrowException as error:
             if count > 1:
                 raise NotARecord(str(error)) from error
@@ -86,9 +89,9 @@ def _table(records: Iterable[dict[str, Any]]) -> pa.Table:
     return table
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes, **options: Any) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line, **options)
     except json.JSONDecodeError as error:
         raise NotARecord(f"not JSON: {error}") from error
     except ValueError as error:
@@ -102,17 +105,59 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _one_record(line: bytes, schema: pa.Schema) -> pa.Table:
     """One line that Arrow does not read: either a column is wrong, or it holds a float without digits."""
-    record = _object(line)
+    record, digits = _object(line), json.loads(line, parse_float=str)
     columns = []
     for field in schema:
         value = record.get(field.name)
         meant = float(value) if pa.types.is_floating(field.type) and value in _NOT_FINITE else value
+        if _counts_digits(field.type):
+            meant = digits.get(field.name)
         alone = pa.schema([field])
         try:
-            columns.append(_decoded(_read(json.dumps({field.name: meant}).encode(), alone), alone).column(0))
+            columns.append(_columns(json.dumps({field.name: meant}).encode(), alone).column(0))
         except pa.ArrowException as error:
             raise NotARecord(f"'{field.name}' is {json.dumps(value)}, which is no {field.type}") from error
     return pa.table(columns, schema=schema)
+
+
+def _columns(lines: bytes, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema, maps among them, which Arrow does not read."""
+    maps = [field for field in schema if pa.types.is_map(field.type)]
+    if not maps:
+        return _decoded(_read(lines, schema), schema)
+    others = pa.schema([field for field in schema if not pa.types.is_map(field.type)])
+    table = _decoded(_read(lines, others), others) if len(others) else None
+    found = {}
+    for field in maps:
+        as_text = {"parse_float": str} if _counts_digits(field.type) else {}
+        found[field.name] = _maps([_object(line, **as_text).get(field.name) for line in lines.splitlines()], field)
+    columns = [found[name] if table is None or name in found else table.column(name) for name in schema.names]
+    return pa.table(columns, schema=schema)
+
+
+def _counts_digits(kind: pa.DataType) -> bool:
+    """Whether numbers of a type are decimals, of which no digit may be lost on the way through a float."""
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        return _counts_digits(kind.item_type if pa.types.is_map(kind) else kind.value_type)
+    return bool(pa.types.is_decimal(kind))
+
+
+def _maps(objects: list[Any], field: pa.Field) -> pa.Array:
+    """Objects of JSON as maps: their names as keys, their values as Arrow reads them."""
+    kind = field.type
+    wrong = [each for each in objects if each is not None and not isinstance(each, dict)]
+    if wrong:
+        raise NotARecord(f"'{field.name}' is {json.dumps(wrong[0])}, which is no {kind}")
+    lengths = np.array([0 if each is None else len(each) for each in objects], np.int64)
+    offsets = pa.array(
+        np.cumsum([0, *lengths]), pa.int32(), mask=np.array([*(each is None for each in objects), False])
+    )
+    values = [value for each in objects if each is not None for value in each.values()]
+    names = pa.array([name for each in objects if each is not None for name in each], pa.string()).cast(kind.key_type)
+    alone = pa.schema([("value", kind.item_type)])
+    lines = "".join(json.dumps({"value": value}) + "\n" for value in values)
+    items = _decoded(_read(lines.encode(), alone), alone).column(0) if values else pa.array([], kind.item_type)
+    return pa.MapArray.from_arrays(offsets, names, contiguous(items))
 
 
 def _read(lines: bytes, schema: pa.Schema) -> pa.Table:

@@ -78,6 +78,8 @@ def _with_zone(kind: pa.DataType) -> pa.DataType:
         return TIME
     if pa.types.is_list(kind):
         return pa.list_(_with_zone(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_with_zone(kind.key_type), _with_zone(kind.item_type))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_zone(field.type)) for field in kind])
     return kind

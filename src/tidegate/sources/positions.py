@@ -94,6 +94,11 @@ def absolute_paths(files: Files) -> Files:
 
 def files_from(files: Files, position: ReadPosition, stream: str) -> Files:
     """The files in the order of a position, beginning with the one that was read last; refused if that is not as it was."""
+    if position.known:
+        raise CheckpointError(
+            f"stream '{stream}' took files as they appeared when the checkpoint was written, and is made without follow "
+            "now; go on with follow=True, or start from a new checkpoint"
+        )
     known = position.files
     if position.file is not None:
         known = known[known.index(position.file) :]

@@ -14,8 +14,9 @@ import pytest
 import tidegate as tg
 from tidegate.errors import CheckpointError, DataError, QueryError
 from tidegate.sources import PlacedBatch, Rejects
+from tidegate.sources.files import files_of
 from tidegate.sources.growing import FolderReader, growing_files_of
-from tidegate.sources.positions import ReadPosition, records_after
+from tidegate.sources.positions import ReadPosition, files_from, records_after
 from tidegate.watermark import START
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -159,6 +160,18 @@ def test_a_file_that_is_gone_before_it_was_read_is_an_error(tmp_path: Path) -> N
         values(batches)
     with pytest.raises(CheckpointError, match=r"b\.parquet was being read, or was to be read next, and is gone"):
         reader(tmp_path, position)
+
+
+def test_a_position_is_of_a_folder_that_grows_or_of_one_that_does_not(tmp_path: Path) -> None:
+    """Or files that were read would be read again."""
+    write(tmp_path, "a.parquet", [1])
+    found = reader(tmp_path)
+    values(arriving(found, []))
+    growing, bounded = found.position(ReadPosition(START, START)), ReadPosition(START, START, files=("a.parquet",))
+    with pytest.raises(CheckpointError, match=r"took files as they appeared .* made without follow now"):
+        files_from(files_of(str(tmp_path)), growing, "s")
+    with pytest.raises(CheckpointError, match=r"was bounded .* made with follow=True now"):
+        reader(tmp_path, bounded)
 
 
 def test_half_a_parquet_file_is_an_error_that_says_so(tmp_path: Path) -> None:

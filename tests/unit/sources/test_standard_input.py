@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,11 +55,15 @@ def test_a_line_is_read_when_it_is_complete(pipe: tuple[int, int]) -> None:
 def test_a_malformed_line_is_named_or_set_aside(pipe: tuple[int, int], tmp_path: Path) -> None:
     read, write = pipe
     os.write(write, b'{"x": 1}\nnonsense\n{"x": 2}\n')
-    os.close(write)
-    copy = os.dup(read)
     with pytest.raises(DataError, match=r"^<stdin>, line 2: not JSON: .*; the line is 'nonsense'"):
-        list(arriving(copy))
-    os.close(copy)
+        list(arriving(read))
+    os.write(write, b'{"x": 1}\nnonsense\n{"x": 2}\n')
+    os.close(write)
+    letters = tmp_path / "dead.jsonl"
+    assert [each.batch.column(0).to_pylist() for each in arriving(read, path=str(letters))] == [[1, 2]]
+    (letter,) = map(json.loads, letters.read_text().splitlines())
+    assert (letter["file"], letter["line"], letter["raw"]) == ("<stdin>", 2, "nonsense")
+    assert tg.stream("-", time="ts", schema=TYPES, dead_letters=letters).node.dead_letters == str(letters)
 
 
 def test_a_line_that_is_cut_short_by_a_stop_is_no_record(pipe: tuple[int, int]) -> None:

@@ -168,7 +168,7 @@ def test_columns_that_cannot_be_told_must_be_declared(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": "a"}\n')
     with pytest.raises(QueryError, match=r"cannot read the schema of .*in\.jsonl: .*; declare it: schema="):
         files_of(str(tmp_path / "in.jsonl"))
-    with pytest.raises(QueryError, match="a CSV file holds no lists and structs, which 'x' are"):
+    with pytest.raises(QueryError, match="a CSV file holds no lists, structs and maps, which 'x' are"):
         files_of(str(tmp_path / "1.csv"), pa.schema([("x", pa.list_(pa.int64()))]))
 
 

@@ -1,6 +1,6 @@
 """From the Arrow rows of one side to the arrays that loops over pairs read.
 
-Texts become numbers that are equal where the texts are, so that compiled loops can compare them.
+Texts, and decimals that are keys, become numbers that are equal where they are, so that compiled loops can compare them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tidegate.operators.columns import Array, as_numpy, canonical_floats, combin
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Column, Side
-from tidegate.query.schema import contiguous, is_text
+from tidegate.query.schema import contiguous, is_decimal, is_text
 
 LEAST_TEXTS = 65_536
 """So many texts are kept before those that are not in use any more are forgotten."""
@@ -34,7 +35,7 @@ class TextCodes:
     """
 
     def __init__(self, constants: Iterable[str | bytes] = ()) -> None:
-        self._codes: dict[str | bytes, int] = {}
+        self._codes: dict[str | bytes | Decimal, int] = {}
         self._next = 0
         self._users = 0
         self._limit = LEAST_TEXTS
@@ -77,7 +78,7 @@ class TextCodes:
             self._codes = {text: code for text, code in self._codes.items() if code in used}
             self._limit = max(LEAST_TEXTS, 2 * len(self._codes))
 
-    def _code(self, text: str | bytes) -> int:
+    def _code(self, text: str | bytes | Decimal) -> int:
         code = self._codes.get(text)
         if code is None:
             code = self._codes[text] = self._next
@@ -214,7 +215,7 @@ class SideEncoder:
 
     def _key(self, array: pa.Array) -> Array:
         """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""
-        if is_text(array.type):
+        if is_text(array.type) or is_decimal(array.type):
             return self.codes.encode(array)
         if pa.types.is_floating(array.type):
             return as_numpy(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)

@@ -30,6 +30,10 @@ def spark_type(kind: pa.DataType) -> spark.DataType:
     """The Spark type that holds an Arrow type."""
     if pa.types.is_list(kind):
         return spark.ArrayType(spark_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return spark.MapType(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_decimal(kind):
+        return spark.DecimalType(kind.precision, kind.scale)
     if pa.types.is_struct(kind):
         return spark.StructType([spark.StructField(field.name, spark_type(field.type)) for field in kind])
     for arrow, known in _PAIRS:
@@ -44,6 +48,10 @@ def arrow_type(kind: spark.DataType, column: str) -> pa.DataType:
         return pa.list_(arrow_type(kind.elementType, column))
     if isinstance(kind, spark.StructType):
         return pa.struct([pa.field(field.name, arrow_type(field.dataType, column)) for field in kind])
+    if isinstance(kind, spark.MapType):
+        return pa.map_(arrow_type(kind.keyType, column), arrow_type(kind.valueType, column))
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
     for arrow, known in _PAIRS:
         if type(known) is type(kind):
             return arrow
