@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import tidegate as tg
-from tidegate.results import show_rows
+from tidegate.tables import show_rows
 from tidegate.testing import answer
 
 Tables = Mapping[str, pa.Table]

@@ -35,9 +35,10 @@ from tidegate.query.gathered import gather
 from tidegate.query.keys import each, keys
 from tidegate.query.stores import store
 from tidegate.results import RunResult
-from tidegate.run import run, start
+from tidegate.run import run
 from tidegate.sources.in_memory import heartbeat, marked, paced
 from tidegate.sources.kafka import kafka
+from tidegate.start import start
 from tidegate.steer import end_input, move_shards, set_cells, set_instances
 from tidegate.stream import Stream, explain, stream
 

@@ -22,19 +22,12 @@ from tidegate.query.names import unique_names
 from tidegate.query.nodes import Source, sources
 from tidegate.query.outputs import names_of, schemas_of
 from tidegate.reference import Answer, Event, events_of, interpret
-from tidegate.results import (
-    RunResult,
-    in_order,
-    require_empty,
-    require_writable,
-    result_folder,
-    show_first,
-    write_results,
-)
+from tidegate.results import RunResult, require_empty, require_writable, result_folder, write_results
 from tidegate.sources import BatchOrigin, Malformed, PlacedBatch, Rejects
 from tidegate.sources.growing import GrowingFiles
 from tidegate.sources.in_memory import TableOrigin
 from tidegate.stream import Stream, one_query
+from tidegate.tables import in_order, show_first
 
 
 def answer(

@@ -21,9 +21,9 @@ import confluent_kafka
 import pyarrow as pa
 
 import tidegate as tg
-from tidegate.results import json_rows
 from tidegate.runtime.local import kafka_client, kafka_sink
 from tidegate.sources.kafka import KafkaTopic, partition_name
+from tidegate.tables import json_rows
 
 ATTEMPT = "attempt"
 PARTITIONS = 4

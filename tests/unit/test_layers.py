@@ -30,7 +30,8 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"errors", "query", "watermark"},
     "java": {"errors"},
     "progress": set(),
-    "results": {"errors", "sources"},
+    "tables": {"errors"},
+    "results": {"errors", "sources", "tables"},
     "late_tuples": {"errors", "watermark"},
     "elastic": {"errors", "control", "telemetry", "page", "drawing"},
     "runtime.local": {
@@ -45,6 +46,7 @@ ALLOWED: dict[str, set[str]] = {
         "progress",
         "late_tuples",
         "results",
+        "tables",
         "watermark",
     },
     "runtime.spark": {
@@ -59,10 +61,11 @@ ALLOWED: dict[str, set[str]] = {
         "progress",
         "late_tuples",
         "results",
+        "tables",
         "watermark",
     },
 }
-WIRING = {"", "autoscale", "cli", "demo", "run", "run_micro", "run_reference", "steer", "stream", "testing"}
+WIRING = {"", "autoscale", "cli", "demo", "run", "run_micro", "run_reference", "start", "steer", "stream", "testing"}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

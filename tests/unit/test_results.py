@@ -14,16 +14,14 @@ from tidegate.errors import QueryError
 from tidegate.results import (
     SPARK_LOG,
     format_of,
-    in_order,
     local_folder,
     part_files,
     read_results,
     remove_unlisted,
-    show_count,
-    show_rows,
     visible_entries,
     write_results,
 )
+from tidegate.tables import in_order, show_count, show_rows
 
 ROWS = pa.table(
     {

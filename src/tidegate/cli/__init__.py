@@ -24,7 +24,7 @@ def show(content: RenderableType, width: int = 10_000) -> None:
     """Print the output of a command: with colours on a terminal; else plain, and of at most this width."""
     from rich.console import Console
 
-    from tidegate.results import plain
+    from tidegate.tables import plain
 
     console = Console(highlight=False)
     if console.is_terminal:

@@ -114,7 +114,7 @@ def ledger(
 
 def _show_decisions(table: pa.Table, most: int) -> None:
     """Print the last decisions of a table, and how many there are."""
-    from tidegate.results import rows_table, show_count
+    from tidegate.tables import rows_table, show_count
 
     last = table.slice(max(0, table.num_rows - most))
     single_run = len(set(table["run"].to_pylist())) == 1
@@ -187,7 +187,7 @@ def status_view(status: LedgerStatus | None) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from tidegate.results import text_table
+    from tidegate.tables import text_table
 
     if status is None:
         return Text("the ledger has no run yet")

@@ -152,8 +152,8 @@ def plan(
     from rich.console import Console
 
     from tidegate.control.instantiate import instances_for, instantiate
-    from tidegate.results import text_table
     from tidegate.stream import cores
+    from tidegate.tables import text_table
 
     with Console(stderr=True).status("measuring what tuples cost"):
         samples, read = sampled(load_query(target), sample)
@@ -194,7 +194,7 @@ def sampled(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
 
 def _run_sample(query: Stream, tuples: int) -> tuple[list[Sampled], int]:
     from tidegate.control.instantiate import Sampled
-    from tidegate.run import start
+    from tidegate.start import start
 
     job = start(query, to=lambda *_: None, instances=1)
     while not job.wait(0.005):
@@ -225,7 +225,7 @@ def demo(
     import tidegate as tg
     from tidegate.compile.show_query import show_query
     from tidegate.demo.calls import END, calls, heavy_customers
-    from tidegate.results import rows_table
+    from tidegate.tables import rows_table
 
     root = Path(to)
     data = calls(

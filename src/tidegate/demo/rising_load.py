@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tidegate.elastic.options import Elastic
 from tidegate.query.aggregates import count
-from tidegate.run import start
 from tidegate.sources.in_memory import Paced
+from tidegate.start import start
 from tidegate.stream import stream
 
 TIME = pa.timestamp("us", tz="UTC")

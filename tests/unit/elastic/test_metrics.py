@@ -19,7 +19,7 @@ from tidegate.control.rules import Rule
 from tidegate.elastic.metrics import MetricsServer, QueryCollector
 from tidegate.elastic.scaling import SubqueryStatus
 from tidegate.errors import EnvironmentFault
-from tidegate.results import plain
+from tidegate.tables import plain
 from tidegate.telemetry.ledger import Ledger
 from tidegate.telemetry.read import ledger_status
 

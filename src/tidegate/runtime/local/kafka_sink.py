@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.errors import CheckpointError, EnvironmentFault, QueryError, choices
-from tidegate.results import json_rows
 from tidegate.runtime.local.durable_folder import DraftedPart, ToDurableFolders
 from tidegate.runtime.local.kafka_client import (
     asking,
@@ -30,6 +29,7 @@ from tidegate.runtime.local.kafka_client import (
     producer_of,
 )
 from tidegate.sources.kafka import KafkaTopic, partition_name
+from tidegate.tables import json_rows
 
 HEADER = "tidegate"
 FULL_SECONDS = 0.1

@@ -16,9 +16,10 @@ from tidegate.gate.align import GateCut
 from tidegate.gate.gate import Gate
 from tidegate.gate.segment import Segment
 from tidegate.operators.columns import Array, in_time_order
-from tidegate.results import PartWriter, show_first
+from tidegate.results import PartWriter
 from tidegate.runtime.local.figures import Latencies, Schedule
 from tidegate.runtime.local.threads import CorePinning
+from tidegate.tables import show_first
 from tidegate.watermark import END, Watermark
 
 SECONDS_BETWEEN_REPORTS = 1.0

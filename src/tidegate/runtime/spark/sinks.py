@@ -13,18 +13,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.outputs import untagged
-from tidegate.results import (
-    Part,
-    has_log,
-    in_order,
-    remove_unlisted,
-    result_folder,
-    show_count,
-    show_first,
-    visible_entries,
-)
+from tidegate.results import Part, has_log, remove_unlisted, result_folder, visible_entries
 from tidegate.runtime.spark.checkpoint import Checkpoint
 from tidegate.runtime.spark.part_log import PartLog
+from tidegate.tables import in_order, show_count, show_first
 
 
 class SparkSink(ABC):

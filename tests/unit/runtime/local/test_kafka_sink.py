@@ -17,10 +17,10 @@ import pytest
 import tidegate as tg
 from tests.kit.kafka import AttemptProducer, make, mock_cluster, read, rows_of, with_isolation, write_rows
 from tidegate.errors import CheckpointError, DataError, EnvironmentFault, QueryError, UnsupportedError
-from tidegate.results import json_rows
 from tidegate.runtime.local import kafka_client, kafka_sink
 from tidegate.runtime.local.kafka_sink import ToDurableKafka
 from tidegate.runtime.local.sources import assignment
+from tidegate.tables import json_rows
 from tidegate.testing import answer
 
 SCHEMA = pa.schema({"ts": pa.timestamp("us"), "k": pa.int64()})
