@@ -13,7 +13,7 @@ import pytest
 from examples.application import Application, main
 
 ROOT = Path(__file__).parents[2]
-NAMES = sorted(file.parent.name for file in (ROOT / "examples").glob("*/__main__.py"))
+NAMES = sorted(file.parent.name for file in (ROOT / "examples").glob("*/application.py"))
 TINY = ["--tuples", "150", "--seed", "3"]
 
 

@@ -26,7 +26,7 @@ from tidegate.testing import answer, difference
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = [
     *sorted(file for file in FOLDER.glob("*.py") if file.name not in ("__init__.py", "application.py")),
-    *sorted(file.parent for file in FOLDER.glob("*/__main__.py")),
+    *sorted(file.parent for file in FOLDER.glob("*/application.py")),
 ]
 LOOPS = {"pagerank"}
 """Examples that Spark cannot run."""
@@ -147,7 +147,7 @@ def test_a_closed_pipe_ends_the_command_quietly(file: str) -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait() == 1
+        assert process.wait() == 141
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,9 @@ class FaultyFolders(ToDurableFolders):
         for part in parts:
             self._do(super().sync, [part])
 
-    def publish(self, parts: Sequence[DraftedPart]) -> None:
+    def publish(self, number: int, parts: Sequence[DraftedPart]) -> None:
         for part in parts:
-            self._do(super().publish, [part])
+            self._do(partial(super().publish, number), [part])
 
     def _do(self, work: Callable[[list[DraftedPart]], None], parts: list[DraftedPart]) -> None:
         if self.faulty is None:
