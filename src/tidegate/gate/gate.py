@@ -375,7 +375,8 @@ class Gate:
         if self._marker is None or not sources or any(source.later is None for source in sources):
             return
         self._write()
-        self.log.append(self.log.watermark, control=cut_of(self._marker, self.log.watermark, self.merger.sources))
+        if not self.log.ended:  # behind the end no reader comes, and there is nothing to keep
+            self.log.append(self.log.watermark, control=cut_of(self._marker, self.log.watermark, self.merger.sources))
         self._marker, self.flow.aligning = None, False
         ended = []
         for source in sources:

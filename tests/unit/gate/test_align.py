@@ -8,6 +8,7 @@ from tidegate.gate.align import GateCut
 from tidegate.gate.flow import FlowLimits
 from tidegate.gate.gate import Gate
 from tidegate.gate.log import Reader
+from tidegate.watermark import END
 
 
 def at(*times: int) -> pa.RecordBatch:
@@ -105,3 +106,14 @@ def test_a_source_that_has_not_passed_is_not_held_up_for_being_ahead() -> None:
     gate.source("b").mark()
     gate.source("b").add(at(20))
     assert taken(gate.reader("r"))[1:] == [5, 6, 7, 8, 9, 10, 11, 12]
+
+
+def test_no_cut_lies_behind_the_end_of_the_input() -> None:
+    """A source that had ended at a snapshot is at its end when the run goes on, before it says so again."""
+    gate = Gate(["a"], ["r"], time="ts")
+    gate.resume(GateCut("first", 2, sources={"a": END}))
+    gate.expect("second")
+    gate.source("a").mark()
+    gate.source("a").advance(END)
+    assert taken(gate.reader("r")) == []
+    assert gate.reader("r").finished
