@@ -232,7 +232,9 @@ def canonical(value: Any) -> tuple[Any, ...]:
             return (1, value + 0.0)
         case str():
             return (1, value.encode())
-        case [tuple(), *_] if isinstance(value, list):
+        case [tuple(), *_] if isinstance(value, list) and all(
+            isinstance(each, tuple) and len(each) == 2 for each in value
+        ):
             return (1, tuple(sorted(canonical(entry) for entry in value)))
         case list() | tuple():
             return (1, tuple(canonical(part) for part in value))

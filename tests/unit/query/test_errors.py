@@ -58,7 +58,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: STREAM.key_by("k").window("1 h").aggregate(k=tg.count()), r"two columns would be called 'k'"),
     (lambda: LATE.key_by("k").window("1 h").aggregate(n2=tg.count()), r"'first' allows lateness"),
     (lambda: tg.stream({"ts": pa.int64()}, time="ts"), r"time='ts' is int64, and event time is a timestamp"),
-    (lambda: tg.stream({"ts": pa.timestamp("us"), "d": pa.decimal128(9)}, time="ts"), r"'d' has the type decimal"),
+    (lambda: tg.stream({"ts": pa.timestamp("us"), "d": pa.duration("us")}, time="ts"), r"'d' has the type duration"),
     (lambda: tg.stream(7, time="ts"), r"got int"),
     (lambda: tg.top_k("x", 0), r"k is a whole number from 1"),
     (

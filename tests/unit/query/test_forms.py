@@ -115,7 +115,7 @@ BUILT: list[tuple[Callable[[], Any], str]] = [
     (lambda: KEYED.unbounded().apply(update=ok, output=len, **COUNT), "an unbounded window neither expires nor slides"),
     (lambda: KEYED.window("1 m", lateness="1 m").apply(update=ok, **COUNT), "it allows no lateness"),
     (lambda: WINDOWED.apply(update=ok, returns={"ts": TIME}), "two columns would be called 'ts'"),
-    (lambda: WINDOWED.apply(update=ok, returns={"d": pa.decimal128(9)}), "'d' has the type decimal"),
+    (lambda: WINDOWED.apply(update=ok, returns={"d": pa.duration("us")}), "'d' has the type duration"),
     (
         lambda: WINDOWED.apply(update=ok, state={"n": pa.int64()}, initial={"n": "x"}, returns={}),
         "initial does not fit the declared state: n: 'x' is not int64",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -40,7 +40,7 @@ class Letters(Rejects):
     lines: list[str] = field(default_factory=list)
 
     def write(self, found: Malformed) -> None:
-        self.lines.append(json.dumps({"stream": self.stream, **asdict(found)}, ensure_ascii=False))
+        self.lines.append(json.dumps({"stream": self.stream, **found.letter()}, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
