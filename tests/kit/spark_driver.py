@@ -235,6 +235,8 @@ class Driver:
                 reached = min(START if time == START else time - disorder for time, disorder in times)
                 label = control.step_label(subquery.number, subquery.name)
                 known = {one["watermark_us"] for one in told if one.get("step") == label}
+                if any(source.idle_us is not None for source in self.plan.sources):
+                    reached = min(known, default=reached)  # one that idles is passed over, by the clock
                 ended = {END if batch.ends else max(reached, START)}
                 assert known <= ended, f"cells of '{label}' have come to {known}, and their sources to {ended}"
                 if reached > START or batch.ends:
