@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from tidegate.query.expressions import ExpressionCall, all_calls, columns_read, is_passed_on
 
-# What differs elsewhere: NaN is the greatest of Spark's floats and equal to itself, and 1 / -0.0 is positive there; Spark
-# raises where whole numbers overflow, and Arrow wraps; regular expressions, capital letters, fractions of seconds before
-# 1970, the text of floats, and the last digit of logarithms and sines are those of Java; some functions Spark has not.
+# What differs elsewhere: NaN is the greatest of Spark's floats and equal to itself, and 1 / -0.0 is positive there; whole
+# numbers that overflow may wrap in Spark, by a setting of its session, and are an error here; regular expressions, capital
+# letters, fractions of seconds before 1970, the text of floats, and the last digit of logarithms and sines are those of
+# Java; some functions Spark has not.
 FUNCTIONS = frozenset(
     {"col", "lit", "alias", "coalesce", "fill_null", "when_then", "all_horizontal", "any_horizontal"}
     | {"__and__", "__rand__", "__or__", "__ror__", "__invert__", "is_null"}

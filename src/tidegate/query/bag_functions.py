@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import DataError
-from tidegate.query import expressions
 from tidegate.query.bags import Array, BagFunction, BagRows, Bags
 from tidegate.query.nodes import Join, Node, Source, Stateless, WindowAggregate, apply_stateless
+from tidegate.query.overflow import keep_fitting
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.schema import contiguous
 
@@ -100,7 +100,7 @@ class PairUp:
             pairs = pa.table(
                 {**pair_columns(self.join, bags.tuples, left, right), NUMBER: pa.array(np.arange(len(left)))}
             )
-            return np.asarray(expressions.keep(pairs, where.given).column(NUMBER))
+            return np.asarray(keep_fitting(pairs, where.given).column(NUMBER))
         lefts, rights = (plain_values(table) for table in bags.tuples)
         numbers = zip(left.tolist(), right.tolist(), strict=True)
         fits = [where.holds(lefts[one], rights[other], self.join.name) for one, other in numbers]

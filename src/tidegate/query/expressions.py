@@ -82,6 +82,11 @@ def _is_known(call: ExpressionCall) -> bool:
     return call.kind in _ELEMENTWISE | _OF_SEVERAL_ROWS and (needed is None or needed in call.options)
 
 
+def calls_before(expr: nw.Expr, number: int) -> nw.Expr:
+    """What an expression is before one of its functions, counted from the innermost; only for one that is not opaque."""
+    return nw.Expr(*getattr(expr, _NODES)[:number])
+
+
 def all_calls(expr: nw.Expr) -> Iterator[ExpressionCall | None]:
     """The functions of an expression and of its arguments; None for one that is opaque."""
     calls = calls_of(expr)

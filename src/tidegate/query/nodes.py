@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import narwhals as nw
 import pyarrow as pa
 
-from tidegate.errors import InternalError, QueryError
+from tidegate.errors import DataError, InternalError, QueryError
 from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.bags import BagFunction
@@ -21,6 +21,7 @@ from tidegate.query.column_form import ColumnForm
 from tidegate.query.count_windows import CountWindow
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Keys
+from tidegate.query.overflow import check_overflow
 from tidegate.query.predicates.predicate import Predicate
 from tidegate.query.predicates.tree import LEFT, RIGHT, Side
 from tidegate.query.running_form import RunningForm
@@ -360,15 +361,28 @@ def apply_stateless(node: Stateless, table: pa.Table) -> pa.Table:
     """Run one stateless step on an Arrow table."""
     match node:
         case WithColumns():
-            return conform(expressions.with_columns(table, node.exprs), node.schema)
+            return conform(_computed(node, expressions.with_columns, table, node.exprs), node.schema)
         case Select():
-            return conform(expressions.select(table, node.exprs), node.schema)
+            return conform(_computed(node, expressions.select, table, node.exprs), node.schema)
         case Filter():
-            return expressions.keep(table, node.predicate)
+            return _computed(node, lambda rows, exprs: expressions.keep(rows, *exprs), table, (node.predicate,))
         case MapBatches():
             return _map_batches(node, table)
         case _:
             raise InternalError(f"{type(node).__name__} is not a stateless step")
+
+
+def _computed(
+    node: Stateless, function: expressions.Derivation, table: pa.Table, exprs: tuple[nw.Expr, ...]
+) -> pa.Table:
+    try:
+        check_overflow(table, exprs)
+        return function(table, exprs)
+    except DataError as error:
+        raise DataError(f"step '{node.name}': {error}") from error
+    except pa.ArrowException as error:
+        shown = ", ".join(map(expressions.show_expression, exprs))
+        raise DataError(f"step '{node.name}': {shown} cannot be computed for every tuple: {error}") from error
 
 
 def walk(node: Node) -> Iterator[Node]:

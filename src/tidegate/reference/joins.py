@@ -20,8 +20,8 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from tidegate.query import expressions
 from tidegate.query.nodes import Join
+from tidegate.query.overflow import keep_fitting
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, Side
 from tidegate.query.schema import canonical
@@ -116,7 +116,7 @@ class JoinLaw:
         if where is None:
             return True
         if where.tree is None and isinstance(where.given, nw.Expr):
-            return bool(expressions.keep(self._pair(left, right), where.given).num_rows)
+            return bool(keep_fitting(self._pair(left, right), where.given).num_rows)
         return where.holds(left.values, right.values, self.node.name)
 
     def _pair(self, left: _HeldTuple | None, right: _HeldTuple | None) -> pa.Table:

@@ -15,8 +15,8 @@ from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_col
 from tidegate.operators.joins.find_pairs import FoundPairs
 from tidegate.operators.joins.first_pairs import ResultSpans
 from tidegate.operators.joins.join_side import SideSnapshot
-from tidegate.query import expressions
 from tidegate.query.nodes import Join, JoinColumn
+from tidegate.query.overflow import keep_fitting
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT
 
@@ -47,7 +47,7 @@ def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs
     if where.tree is None and isinstance(where.given, nw.Expr):
         pairs = pair_rows(node, sides, found.left, found.right)
         numbered = pairs.append_column("__tg_pair", pa.array(np.arange(len(found.left))))
-        return found.take(np.asarray(expressions.keep(numbered, where.given).column("__tg_pair")))
+        return found.take(np.asarray(keep_fitting(numbered, where.given).column("__tg_pair")))
     lefts, rights = plain_values(sides[0].rows(found.left)), plain_values(sides[1].rows(found.right))
     fits = [where.holds(one, other, node.name) for one, other in zip(lefts, rights, strict=True)]
     return found.take(np.flatnonzero(np.array(fits, np.bool_)))
