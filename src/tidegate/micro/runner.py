@@ -185,8 +185,15 @@ class _Coordinator:
         assert self._folder is not None
         self._marked = True
         self._last = self._ended == len(self._processes)  # nothing comes behind this marker
-        for control in self._controls:
-            control.send(("mark", self._folder.committed.number + 1))
+        self._tell(("mark", self._folder.committed.number + 1))
+
+    def _tell(self, message: tuple[str, int]) -> None:
+        """Sends a message to all processes; one that cannot be reached has died."""
+        for worker, control in enumerate(self._controls):
+            try:
+                control.send(message)
+            except OSError:
+                raise self._died(worker) from None
 
     def _take(self, worker: int, control: Connection) -> None:
         try:
@@ -197,8 +204,7 @@ class _Coordinator:
             case "ready":
                 self._ready += 1
                 if self._ready == len(self._processes):  # nobody reads ahead of one that is still starting
-                    for each in self._controls:
-                        each.send(("begin", 0))
+                    self._tell(("begin", 0))
             case "rows":
                 assert self._to is not None and report.rows is not None
                 self._rows += len(report.rows)

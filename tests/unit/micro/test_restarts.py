@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -18,6 +20,7 @@ import tidegate as tg
 from tests.kit import micro_graphs as graphs
 from tests.kit import micro_run
 from tidegate import micro
+from tidegate.micro import runner
 
 ROOT = Path(__file__).parents[3]
 
@@ -146,3 +149,21 @@ def test_another_graph_and_a_second_run_are_refused(tmp_path: Path) -> None:
 
 def test_results_of_a_folder_without_any(tmp_path: Path) -> None:
     assert list(micro.results(tmp_path)) == []
+
+
+def test_a_process_that_dies_before_it_is_told_of_a_snapshot_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock, which is asked before every snapshot, kills the processes when there is one."""
+
+    def monotonic() -> float:
+        if (tmp_path / "committed.json").exists():
+            for process in multiprocessing.active_children():
+                process.kill()
+                process.join()
+        return time.monotonic()
+
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=monotonic))
+    graph = micro_run.graph(0.02)
+    with pytest.raises(tg.EnvironmentFault, match=r"process 0 of the run ended with exit code -9\. Run it again"):
+        micro.run(graph, to=tmp_path, processes=2, snapshot_seconds=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +124,9 @@ def test_the_screen_has_what_came_before_an_interrupt(
         _thread.interrupt_main()
 
     monkeypatch.setattr(ToScreen, "write", interrupted)
+    # A process that a shell started in the background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         tg.run(counts(tmp_path / "in", follow=True), on="local", progress=False)
+    signal.signal(signal.SIGINT, before)
     assert "(2 rows)" in capsys.readouterr().out

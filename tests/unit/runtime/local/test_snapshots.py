@@ -233,12 +233,12 @@ def _lines(folder: Path) -> list[str]:
 
 
 def test_the_two_newest_snapshots_are_kept(calls: Path, tmp_path: Path) -> None:
-    job = start(calls, tmp_path)
+    job = start(calls, tmp_path, every="1 millisecond")
     job.wait()
     snapshots = job.running.snapshots
     assert snapshots is not None and snapshots.checkpoint.last is not None
     number = snapshots.checkpoint.last.number
-    assert number > 3
+    assert number > 2
     kept = sorted(path.name for path in (tmp_path / "cp" / "snapshots").iterdir())
     assert kept == [f"{number - 1:010}", f"{number:010}"]
     batches = {int(path.name.partition("-")[0]) for path in (tmp_path / "cp/state/state-0/cell-0").iterdir()}
