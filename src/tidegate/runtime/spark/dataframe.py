@@ -91,7 +91,8 @@ def _stage(stage: OneStage | ExchangedStage, control: DataFrame) -> DataFrame:
         together = reduce(_union, rows)
         if stage.function.steps or stage.function.inputs.may_reject:
             together = together.coalesce(1)
-        return _with_clock(together).mapInArrow(stage.function, spark_schema(stage.columns))
+        few = all(_brings_names(branch) for branch in stage.inputs)
+        return _with_clock(together, few).mapInArrow(stage.function, spark_schema(stage.columns))
     rows = [_before_exchange(branch, control) for branch in stage.before]
     cells = reduce(DataFrame.unionByName, rows).repartition(stage.cells, F.col("cell"))
     return cells.mapInArrow(stage.function, spark_schema(stage.columns))
@@ -103,19 +104,25 @@ def _before_exchange(branch: BeforeExchange, control: DataFrame) -> DataFrame:
         case ExchangedStage():
             return _stage(branch, control).withColumn(CLOCK, _no_clock())
         case FeedBranch():
-            deltas = _with_clock(_input(branch.input)).mapInArrow(branch.function, spark_schema(DELTA_ROWS))
+            rows = _with_clock(_input(branch.input), _brings_names(branch.input))
+            deltas = rows.mapInArrow(branch.function, spark_schema(DELTA_ROWS))
             return deltas.withColumn(CLOCK, _no_clock())
         case PulseBranch():
             pulse = (
                 control.coalesce(1).withColumn(CLOCK, _no_clock()).mapInArrow(branch.function, spark_schema(DELTA_ROWS))
             )
-            return _with_clock(pulse)
+            return _with_clock(pulse, few=True)
+
+
+def _brings_names(branch: InputBranch) -> bool:
+    """Whether a row of an input is a file."""
+    return isinstance(branch.source.origin, FileNames)
 
 
 def _input(branch: InputBranch) -> DataFrame:
     """The rows of an input, as workers get them."""
     df = _frame(branch.source)
-    if isinstance(branch.source.origin, FileNames):
+    if _brings_names(branch):
         return _tagged(df, branch.number, F.col("path"), ())
     df = _columns_of(branch.source)
     return _tagged(df, branch.number, F.lit(None).cast("string"), branch.columns)
@@ -230,9 +237,17 @@ def _tagged(df: DataFrame, number: int, text: Column, columns: Iterable[str]) ->
     return df.select(F.lit(number).alias(INPUT), text.alias(TEXT), *own)
 
 
-def _with_clock(df: DataFrame) -> DataFrame:
-    """Rows with the batch's timestamp: a constant of the batch, so Spark compiles what it is part of for every batch."""
-    return df.withColumn(CLOCK, F.current_timestamp())
+def _with_clock(df: DataFrame, few: bool) -> DataFrame:
+    """Rows with the batch's timestamp.
+
+    It is a constant of the batch, so Spark compiles what it is part of anew for every batch, which may take longer than to
+    compute it. Where there are ``few`` rows it is in a function of arrays that Spark interprets.
+    """
+    clock = F.current_timestamp()
+    if few:
+        one = F.array(F.lit(0))
+        clock = F.zip_with(one, one, lambda _, __: F.current_timestamp())[0]
+    return df.withColumn(CLOCK, clock)
 
 
 def _no_clock() -> Column:
