@@ -30,17 +30,25 @@ SHORT, REST = "not cluster and not long", "(long or cluster or generated)"
 LONG_SECONDS = "7200"
 MOVES = "tests/property/test_moves.py"
 FUZZ = ["tests.property.fuzz", "20", "--seconds", "30"]
+# A Java process of a test lives for a minute or two: code that is optimized for hours of work, and threads that collect a
+# large heap's garbage, cost it more than they save.
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _COUNT = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed)")
 
 
 class Part:
-    """One process; its lines are printed as they come, with its name in front."""
+    """One process; its lines are printed as they come, with its name in front.
+
+    It keeps the bytecode of what it imports: tests start a hundred processes, each of which would compile all again.
+    """
 
     def __init__(self, name: str, words: list[str], environment: dict[str, str]) -> None:
         self.name = name
         self.lines: list[str] = []
         command = [sys.executable, "-m", *words]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment = {"SPARK_SUBMIT_OPTS": SHORT_LIVED_JAVA, **inherited, **environment}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self._reader = threading.Thread(target=self._read, name=name)
         self._reader.start()
 
