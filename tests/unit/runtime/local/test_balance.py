@@ -108,14 +108,15 @@ def test_one_key_is_named_in_the_ledger_with_its_shard(tmp_path: Path) -> None:
 
     def told(job: LocalJob) -> bool:
         assert job.scaling is not None
-        return any(each.decision and "alone carries" in each.decision.why for each in job.scaling.latest.values())
+        return any(each.decision and share in each.decision.why for each in job.scaling.latest.values())
 
+    share = "(key 7, 88% of all tuples)"
     job = run(Skewed([7, 7, 7, 7, 7, 7, 7, 8], told), path, instances=4, balance=True)
     (seven,) = shards_of(key_hashes([pa.array([7])]), SHARDS).tolist()
-    reasons = [why for why in decisions(path, shadows=False)["why"].to_pylist() if "alone carries" in why]
-    assert reasons, reasons
+    # On a busy machine there are periods in which key 8 alone was worked on: their reasons are not about key 7.
+    reasons = [why for why in decisions(path, shadows=False)["why"].to_pylist() if share in why]
+    assert reasons, decisions(path, shadows=False)["why"].to_pylist()
     assert all(f"shard {seven} alone carries" in why for why in reasons), reasons
-    assert any("(key 7, 88% of all tuples)" in why for why in reasons), reasons
     assert set(job.instances.values()) == {4}
 
 
