@@ -12,14 +12,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pytest
 
 import tidegate as tg
 from tests.kit.local_runs import run_in_step
 from tests.kit.spark_driver import Batch, Driver
 from tidegate import micro
 from tidegate.compile.lower_to_aggregates import Operators, lower_to_aggregates
-from tidegate.errors import UnsupportedError
 from tidegate.micro.lowered import graph_of, table_of_rows
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node, Source, rewrite, sources
@@ -69,21 +67,15 @@ class OnReference:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Another runtime, for a query that was made of Aggregates."""
+    """Another runtime, for a query that was made of Aggregates; one that cannot be is marked as `dedicated`."""
 
     runtime: Runtime
     operators: Operators
 
     def run(self, query: tg.Stream, batches: Batches) -> Result:
-        try:
-            lowered = lower_to_aggregates(unique_names(query.node), self.operators)
-        except UnsupportedError as refusal:
-            pytest.skip(reason=str(refusal))
-        if any(is_behind(query.node, batches)):
-            late = (
-                "a tuple comes behind the watermark: late for a map that is an Aggregate, though a window may take it"
-            )
-            pytest.skip(reason=late)
+        lowered = lower_to_aggregates(unique_names(query.node), self.operators)
+        late = "a tuple comes behind the watermark: late for a map that is an Aggregate, though a window may take it"
+        assert not any(is_behind(query.node, batches)), f"{late}; mark the test as dedicated"
         return self.runtime.run(tg.Stream(lowered), batches)
 
 

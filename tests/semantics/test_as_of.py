@@ -12,6 +12,8 @@ import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 
+pytestmark = pytest.mark.dedicated
+
 TRADES = pa.schema([("ts", TIME), ("share", pa.string()), ("n", pa.int64())])
 QUOTES = pa.schema([("ts", TIME), ("share", pa.string()), ("bid", pa.float64())])
 

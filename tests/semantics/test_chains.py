@@ -46,6 +46,7 @@ def test_the_busiest_minute_of_five(runtime: Runtime) -> None:
     assert result.late == 0
 
 
+@pytest.mark.dedicated
 def test_a_stream_is_read_by_steps_that_need_different_columns(runtime: Runtime) -> None:
     """The counts, over a union, read the keys alone; the join reads ``n`` too."""
     stream = calls()
@@ -66,6 +67,7 @@ def test_a_stream_is_read_by_steps_that_need_different_columns(runtime: Runtime)
     )
 
 
+@pytest.mark.dedicated
 def test_what_a_filter_takes_away_has_moved_the_watermark(runtime: Runtime) -> None:
     """The watermark is the source's: for both branches it is 09:10 after the first batch, though one never sees that tuple.
 
@@ -172,6 +174,7 @@ def test_a_step_whose_results_two_others_read(runtime: Runtime) -> None:
     assert result.late == 0
 
 
+@pytest.mark.dedicated
 def test_results_that_are_also_joined_with_what_comes_of_them(runtime: Runtime) -> None:
     """Each minute's sum beside the sum of its two minutes: one step feeds a join on both sides, once directly."""
     sums = calls().key_by("k").window("1 minute").aggregate(n=tg.sum("n"), name="sums").select("ts", "k", "n")

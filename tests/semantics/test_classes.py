@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
+
+pytestmark = pytest.mark.dedicated
 
 TRADES = pa.schema([("ts", TIME), ("symbol", pa.string()), ("price", pa.float64()), ("volume", pa.int64())])
 FLOWS = pa.schema([("ts", TIME), ("src", pa.string()), ("dst", pa.string()), ("port", pa.int64())])

@@ -11,6 +11,8 @@ import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 
+pytestmark = pytest.mark.dedicated
+
 TRADES = pa.schema([("ts", TIME), ("share", pa.string()), ("price", pa.float64())])
 
 

@@ -11,6 +11,8 @@ import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 
+pytestmark = pytest.mark.dedicated
+
 EVENTS = pa.schema([("ts", TIME), ("k", pa.string()), ("x", pa.float64())])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
+import pytest
 
 import tidegate as tg
 from tests.kit.runtimes import Runtime
@@ -20,6 +21,7 @@ def pairs(table: pa.Table, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
+@pytest.mark.dedicated
 def test_hedges_among_trades(runtime: Runtime) -> None:
     """STRETCH §8.6: trades of opposite worth within 30 seconds; the pair has the later time."""
     trades = tg.stream(TRADES, time="ts", name="trades")
@@ -42,6 +44,7 @@ def test_hedges_among_trades(runtime: Runtime) -> None:
     assert result.late == 0
 
 
+@pytest.mark.dedicated
 def test_a_tuple_meets_itself_and_both_orders_count(quick_runtime: Runtime) -> None:
     calls = tg.stream(CALLS, time="ts", name="calls")
     query = calls.join(calls, within="1 second")
@@ -49,6 +52,7 @@ def test_a_tuple_meets_itself_and_both_orders_count(quick_runtime: Runtime) -> N
     assert pairs(result.rows, "n", "n_right") == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
+@pytest.mark.dedicated
 def test_equal_tuples_count_as_often_as_they_occur(runtime: Runtime) -> None:
     calls = tg.stream(CALLS, time="ts", name="calls")
     query = calls.join(calls, on="src", within=0)
@@ -57,6 +61,7 @@ def test_equal_tuples_count_as_often_as_they_occur(runtime: Runtime) -> None:
     assert result.rows.num_rows == 36
 
 
+@pytest.mark.dedicated
 def test_null_is_equal_to_nothing_and_nan_to_itself(quick_runtime: Runtime) -> None:
     trades = tg.stream(TRADES, time="ts", name="trades")
     other = tg.stream(TRADES, time="ts", name="other")
@@ -67,6 +72,7 @@ def test_null_is_equal_to_nothing_and_nan_to_itself(quick_runtime: Runtime) -> N
     assert pairs(result.rows, "id", "id_right") == [(2, 6), (3, 7)]
 
 
+@pytest.mark.dedicated
 def test_a_comparison_with_null_is_not_true_and_neither_is_its_opposite(quick_runtime: Runtime) -> None:
     trades = tg.stream(TRADES, time="ts", name="trades")
     given = rows(TRADES, ("10:00", 1, None), ("10:00", 2, 4.0))
@@ -110,6 +116,7 @@ def test_pairs_over_windows_come_once_for_each_window_they_share(quick_runtime: 
     )
 
 
+@pytest.mark.dedicated
 def test_a_tuple_behind_the_watermark_joins_nothing_and_is_counted(runtime: Runtime) -> None:
     left, right = (tg.stream(CALLS, time="ts", disorder="1 minute", name=name) for name in ("left", "right"))
     query = left.join(right, on="src", within="1 hour")
@@ -124,6 +131,7 @@ def test_a_tuple_behind_the_watermark_joins_nothing_and_is_counted(runtime: Runt
     assert result.late == 1
 
 
+@pytest.mark.dedicated
 def test_over_windows_a_tuple_takes_part_where_it_is_not_too_late(runtime: Runtime) -> None:
     calls = tg.stream(CALLS, time="ts", name="calls", disorder="1 minute")
     query = calls.join(calls, window="10 minutes", every="5 minutes", where=lambda l, r: l.n < r.n)
@@ -143,6 +151,7 @@ def test_over_windows_a_tuple_takes_part_where_it_is_not_too_late(runtime: Runti
     assert result.late == 2, "it is late on both sides"
 
 
+@pytest.mark.dedicated
 def test_a_silent_side_keeps_nothing_from_ending(quick_runtime: Runtime) -> None:
     left, right = (tg.stream(CALLS, time="ts", name=name) for name in ("left", "right"))
     query = left.join(right, on="src", within="1 hour")
@@ -150,6 +159,7 @@ def test_a_silent_side_keeps_nothing_from_ending(quick_runtime: Runtime) -> None
     assert (result.rows.num_rows, result.late) == (0, 0)
 
 
+@pytest.mark.dedicated
 def test_joins_and_aggregates_follow_one_another(runtime: Runtime) -> None:
     """Calls per number and minute beside the calls themselves, and the pairs of that counted again."""
     calls = tg.stream(CALLS, time="ts", name="calls")
@@ -163,6 +173,7 @@ def test_joins_and_aggregates_follow_one_another(runtime: Runtime) -> None:
     expect(query, result.rows, ("10:59:59.999999", "a", "10:00", "11:00", 3, 4))
 
 
+@pytest.mark.dedicated
 def test_keys_of_different_names_and_an_expression(quick_runtime: Runtime) -> None:
     left, right = tg.stream(CALLS, time="ts", name="left"), tg.stream(TRADES, time="ts", name="right")
     query = left.join(right, on=[("n", "id")], within="1 minute", where=nw.col("nd") > 1.5)

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, TWEETS, expect, hashtags, rows
+
+pytestmark = pytest.mark.dedicated
 
 EVENTS = pa.schema([("ts", TIME), ("k", pa.string()), ("x", pa.int64())])
 COUNT = {"state": {"count": pa.int64()}, "initial": {"count": 0}}

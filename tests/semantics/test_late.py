@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.kit.runtimes import Batches, Lowered, Runtime
-from tests.semantics.test_outputs import check
-from tests.semantics.test_outputs import run as run_outputs
+from tests.kit.runtimes import Runtime
+from tests.semantics.test_outputs import check, run
 from tests.semantics.test_windows import TIME, rows
 from tidegate.testing import difference
+
+pytestmark = pytest.mark.dedicated
 
 CALLS = pa.schema([("ts", TIME), ("k", pa.string()), ("n", pa.int64())])
 
@@ -24,12 +25,6 @@ def calls(name: str = "s", **how: Any) -> tg.Stream:
 
 def per_minute(stream: tg.Stream, name: str = "minutes") -> tg.Stream:
     return stream.key_by("k").window("1 minute").aggregate(calls=tg.count(), name=name)
-
-
-def run(runtime: Runtime, results: dict[str, tg.Stream], batches: Batches) -> tuple[dict[str, pa.Table], int]:
-    if isinstance(runtime, Lowered):
-        pytest.skip(reason="late tuples as a stream need dedicated operators")
-    return run_outputs(runtime, results, batches)
 
 
 def test_late_tuples_leave_beside_the_results_with_all_columns_and_the_watermark(runtime: Runtime) -> None:
@@ -125,8 +120,6 @@ def test_late_tuples_of_a_step_that_another_reads_and_of_streams_brought_togethe
 
 
 def test_one_result_that_unites_late_tuples_with_a_stream(quick_runtime: Runtime) -> None:
-    if isinstance(quick_runtime, Lowered):
-        pytest.skip(reason="late tuples as a stream need dedicated operators")
     both = per_minute(calls()).late().select("ts", "k").union(calls("r").select("ts", "k"))
     given = quick_runtime.run(
         both,

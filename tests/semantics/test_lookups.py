@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import narwhals as nw
 import pyarrow as pa
+import pytest
 
 import tidegate as tg
 from tests.kit.runtimes import Runtime
@@ -17,6 +18,7 @@ def orders() -> tg.Stream:
     return tg.stream(ORDERS, time="ts", name="orders")
 
 
+@pytest.mark.dedicated
 def test_a_tuple_gets_the_version_of_its_time(runtime: Runtime) -> None:
     """Customer 1 moves at 10:00, is deleted at 11:00 and comes back at 12:00; customer 2 is there from 10:30 on.
 

@@ -14,6 +14,8 @@ from tests.semantics.test_windows import TIME, at
 from tidegate.errors import UnsupportedError
 from tidegate.testing import difference
 
+pytestmark = pytest.mark.dedicated
+
 ORDERS = pa.schema([("ts", TIME), ("k", pa.string()), ("n", pa.int64())])
 PAYMENTS = pa.schema([("ts", TIME), ("k", pa.string()), ("m", pa.int64())])
 

@@ -61,6 +61,7 @@ def test_a_tuple_goes_to_the_first_route_whose_predicate_is_true(runtime: Runtim
     )
 
 
+@pytest.mark.dedicated
 def test_a_step_two_results_and_another_step_read_is_counted_once(runtime: Runtime) -> None:
     """Counts per minute leave as they are, filtered, and counted again; a tuple that is late is late once.
 
@@ -75,8 +76,6 @@ def test_a_step_two_results_and_another_step_read_is_counted_once(runtime: Runti
         "keys": minutes.window("5 minutes").aggregate(keys=tg.distinct("k"), name="keys").select("ts", "keys"),
         "same": minutes,
     }
-    if isinstance(runtime, Lowered):
-        pytest.skip(reason="a late tuple is not late for a map that is an Aggregate")
     found, late = run(
         runtime,
         results,

@@ -10,11 +10,14 @@ from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
+import pytest
 
 import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 from tidegate.testing import difference
+
+pytestmark = pytest.mark.dedicated
 
 EVENTS = pa.schema([("ts", TIME), ("k", pa.string()), ("x", pa.int64())])
 TAGGED = pa.schema([("ts", TIME), ("tags", pa.list_(pa.string())), ("x", pa.int64())])

@@ -12,6 +12,8 @@ import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
 
+pytestmark = pytest.mark.dedicated
+
 CLICKS = pa.schema([("ts", TIME), ("user", pa.string()), ("page", pa.string()), ("ms", pa.int64())])
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import tidegate as tg
 from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, expect, rows
+
+pytestmark = pytest.mark.dedicated
 
 FLOWS = pa.schema([("ts", TIME), ("src", pa.string()), ("dst", pa.string()), ("n", pa.int64())])
 COUNTS = tg.store(key={"dst": pa.string()}, value=pa.int64())

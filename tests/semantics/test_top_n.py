@@ -66,6 +66,7 @@ def test_windows_that_overlap_and_no_key(quick_runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.dedicated
 def test_the_highest_bid_of_each_session(quick_runtime: Runtime) -> None:
     """Half an hour without a bid ends a session: 9:10 and 9:35 are one, 10:05 is another."""
     query = bids().key_by("auction").session("30 minutes").top_n(1, by="price")
@@ -82,6 +83,7 @@ def test_the_highest_bid_of_each_session(quick_runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.dedicated
 def test_the_highest_of_each_two_bids(quick_runtime: Runtime) -> None:
     query = bids().key_by("auction").count_window(2).top_n(1, by="price")
     arriving = rows(

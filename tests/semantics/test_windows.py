@@ -131,6 +131,7 @@ def test_heavy_customers(runtime: Runtime) -> None:
 VALUES = pa.schema([("ts", TIME), ("k", pa.string()), ("n", pa.int64()), ("x", pa.float64())])
 
 
+@pytest.mark.dedicated
 def test_every_aggregate(runtime: Runtime) -> None:
     """Nulls are left out but where a tuple counts; NaN is the greatest; ties go to all columns, left to right."""
     query = (
@@ -256,6 +257,7 @@ def test_batch_functions_before_and_after(runtime: Runtime) -> None:
     expect(query, result.rows, one, one, other, other)
 
 
+@pytest.mark.dedicated
 def test_late_tuples_are_counted_and_left_out(runtime: Runtime) -> None:
     """Ties with the watermark are in time; a tuple is late when even its last window has expired."""
     query = tg.stream(VALUES, time="ts", name="s").key_by("k").window("1 minute").aggregate(n=tg.count())
@@ -268,6 +270,7 @@ def test_late_tuples_are_counted_and_left_out(runtime: Runtime) -> None:
     assert result.late == 2
 
 
+@pytest.mark.dedicated
 def test_allowed_lateness_refines(runtime: Runtime) -> None:
     """A late tuple within the lateness refines the window it missed; only the last revision is compared."""
     query = (
@@ -320,6 +323,7 @@ def test_windows_without_a_key_hold_all_tuples(runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.dedicated
 def test_functions_on_windows_without_a_key(quick_runtime: Runtime) -> None:
     query = (
         tg.stream(TWEETS, time="ts", name="tweets")

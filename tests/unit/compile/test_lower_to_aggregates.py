@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import narwhals as nw
+import pyarrow as pa
 import pytest
 
 from tidegate.compile.compiler import compile_query
@@ -61,10 +62,26 @@ def test_rows_may_loop_as_late_as_a_watermark_moves(numbers) -> None:
 
 
 def test_what_the_paper_does_not_lower_is_refused(numbers, more_numbers) -> None:
+    """Tests in `tests/semantics` that are marked as dedicated rest on this."""
     keyed = numbers.key_by("a")
+    sums = {
+        "create": lambda arriving: {"n": 1},
+        "add": lambda state, arriving: {"n": state["n"] + 1},
+        "merge": lambda carried, period: {"n": carried["n"] + period["n"]},
+        "output": lambda state: {"n": state["n"]},
+    }
     refused = {
+        "how='left' gives tuples beside pairs": numbers.join(more_numbers, on="a", window="1 minute", how="left"),
         "a join within a distance": numbers.join(more_numbers, within="1 minute"),
         "apply handles tuples in order": keyed.window("1 minute").apply(output=lambda w: (), returns={}),
+        "running state outlives": keyed.running(
+            **sums, every="1 minute", state={"n": pa.int64()}, returns={"n": pa.int64()}
+        ),
+        "dedup compares": numbers.dedup("a", within="1 minute"),
+        "count windows number": keyed.count_window(3).aggregate(n=count()),
+        "an as-of join looks for": numbers.join_asof(more_numbers, on="a"),
+        "a session ends after": keyed.session("1 minute").aggregate(n=count()),
+        "late tuples leave": keyed.window("1 minute").aggregate(n=count()).late(),
         "a window with lateness=": keyed.window("1 minute", lateness="1 minute").aggregate(n=count()),
     }
     for why, query in refused.items():
