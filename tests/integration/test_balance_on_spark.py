@@ -19,7 +19,7 @@ from tidegate.testing import answer, difference
 
 pytestmark = pytest.mark.spark
 TIME = pa.timestamp("us", tz="UTC")
-FILES, ROWS = 8, 300
+FILES, ROWS = 8, 200
 
 
 def counted(origin: Any, seconds: float) -> tg.Stream:

@@ -89,7 +89,7 @@ def drawn(random: Random) -> list[pa.Table]:
     return batches
 
 
-@settings(max_examples=examples(20), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), cells=st.integers(1, 3), cold=st.booleans())
 def test_a_class_gives_what_it_gives_plainly(seed: int, cells: int, cold: bool, tmp_path: Path) -> None:
     batches = drawn(Random(seed))

@@ -117,13 +117,13 @@ def test_the_answer_is_the_same_either_way() -> None:
     assert "compiled" in became and any(each.startswith("left") for each in became), became
 
 
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_keyed_apply(data.draw(compiled_apply_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
 
 
-@settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_output_is_the_laws_whatever_the_batches(tmp_path: Path, data: st.DataObject) -> None:
     case = data.draw(compiled_apply_cases())

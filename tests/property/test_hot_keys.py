@@ -14,7 +14,7 @@ from tests.kit.join_cases import SparkJoinCase, spark_join_cases
 
 
 def test_aggregates_whose_keys_are_split_give_the_answer_of_the_law(tmp_path: Path) -> None:
-    @settings(max_examples=examples(25), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(12), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=split_features().flatmap(cases))
     def check(case: Case) -> None:
         check_case(case, tmp_path, hot_keys=True)
@@ -23,7 +23,7 @@ def test_aggregates_whose_keys_are_split_give_the_answer_of_the_law(tmp_path: Pa
 
 
 def test_joins_whose_keys_are_split_give_the_answer_of_the_law(tmp_path: Path) -> None:
-    @settings(max_examples=examples(12), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(5), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=spark_join_cases(hows=["inner"]))
     def check(case: SparkJoinCase) -> None:
         check_join_on_cells(case, tmp_path, hot_keys=True)

@@ -13,14 +13,14 @@ from tests.kit.effort import examples
 from tests.kit.join_cases import SparkJoinCase, join_cases, spark_join_cases
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_pairs_are_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_join(data.draw(join_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
 
 
 def test_pairs_on_cells_are_the_laws_at_the_watermarks_of_the_run(tmp_path: Path) -> None:
-    @settings(max_examples=examples(12), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(6), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=spark_join_cases())
     def check(case: SparkJoinCase) -> None:
         check_join_on_cells(case, tmp_path)
@@ -31,7 +31,7 @@ def test_pairs_on_cells_are_the_laws_at_the_watermarks_of_the_run(tmp_path: Path
 def test_branches_of_one_stream_on_cells_have_one_watermark(tmp_path: Path) -> None:
     """What a filter takes away of one of them, too."""
 
-    @settings(max_examples=examples(6), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(4), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=spark_join_cases(sides=["one stream, filtered"], predicates=["none"], after=["aggregate before"]))
     def check(case: SparkJoinCase) -> None:
         check_join_on_cells(case, tmp_path)

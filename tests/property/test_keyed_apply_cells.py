@@ -23,7 +23,7 @@ def test_the_output_is_the_laws_whatever_the_batches(
 ) -> None:
     monkeypatch.setattr(keyed_apply_cell, "MOST_CHUNKS", most_chunks)
 
-    @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(kind())

@@ -51,7 +51,7 @@ Check = Callable[[Any, Settings, Reconfigurer], None]
         pytest.param(keyed_apply_cases(), check_keyed_apply, id="apply"),
     ],
 )
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(data=st.data())
 def test_late_tuples_are_the_laws_however_instances_change(
     drawn: st.SearchStrategy[Any], check: Check, data: st.DataObject
@@ -68,7 +68,7 @@ def test_late_tuples_are_the_laws_however_instances_change(
         pytest.param(spark_join_cases(), id="joins"),
     ],
 )
-@settings(max_examples=examples(5))
+@settings(max_examples=examples(3))
 @given(data=st.data())
 def test_late_tuples_are_the_laws_whatever_happens_to_batches(
     drawn: st.SearchStrategy[Any], data: st.DataObject

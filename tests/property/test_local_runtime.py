@@ -19,7 +19,7 @@ from tidegate.reference import interpret
 from tidegate.testing import difference
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     case = data.draw(any_features().flatmap(cases))

@@ -79,7 +79,7 @@ def _small(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_pylist(kept, schema=batch.schema)
 
 
-@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(case=loop_cases(), how=any_settings(), reconfigure=any_reconfigurer())
 def test_the_output_is_the_laws_however_instances_change(case: Case, how: Any, reconfigure: Any) -> None:
     check_locally(case, how, reconfigure)
@@ -105,7 +105,7 @@ def looping(lateness: int) -> BagAggregate:
     return next(node for node in walk(query) if isinstance(node, BagAggregate) and node.loop_us is not None)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(events=embedded_streams(), lateness=st.sampled_from([1, 2, 7, 100]), data=st.data())
 def test_no_interleaving_loses_a_row_or_lets_a_watermark_pass_one(
     events: list[tuple[int, int] | int], lateness: int, data: st.DataObject
@@ -146,7 +146,7 @@ def test_a_watermark_that_passed_a_looping_row_is_an_error() -> None:
         list(law.take(law.looping.popleft()))
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 @given(data=st.data(), lateness=st.integers(0, 5))
 def test_columns_of_due_rows_are_counted_as_one_by_one(data: st.DataObject, lateness: int) -> None:
     law, columns = Successors(lateness), DueRows(lateness)

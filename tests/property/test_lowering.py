@@ -26,7 +26,7 @@ SPARK_OVER_WINDOWS = spark_join_cases(hows=["inner"]).filter(lambda case: case.q
 UNHURRIED = list(HealthCheck)
 
 
-@settings(max_examples=examples(40), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(20), suppress_health_check=UNHURRIED)
 @given(case=WITHOUT_LATENESS.flatmap(cases), operators=EITHER)
 def test_maps_from_aggregates_mean_the_same(case: Case, operators: str) -> None:
     events = honest_events(case.query, arrivals(case))
@@ -39,7 +39,7 @@ def test_maps_from_aggregates_mean_the_same(case: Case, operators: str) -> None:
     assert difference(other.rows, dedicated.rows) is None
 
 
-@settings(max_examples=examples(30), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(12), suppress_health_check=UNHURRIED)
 @given(case=OVER_WINDOWS, operators=EITHER)
 def test_joins_from_aggregates_mean_the_same(case: JoinCase, operators: str) -> None:
     events = honest_events(case.query, case.batches)
@@ -52,14 +52,14 @@ def test_joins_from_aggregates_mean_the_same(case: JoinCase, operators: str) -> 
     assert difference(other.rows, dedicated.rows) is None
 
 
-@settings(max_examples=examples(30), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(12), suppress_health_check=UNHURRIED)
 @given(data=st.data(), operators=EITHER)
 def test_in_process_the_output_is_the_laws_however_instances_change(data: st.DataObject, operators: str) -> None:
     case = lowered_case(data.draw(WITHOUT_LATENESS.flatmap(cases)), operators)
     check_locally(case, data.draw(any_settings()), data.draw(any_reconfigurer()))
 
 
-@settings(max_examples=examples(20), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(8), suppress_health_check=UNHURRIED)
 @given(data=st.data(), operators=EITHER)
 def test_in_process_pairs_are_the_laws_however_instances_change(data: st.DataObject, operators: str) -> None:
     case = in_order(lowered_case(data.draw(OVER_WINDOWS), operators))
@@ -67,7 +67,7 @@ def test_in_process_pairs_are_the_laws_however_instances_change(data: st.DataObj
 
 
 def test_on_cells_the_output_is_the_laws_at_the_watermarks_of_the_run(tmp_path: Path) -> None:
-    @settings(max_examples=examples(12), derandomize=True, database=None, suppress_health_check=UNHURRIED)
+    @settings(max_examples=examples(6), derandomize=True, database=None, suppress_health_check=UNHURRIED)
     @given(case=WITHOUT_LATENESS.flatmap(cases))
     def check(case: Case) -> None:
         check_case(lowered_case(case, "multi"), tmp_path)
@@ -76,7 +76,7 @@ def test_on_cells_the_output_is_the_laws_at_the_watermarks_of_the_run(tmp_path: 
 
 
 def test_on_cells_pairs_are_the_laws_at_the_watermarks_of_the_run(tmp_path: Path) -> None:
-    @settings(max_examples=examples(8), derandomize=True, database=None, suppress_health_check=UNHURRIED)
+    @settings(max_examples=examples(3), derandomize=True, database=None, suppress_health_check=UNHURRIED)
     @given(case=SPARK_OVER_WINDOWS)
     def check(case: SparkJoinCase) -> None:
         check_join_on_cells(lowered_case(case, "multi"), tmp_path)

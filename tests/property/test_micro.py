@@ -43,13 +43,13 @@ def one_by_one(batch: dict[str, list[pa.Table]]) -> list[dict[str, pa.Table]]:
     return [{name: table} for name, tables in batch.items() for table in tables]
 
 
-@settings(max_examples=examples(60), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(30), suppress_health_check=UNHURRIED)
 @given(case=WITHOUT_LATENESS.flatmap(cases))
 def test_windows_are_the_laws(case: Case) -> None:
     check(case.query, lowered_case(case, "multi").query, arrivals(case))
 
 
-@settings(max_examples=examples(40), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(20), suppress_health_check=UNHURRIED)
 @given(case=OVER_WINDOWS)
 def test_joins_are_the_laws(case: JoinCase) -> None:
     check(case.query, lowered_case(case, "multi").query, case.batches)
@@ -59,7 +59,7 @@ SHAPES = st.sampled_from([(1, 1), (5, 5), (9, 3), (7, 2), (40, 10)])
 ROWS = st.lists(st.tuples(st.integers(-30, 60), st.sampled_from("abc"), st.integers(0, 9)), max_size=25)
 
 
-@settings(max_examples=examples(60), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(30), suppress_health_check=UNHURRIED)
 @given(splits=st.lists(ROWS, max_size=4), shape=SHAPES, join=st.booleans())
 def test_graphs_give_what_plain_loops_give(splits: list[Any], shape: tuple[int, int], join: bool) -> None:
     """Splits out of order as far as they declare: one that lags holds the watermark of all."""

@@ -27,7 +27,7 @@ from tidegate.testing import difference
 def test_the_output_is_the_laws_however_instances_change(monkeypatch: pytest.MonkeyPatch, most_unused: int) -> None:
     monkeypatch.setattr(running_rows, "MOST_UNUSED", most_unused)
 
-    @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         check_keyed_apply(data.draw(running_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
@@ -36,7 +36,7 @@ def test_the_output_is_the_laws_however_instances_change(monkeypatch: pytest.Mon
 
 
 def test_the_output_is_the_laws_whatever_the_batches(tmp_path: Path) -> None:
-    @settings(max_examples=examples(20), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(12), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(running_cases())
@@ -45,7 +45,7 @@ def test_the_output_is_the_laws_whatever_the_batches(tmp_path: Path) -> None:
     check()
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_the_last_period_does_not_depend_on_how_far_the_watermark_had_come(data: st.DataObject) -> None:
     """Sources end when they like, with tuples that a filter drops at their ends."""

@@ -36,7 +36,7 @@ def test_the_output_is_the_laws_however_instances_change(
 ) -> None:
     monkeypatch.setattr(module, "MOST_RUNS", most)
 
-    @settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         check_keyed_apply(data.draw(cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
@@ -44,7 +44,7 @@ def test_the_output_is_the_laws_however_instances_change(
     check()
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_what_dedup_keeps_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_keyed_apply(data.draw(dedup_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
@@ -64,7 +64,7 @@ def test_the_output_is_the_laws_whatever_the_batches(
 ) -> None:
     monkeypatch.setattr(module, "MOST_CHUNKS", most)
 
-    @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(cases())

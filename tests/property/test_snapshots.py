@@ -32,21 +32,21 @@ from tidegate.runtime.local.settings import Settings
 from tidegate.sources.in_memory import Heartbeat
 
 
-@settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_windows_go_on_where_they_were(data: st.DataObject) -> None:
     case = data.draw(any_features().flatmap(cases))
     check_durable(case.query, arrivals(case), data.draw(any_attempts()), case.features)
 
 
-@settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_joins_go_on_where_they_were(data: st.DataObject) -> None:
     case = data.draw(join_cases())
     check_durable(case.query, case.batches, data.draw(any_attempts()), case.features)
 
 
-@settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_joins_know_after_a_snapshot_who_had_a_partner_before_it(data: st.DataObject) -> None:
     case = data.draw(kept_pair_cases())
@@ -57,7 +57,7 @@ def test_joins_know_after_a_snapshot_who_had_a_partner_before_it(data: st.DataOb
     "kind", [keyed_apply_cases, running_cases, dedup_cases, session_cases, count_window_cases, store_cases, as_of_cases]
 )
 def test_what_takes_settled_tuples_goes_on_where_it_was(kind: Any) -> None:
-    @settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(kind())

@@ -38,14 +38,14 @@ def top_n_cases(draw: st.DrawFn) -> KeyedApplyCase:
     return KeyedApplyCase(query, batches, f"{key}, {size} every {every}, top {n} by {by}")
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(data=st.data())
 def test_the_output_is_the_laws_however_instances_change(data: st.DataObject) -> None:
     check_keyed_apply(data.draw(top_n_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
 
 
 def test_the_output_is_the_laws_whatever_the_batches(tmp_path: Path) -> None:
-    @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         case = data.draw(top_n_cases())

@@ -100,7 +100,13 @@ def until_committed(folder: Path, child: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("processes", "victim"), [(1, "run"), (2, "run"), (2, "worker"), pytest.param(3, "worker", marks=pytest.mark.long)]
+    ("processes", "victim"),
+    [
+        (1, "run"),
+        (2, "worker"),
+        pytest.param(2, "run", marks=pytest.mark.long),
+        pytest.param(3, "worker", marks=pytest.mark.long),
+    ],
 )
 def test_killed_twice(processes: int, victim: str, tmp_path: Path) -> None:
     """The process that was started, or one of those that it started; each time another number of processes goes on."""
