@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.arriving_tuples import Contribution
 from tidegate.operators.columns import Array
-from tidegate.operators.keyed_slots import Contribution, ShardSlots, TupleSlots, in_order
+from tidegate.operators.keyed_slots import ShardSlots, TupleSlots, in_order
 from tidegate.operators.settling import Settled, Settling
 from tidegate.operators.state_columns import TextNumbers, as_arrays
 from tidegate.operators.touched_slots import TouchedSlots
@@ -69,7 +70,7 @@ class InterpretedSlots(TupleSlots):
 
     obstacles: tuple[str, ...]
 
-    def prepare(self, settled: Settled) -> dict[int, list[Contribution]]:
+    def prepare(self, settled: Settled) -> dict[int, Iterator[Contribution]]:
         tally = _tally("; ".join((self.node.name, *self.obstacles)))
         tally.seen += settled.size
         if tally.seen >= COMPILE_AFTER and not tally.given_up:

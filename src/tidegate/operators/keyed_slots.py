@@ -7,7 +7,7 @@ a cell restores the slots that a batch touches and writes those that have change
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.errors import InternalError
+from tidegate.operators.arriving_tuples import Contribution, contributions
 from tidegate.operators.columns import Array, expand_ranges, in_time_order
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.forms import KeyedWindow, Tuple, TupleForm, arrived
-from tidegate.query.nodes import InOrder, KeyedApply, Node
+from tidegate.query.forms import KeyedWindow, Tuple, TupleForm
+from tidegate.query.nodes import InOrder, KeyedApply
 from tidegate.query.schema import canonical, contiguous
 from tidegate.query.stores import Store
 from tidegate.query.user_functions import Record
@@ -30,7 +31,6 @@ FOREVER = 0
 """The number of the one window of a key that never ends."""
 NO_WINDOW = 2**63
 """More than the number of any window."""
-Contribution = tuple[Tuple, tuple[Any, ...]]
 Stores = Mapping[str, Store]
 NO_STORES: Stores = {}
 
@@ -193,26 +193,6 @@ class KeyedSlots(ABC):
         return self.shards if owned is None else [self.shards[shard] for shard in np.flatnonzero(owned).tolist()]
 
 
-def contributions(settled: Settled, inputs: Sequence[Node]) -> dict[int, list[Contribution]]:
-    """The settled tuples and keys of each shard as Python values, in canonical order."""
-    found: list[tuple[int, int, Contribution]] = []
-    for side, source in enumerate(inputs):
-        table, times, entries = settled.tuples[side], settled.times[side].tolist(), settled.entries[side]
-        if not times:
-            continue
-        tuples = arrived(table.to_pylist(), source.schema, table.nbytes // len(times), times, side)
-        keys = zip(*(column.to_pylist() for column in entries.columns), strict=True)
-        places = settled.places[side].tolist()
-        for row, shard, key in zip(entries.rows.tolist(), entries.shards.tolist(), keys, strict=True):
-            found.append((places[row], shard, (tuples[row], key)))
-    if sum(1 for times in settled.times if len(times)) > 1:
-        found.sort(key=lambda one: one[0])
-    prepared: dict[int, list[Contribution]] = {}
-    for _, shard, contribution in found:
-        prepared.setdefault(shard, []).append(contribution)
-    return prepared
-
-
 def spread(node: KeyedApply, times: Array) -> tuple[Array, Array]:
     """Contributions of entries to windows: which entry, and the number of the window; in the order of entries."""
     window = node.window
@@ -241,16 +221,20 @@ class TupleSlots(KeyedSlots):
     node: KeyedApply
     form: TupleForm
 
-    def prepare(self, settled: Settled) -> dict[int, list[Contribution]]:
+    def prepare(self, settled: Settled) -> dict[int, Iterator[Contribution]]:
         return contributions(settled, self.node.inputs)
 
     def process(
-        self, settled: Settled, prepared: dict[int, list[Contribution]], owned: Array | None
+        self, settled: Settled, prepared: dict[int, Iterator[Contribution]], owned: Array | None
     ) -> Iterator[pa.Table]:
         results: list[tuple[int, Record]] = []
         for number in range(len(self.shards)) if owned is None else np.flatnonzero(owned).tolist():
             shard = self.shards[number]
-            for arriving, key in prepared.get(number, ()):
+            arrived: Iterable[Contribution] = prepared.get(number, ())
+            if self.node.window is None:
+                self._handle_forever(shard, arrived, results)
+                arrived = ()
+            for arriving, key in arrived:
                 self._expire(shard, arriving.time, results)
                 self._handle(shard, arriving, key, results)
             self._expire(shard, settled.watermark, results)
@@ -260,8 +244,30 @@ class TupleSlots(KeyedSlots):
             results.sort(key=lambda one: one[0])
             schema = self.node.schema
             columns = [pa.array([time for time, _ in results], pa.int64()).view(schema.field(0).type)]
-            columns += [pa.array([row[field.name] for _, row in results], field.type) for field in self.form.returns]
+            rows = [row for _, row in results]
+            columns += [pa.array([row[field.name] for row in rows], field.type) for field in self.form.returns]
             yield pa.table(columns, schema=schema)
+
+    def _handle_forever(
+        self, shard: ShardSlots, arrived: Iterable[Contribution], results: list[tuple[int, Record]]
+    ) -> None:
+        """Call ``update`` for windows that never end.
+
+        All there is to do for a tuple is in one place, as it is done so often.
+        """
+        form, step, identity, size_of = self.form, self.node.name, self.identity, self._size
+        updates, stores, composite = form.updates, form.stores, len(self.node.key_schema) > 1
+        for arriving, key in arrived:
+            slot = shard.slot(FOREVER, identity(key), key, form.initial)
+            if stores and not slot.stores:
+                slot.stores = form.new_stores(key)
+            window = KeyedWindow(key if composite else key[0], None, None, slot.states, slot.stores)
+            made = updates(step, window, arriving)
+            shard.keep(slot, made.states, size_of(made.states, slot.stores), arriving.time)
+            for row in made.rows:
+                results.append((arriving.time, row))
+            if made.retired:
+                shard.drop(FOREVER, slot)
 
     def _handle(
         self, shard: ShardSlots, arriving: Tuple, key: tuple[Any, ...], results: list[tuple[int, Record]]
@@ -273,7 +279,8 @@ class TupleSlots(KeyedSlots):
                 slot.stores = self.form.new_stores(key)
             step = self.form.updates(self.node.name, self._keyed_window(slot, number), arriving)
             shard.keep(slot, step.states, self._size(step.states, slot.stores), arriving.time)
-            results.extend((arriving.time, row) for row in step.rows)
+            for row in step.rows:
+                results.append((arriving.time, row))
             if step.retired:
                 shard.drop(number, slot)
 
@@ -317,4 +324,10 @@ class TupleSlots(KeyedSlots):
         return KeyedWindow(key, window.start(number), window.end(number), slot.states, slot.stores)
 
     def _size(self, states: tuple[Record, ...], stores: Stores) -> int:
-        return sum(state.size for state in states) + sum(store.bytes for store in stores.values())
+        size = 0
+        for state in states:
+            size += state.size
+        if stores:
+            for store in stores.values():
+                size += store.bytes
+        return size

@@ -7,7 +7,7 @@ of the others stay in columns (`running_rows`). A cell need not even make slots 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,15 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.operators.arriving_tuples import Contribution, contributions
 from tidegate.operators.columns import Array
 from tidegate.operators.keyed_slots import (
     FOREVER,
-    Contribution,
     KeyedSlots,
     ShardSlots,
     Slot,
     StoredWindow,
-    contributions,
 )
 from tidegate.operators.running_rows import History, LiveRows, row_schema
 from tidegate.operators.settling import Settled
@@ -56,11 +55,11 @@ class RunningSlots(KeyedSlots):
         """The user's functions."""
         return self.node.form
 
-    def prepare(self, settled: Settled) -> dict[int, list[Contribution]]:
+    def prepare(self, settled: Settled) -> dict[int, Iterator[Contribution]]:
         return contributions(settled, self.node.inputs)
 
     def process(
-        self, settled: Settled, prepared: dict[int, list[Contribution]], owned: Array | None
+        self, settled: Settled, prepared: dict[int, Iterator[Contribution]], owned: Array | None
     ) -> Iterator[pa.Table]:
         mine = np.arange(len(self.shards)) if owned is None else np.flatnonzero(owned)
         first, until = settled.since // self.node.period.size, self._until(settled)
@@ -117,7 +116,7 @@ class RunningSlots(KeyedSlots):
         return self.node.period.first_open(settled.watermark)
 
     def _handle(
-        self, number: int, arriving: list[Contribution] | tuple[()], current: int, until: int, history: History
+        self, number: int, arriving: Iterable[Contribution], current: int, until: int, history: History
     ) -> None:
         """Put the tuples of a shard into the states of their periods, and end each period that is over."""
         shard, touched, name, size = self.shards[number], self.touched[number], self.node.name, self.node.period.size

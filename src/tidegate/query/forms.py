@@ -32,9 +32,8 @@ class Tuple(Record):
     __slots__ = ("input", "time")
 
     def __init__(self, values: Mapping[str, Any], shape: ValueShape, size: int, time: int, input_index: int) -> None:
-        super().__init__(values, shape, size)
-        self.time = time
-        self.input = input_index
+        dict.__init__(self, values)  # without a call of the constructors between: there is one of these for each tuple
+        self.shape, self.size, self.time, self.input = shape, size, time, input_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def updated(*states: Any, rows: Any = (), of: Any = None, retire: Any = False) -
     return Updated(states, rows, of, retire)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TupleResult:
     """The result of one call: states to keep, checked rows to emit, and whether the key is retired."""
 
@@ -145,16 +144,22 @@ class TupleForm:
         if self.update is None:
             return TupleResult(self._stored(window.states, arriving), [])
         call = (step, "update", arriving)
-        returned = _called(call, self.update, window, arriving)
+        try:
+            returned = self.update(window, arriving)
+        except Exception as error:
+            _failed(call, error)
         if returned is None:
             return TupleResult(window.states, [])
         if not isinstance(returned, Updated):
             _refuse(call, f"{returned!r}; return tg.updated(state, rows=[...]) or None")
-        if not isinstance(returned.retire, bool):
-            _refuse(call, f"retire={returned.retire!r}, which is neither True nor False")
-        if returned.retire and window.end is not None:
-            _refuse(call, "retire=True, and only the keys of an unbounded window can be retired")
-        return TupleResult(self._states(call, returned, window), self._rows(call, returned.rows), returned.retire)
+        retire = returned.retire
+        if retire is not False:
+            if not isinstance(retire, bool):
+                _refuse(call, f"retire={retire!r}, which is neither True nor False")
+            if window.end is not None:
+                _refuse(call, "retire=True, and only the keys of an unbounded window can be retired")
+        states = self._states(call, returned.states, window) if returned.states else window.states
+        return TupleResult(states, self._rows(call, returned.rows) if returned.rows else [], retire)
 
     def outputs(self, step: str, window: KeyedWindow) -> list[Record]:
         """Call ``output``; by default nothing is emitted."""
@@ -179,7 +184,7 @@ class TupleForm:
             return window.states
         if not isinstance(returned, Updated) or returned.retire or self._rows(call, returned.rows):
             _refuse(call, f"{returned!r}; return tg.updated(state), without rows, or None")
-        return self._states(call, returned, window)
+        return self._states(call, returned.states, window) if returned.states else window.states
 
     def _stored(self, states: tuple[Record, ...], arriving: Tuple) -> tuple[Record, ...]:
         at = arriving.input
@@ -197,13 +202,11 @@ class TupleForm:
             purged.append(state if len(kept) == len(held) else shape.take({STORED: kept})[0])
         return tuple(purged)
 
-    def _states(self, call: Call, returned: Updated, window: KeyedWindow) -> tuple[Record, ...]:
-        if not returned.states:
-            return window.states
-        if len(returned.states) != len(self.states):
-            _refuse(call, f"{len(returned.states)} states; there is one per input, and {len(self.states)} inputs")
+    def _states(self, call: Call, states: tuple[Any, ...], window: KeyedWindow) -> tuple[Record, ...]:
+        if len(states) != len(self.states):
+            _refuse(call, f"{len(states)} states; there is one per input, and {len(self.states)} inputs")
         taken = []
-        for given, shape, empty in zip(returned.states, self.shapes, self.initial, strict=True):
+        for given, shape, empty in zip(states, self.shapes, self.initial, strict=True):
             try:
                 taken.append(empty if given is None else shape.take(given)[0])
             except Misfit as misfit:
@@ -211,8 +214,9 @@ class TupleForm:
         return tuple(taken)
 
     def _rows(self, call: Call, rows: Any) -> list[Record]:
+        check = self.row_shape.check
         try:
-            return [self.row_shape.check(row)[0] for row in listed_rows(rows)]
+            return [check(row)[0] for row in listed_rows(rows)]
         except Misfit as misfit:
             _refuse(call, f"rows that were not declared: {misfit}", misfit)
         except Exception as error:

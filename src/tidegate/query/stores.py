@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import QueryError, choices
 from tidegate.query.schema import arrow_type, as_schema, canonical, is_scalar, normal_schema, normal_type, show_columns
-from tidegate.query.user_functions import Misfit, ValueShape, record_of, shape_of
+from tidegate.query.user_functions import Misfit, ValueShape, plain_size, record_of, shape_of
 
 Columns: TypeAlias = pa.DataType | pa.Schema | Mapping[str, pa.DataType]
 NOTHING = pa.null()
@@ -49,6 +49,17 @@ class StoreType:
     def value_shape(self) -> ValueShape:
         """The shape of a value."""
         return record_of(pa.schema(list(self.value))) if pa.types.is_struct(self.value) else shape_of(self.value)
+
+    @cached_property
+    def take_value(self) -> Callable[[Any], tuple[Any, int]]:
+        """A value as it is kept, and about how many bytes it takes. A struct is there as a whole; its parts may be null."""
+        shape = self.value_shape
+        return shape.check if pa.types.is_struct(shape.kind) else shape.take
+
+    @cached_property
+    def plain_size(self) -> Callable[..., int] | None:
+        """About how many bytes the parts of a key take, −1 if they need a closer look; None if all do."""
+        return None if self.has_floats or self.has_zones else plain_size(self.key.types)
 
     @cached_property
     def has_floats(self) -> bool:
@@ -103,6 +114,11 @@ def store(key: Columns, value: Columns | None = None) -> StoreType:
     return StoreType(keys, arrow_type(value, "store: value"))
 
 
+def _removed(order: list[Any], key: Any) -> None:
+    """Remove a key that is in an order."""
+    del order[bisect_left(order, key)]
+
+
 @dataclass(slots=True, eq=False)
 class Store:
     """A map of one window: its entries are read and changed in place.
@@ -143,38 +159,45 @@ class Store:
     def put(self, key: Any, value: Any = None) -> None:
         """Set the value of a key."""
         identity, parts, size = self._identity("put", key)
-        self._check_can_change("put")
-        shape = self.of.value_shape
+        if not self.can_change:
+            self._refuse_change("put")
         try:
-            # A struct is there as a whole; its parts may be null.
-            taken, value_size = (shape.check if pa.types.is_struct(shape.kind) else shape.take)(value)
+            taken, value_size = self.of.take_value(value)
         except Misfit as misfit:
             self._refuse(f"put, for {key!r}, a value that was not declared: {misfit}", misfit)
-        before = self._entry(identity, parts)
+        before = self._entry(identity, parts) if self._lookups else self._entries.get(identity)
+        size += value_size
         if before is None:
-            self._reorder(identity, insort)
+            if self._order is not None:
+                self._reorder(identity, insort)
             self._length += 1
+            self.bytes += size
         elif before[1] is taken:
             return
-        self.bytes += size + value_size - (before[2] if before is not None else 0)
-        self._entries[identity] = (parts, taken, size + value_size)
-        self._note(identity, parts)
+        else:
+            self.bytes += size - before[2]
+        self._entries[identity] = (parts, taken, size)
+        if self.kept is not None:
+            self._changed[identity] = parts
 
     def remove(self, key: Any) -> bool:
         """Remove the entry of a key; whether there was one."""
         identity, parts, _ = self._identity("remove", key)
-        self._check_can_change("remove")
-        before = self._entry(identity, parts)
+        if not self.can_change:
+            self._refuse_change("remove")
+        before = self._entry(identity, parts) if self._lookups else self._entries.get(identity)
         if before is None:
             return False
         self.bytes -= before[2]
         self._length -= 1
-        self._reorder(identity, lambda order, key: order.pop(bisect_left(order, key)))
+        if self._order is not None:
+            self._reorder(identity, _removed)
         if self._lookups:
             self._entries[identity] = None  # so that it is not looked up again
         else:
             del self._entries[identity]
-        self._note(identity, parts)
+        if self.kept is not None:
+            self._changed[identity] = parts
         return True
 
     def clear(self) -> None:
@@ -184,11 +207,14 @@ class Store:
 
     def first(self) -> tuple[Any, Any] | None:
         """The least key, in canonical order, and its value; None if there is no entry."""
-        entries = self._all()
+        entries = self._all() if self._lookups else self._entries
         if not entries:
             return None
-        parts, value, _ = entries[self._ordered(entries)[0]]
-        return self._given(parts), value
+        order = self._order
+        found = entries[(self._ordered(self._all()) if order is None else order)[0]]
+        assert found is not None
+        parts, value, _ = found
+        return parts if len(parts) > 1 else parts[0], value
 
     def items(self) -> list[tuple[Any, Any]]:
         """All keys and values, in the canonical order of the keys; the store may be changed while they are read."""
@@ -216,10 +242,6 @@ class Store:
             found = self._entries.get(identity)
             yield (parts, False, None) if found is None else (found[0], True, found[1])
 
-    def _note(self, identity: Any, parts: tuple[Any, ...]) -> None:
-        if self.kept is not None:
-            self._changed[identity] = parts
-
     def _given(self, parts: tuple[Any, ...]) -> Any:
         """A key as functions give and get it."""
         return parts if len(parts) > 1 else parts[0]
@@ -232,12 +254,11 @@ class Store:
         return self._order
 
     def _reorder(self, identity: Any, change: Callable[[list[Any], Any], Any]) -> None:
-        """Insert a key into the order, or remove it, if there is one that Python's own comparison can search."""
-        if self._order is not None:
-            if self._plain and (self.of.has_floats or None not in identity):
-                change(self._order, identity)
-            else:
-                self._order = None
+        """Insert a key into the order, which there is, or remove it, if Python's own comparison can search it."""
+        if self._order is not None and self._plain and (self.of.has_floats or None not in identity):
+            change(self._order, identity)
+        else:
+            self._order = None
 
     def _entry(self, identity: Any, parts: tuple[Any, ...]) -> Entry | None:
         """The entry of a key, looked up in what was kept if it was not asked for before."""
@@ -277,8 +298,12 @@ class Store:
 
     def _identity(self, function: str, key: Any) -> tuple[Any, tuple[Any, ...], int]:
         """What is equal for equal keys, the parts of a key, and about how many bytes they take."""
-        shapes = self.of.key_shapes
+        shapes, plain_size = self.of.key_shapes, self.of.plain_size
         given = (key,) if len(shapes) == 1 else key
+        if plain_size is not None and type(given) is tuple and len(given) == len(shapes):
+            size = plain_size(*given)
+            if size >= 0:
+                return given, given, size
         if not isinstance(given, tuple) or len(given) != len(shapes):
             self._refuse(f"{function} of {key!r}; a key is a tuple of {choices(self.of.key.names)}")
         parts, total = [], 0
@@ -292,9 +317,8 @@ class Store:
         whole = tuple(parts)
         return canonical(whole) if self.of.has_floats else whole, whole, total
 
-    def _check_can_change(self, function: str) -> None:
-        if not self.can_change:
-            self._refuse(f"{function} in output, which reads what the window holds; change it in update or slide")
+    def _refuse_change(self, function: str) -> NoReturn:
+        self._refuse(f"{function} in output, which reads what the window holds; change it in update or slide")
 
     def _refuse(self, what: str, cause: Exception | None = None) -> NoReturn:
         raise StoreError(f"store '{self.name}' of the key {self.owner!r}: {what}") from cause
