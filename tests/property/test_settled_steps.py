@@ -19,7 +19,7 @@ from tests.kit.dedup_cases import dedup_cases
 from tests.kit.effort import examples
 from tests.kit.keyed_apply_cases import KeyedApplyCase
 from tests.kit.session_cases import session_cases
-from tidegate.operators import keyed_apply_cell, keyed_rows_cell, logged_slots, session_cell, shared_sessions
+from tidegate.operators import keyed_rows_cell, logged_slots, session_cell, shared_sessions
 
 Cases = Callable[[], st.SearchStrategy[KeyedApplyCase]]
 
@@ -30,7 +30,15 @@ def compacting(kinds: dict[Cases, ModuleType], limit: str) -> pytest.MarkDecorat
     return pytest.mark.parametrize(("cases", "module", "most"), given_)
 
 
-@compacting({as_of_cases: logged_slots, count_window_cases: logged_slots, session_cases: shared_sessions}, "MOST_RUNS")
+@compacting(
+    {
+        as_of_cases: logged_slots,
+        count_window_cases: logged_slots,
+        session_cases: shared_sessions,
+        dedup_cases: logged_slots,
+    },
+    "MOST_RUNS",
+)
 def test_the_output_is_the_laws_however_instances_change(
     monkeypatch: pytest.MonkeyPatch, cases: Cases, module: ModuleType, most: int
 ) -> None:
@@ -44,18 +52,12 @@ def test_the_output_is_the_laws_however_instances_change(
     check()
 
 
-@settings(max_examples=examples(12))
-@given(data=st.data())
-def test_what_dedup_keeps_is_the_laws_however_instances_change(data: st.DataObject) -> None:
-    check_keyed_apply(data.draw(dedup_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
-
-
 @compacting(
     {
         as_of_cases: keyed_rows_cell,
         count_window_cases: keyed_rows_cell,
         session_cases: session_cell,
-        dedup_cases: keyed_apply_cell,
+        dedup_cases: keyed_rows_cell,
     },
     "MOST_CHUNKS",
 )

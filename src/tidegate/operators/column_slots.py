@@ -18,7 +18,6 @@ import pyarrow as pa
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, is_first
 from tidegate.operators.compiled_slots import tuple_slots
-from tidegate.operators.dedup_slots import DedupSlots, LastKept
 from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, in_order, spread
 from tidegate.operators.keys import group, key_codes
 from tidegate.operators.logged_slots import LoggedSlots, rows_of
@@ -200,10 +199,8 @@ def slots_of(node: InOrder, reached: Watermark = START, last_time: Callable[[], 
     step's sources have come.
     """
     waiting, shards = Settling(node, SHARDS, reached), tuple(ShardSlots() for _ in range(SHARDS))
-    if isinstance(node, CountAggregate | AsOf):
+    if isinstance(node, CountAggregate | AsOf | Dedup):
         return LoggedSlots(node, waiting, (), rows_of(node))
-    if isinstance(node, Dedup):
-        return DedupSlots(node, waiting, shards, tuple(LastKept() for _ in shards))
     if isinstance(node, Running):
         return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards), np.zeros(SHARDS, np.int64))
     if isinstance(node.form, TupleForm):

@@ -8,7 +8,7 @@ key is forgotten in the end, and its numbers begin again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -16,8 +16,10 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import Array, as_numpy, in_time_order, is_first
-from tidegate.operators.emit_windows import AT_ONCE, Emitted, Spans, emit_windows, merged_states
+from tidegate.operators.aggregates import Logic, OverStretches
+from tidegate.operators.aggregates.shared_states import lifted_states, merged_states
+from tidegate.operators.columns import Array, as_numpy, canonical_floats, expand_ranges, is_first
+from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, of_each
 from tidegate.operators.keyed_rows import Handled, KeyedRows
 from tidegate.operators.keyed_states import KeyedStates, as_kind
 from tidegate.operators.keys import Grouped, group, key_codes
@@ -44,9 +46,13 @@ class PaneStates(KeyedStates):
 
 @dataclass(frozen=True, slots=True)
 class NumberedTuples:
-    """Settled tuples by key, then number: those of slot s begin at ``starts[s]``, and it had ``before[s]`` earlier ones."""
+    """Settled tuples by key, then number: those of slot s begin at ``starts[s]``, and it had ``before[s]`` earlier ones.
+
+    ``order[i]`` is the place of tuple i among those that arrived, ``rows[i]`` its row.
+    """
 
     slots: Array
+    order: Array
     rows: Array
     times: Array
     starts: Array
@@ -100,26 +106,26 @@ class CountPanes(KeyedRows):
         arrived = [as_kind(column.take(some), kind) for column, kind in zip(found.columns, kinds, strict=True)]
         arrived_keys = pa.table(arrived, names=self.key_names)
         keys = pa.concat_tables([held.select(self.key_names), arrived_keys]).unify_dictionaries().combine_chunks()
-        slots = _grouped(keys)
+        slots = self._by_hash(keys)
         before = np.zeros(slots.size, np.int64)
         np.maximum.at(before, slots.groups[: held.num_rows], self._ends(held))
         order, starts = sort_slots(slots.groups[held.num_rows :], slots.size)
         rows = found.rows[mine][order]
-        numbered = NumberedTuples(slots.groups[held.num_rows :][order], rows, times[rows], starts, before)
-        panes, owners, is_changed = self._panes(held, slots, keys, order, tuples, numbered)
+        numbered = NumberedTuples(slots.groups[held.num_rows :][order], order, rows, times[rows], starts, before)
+        panes, owners, is_changed = self._panes(held, slots, keys, tuples, numbered)
         slices = as_numpy(panes.column(SLICE))
         # The last pane of a key says of older ones that they do not count.
         needed = slices >= 2 * self.node.counted.first_open(numbered.after)[owners]
         had = np.bincount(slots.groups[: held.num_rows], minlength=slots.size) > 0
         needed |= np.append(owners[1:] != owners[:-1], True) & had[owners]
         changed = panes.take(pa.array(np.flatnonzero(is_changed & needed)))
-        return Handled(changed, self._results(panes, owners, slices, numbered))
+        return Handled(changed, self._results(panes, owners, slices, numbered, arrived))
 
     def current(self, rows: pa.Table, watermark: Watermark, whole: bool) -> pa.Table:
         if rows.num_rows == 0:
             return rows
         owners, slices, ends = _grouped(rows.select(self.key_names)), as_numpy(rows.column(SLICE)), self._ends(rows)
-        order = _by_slice(owners.groups, slices)  # rows of one pane stay in the order of their age
+        order = _by_slice(owners.groups, slices, owners.size)  # rows of one pane stay in the order of their age
         of, slices = owners.groups[order], slices[order]
         newest = np.append((of[1:] != of[:-1]) | (slices[1:] != slices[:-1]), True)
         order, of, slices = order[newest], of[newest], slices[newest]
@@ -129,9 +135,13 @@ class CountPanes(KeyedRows):
             kept |= is_last
         return rows.take(pa.array(order[kept]))
 
-    def unfilled(self, rows: pa.Table) -> int:
+    def unfilled(self, tables: Iterable[pa.Table]) -> int:
+        # The number that a key has come to is in its newest row; older ones say less.
+        named = [*self.key_names, SLICE, TUPLES]
+        rows = pa.concat_tables([self.states.empty.select(named), *(table.select(named) for table in tables)])
         if rows.num_rows == 0:
             return 0
+        rows = rows.unify_dictionaries().combine_chunks()
         owners = _grouped(rows.select(self.key_names))
         ends = np.zeros(owners.size, np.int64)
         np.maximum.at(ends, owners.groups, self._ends(rows))
@@ -142,8 +152,16 @@ class CountPanes(KeyedRows):
         found: Array = self.window.slice_start(as_numpy(panes.column(SLICE))) + as_numpy(panes.column(TUPLES))
         return found
 
+    def _by_hash(self, keys: pa.Table) -> Grouped:
+        """The slots of keys in the order of their hashes, which is that of runs."""
+        found = _grouped(keys)
+        by_hash = np.argsort(self.hashes(keys.take(pa.array(found.first))), kind="stable")
+        place = np.empty(found.size, np.int64)
+        place[by_hash] = np.arange(found.size)
+        return Grouped(place[found.groups], found.ids[by_hash], found.first[by_hash])
+
     def _panes(
-        self, held: pa.Table, slots: Grouped, keys: pa.Table, order: Array, tuples: pa.Table, numbered: NumberedTuples
+        self, held: pa.Table, slots: Grouped, keys: pa.Table, tuples: pa.Table, numbered: NumberedTuples
     ) -> tuple[pa.Table, Array, Array]:
         """The panes of keys after some tuples, by slot and slice, the slot of each, and whether it has changed."""
         slices, logics = self.window.slice_of(numbered.numbers), self.states.logics
@@ -151,13 +169,17 @@ class CountPanes(KeyedRows):
         heads = np.flatnonzero(begins)
         tails = np.append(heads[1:], len(slices)) - 1
         pane_of = np.cumsum(begins) - 1
-        lifted = [state for each in logics for state in each.lift(tuples, numbered.rows, pane_of, len(heads))]
+        lifted = lifted_states(logics, tuples, numbered.rows, pane_of, len(heads))
         numbers = [slices[heads], tails - heads + 1, numbered.times[heads], numbered.times[tails]]
-        own = keys.take(pa.array(held.num_rows + order[heads])).columns
+        own = keys.take(pa.array(held.num_rows + numbered.order[heads])).columns
         fresh = pa.table([*map(pa.array, numbers), *own, *lifted], schema=self.schema)
+        owners = numbered.slots[heads]
+        if held.num_rows == 0:
+            return fresh, owners, np.ones(len(owners), np.bool_)
         rows = self.joined([held, fresh])
-        owners = np.concatenate([slots.groups[: held.num_rows], numbered.slots[heads]])
-        by_slice = _by_slice(owners, as_numpy(rows.column(SLICE)))  # of one pane what is held comes first
+        owners = np.concatenate([slots.groups[: held.num_rows], owners])
+        # Of one pane what is held comes first.
+        by_slice = _by_slice(owners, as_numpy(rows.column(SLICE)), slots.size)
         rows, owners = rows.take(pa.array(by_slice)).combine_chunks(), owners[by_slice]
         is_fresh = by_slice >= held.num_rows
         begins = is_first(owners) | is_first(as_numpy(rows.column(SLICE)))
@@ -176,55 +198,77 @@ class CountPanes(KeyedRows):
         merged = pa.table([*map(pa.array, numbers), *first.select(self.key_names).columns, *states], schema=self.schema)
         return merged, owners[heads], np.logical_or.reduceat(is_fresh, heads)
 
-    def _results(self, panes: pa.Table, owners: Array, slices: Array, numbered: NumberedTuples) -> pa.Table:
-        """The windows that some tuples fill, in the order of time."""
-        window, counted = self.window, self.node.counted
+    def _results(
+        self, panes: pa.Table, owners: Array, slices: Array, numbered: NumberedTuples, keys: Sequence[pa.Array]
+    ) -> pa.Table:
+        """The windows that some tuples fill, in the order of those tuples, each of which fills one at most."""
+        window, counted, node = self.window, self.node.counted, self.node
         # Windows are numbered from the first that a key had open: keys that have had more tuples are no further.
         first = counted.first_open(numbered.before)
-        full = (counted.first_open(numbered.after) - first)[owners]
-        begin = np.maximum(window.first_window(slices) - first[owners], 0)
-        end = np.minimum(window.last_window(slices) - first[owners], full - 1)
-        spans = Spans(self.states.columns_of(panes), np.arange(len(owners)), owners, len(first), begin, end)
-        parts = [
-            self._table(panes, owners, first, emitted, numbered)
-            for emitted in emit_windows(self.states.logics, spans, 0, int(full.max(initial=0)) - 1, AT_ONCE)
-        ]
-        if not parts:
-            return self.node.schema.empty_table()
-        results = pa.concat_tables(parts).combine_chunks()
-        return in_time_order(results, as_numpy(results.column(self.node.time)))[0]
-
-    def _table(
-        self, panes: pa.Table, owners: Array, first: Array, emitted: Emitted, numbered: NumberedTuples
-    ) -> pa.Table:
-        """Results in columns."""
-        node, window, moment = self.node, self.window, self.node.schema.field(self.node.time).type
-        of = owners[emitted.rows]
-        places = emitted.windows + first[of]
-        last = places * window.every + window.size - 1
-        filled = numbered.times[numbered.starts[of] + last - numbered.before[of]]
+        full = counted.first_open(numbered.after) - first
+        of, offsets = expand_ranges(np.zeros_like(full), full)
+        if not len(of):
+            return node.schema.empty_table()
+        windows = offsets + first[of]
+        last = windows * window.every + window.size - 1
+        filling = numbered.starts[of] + last - numbered.before[of]
         # Panes of a key have no gaps, and a window begins with a slice.
-        pane = np.searchsorted(owners, of)
-        skipped = 2 * places - as_numpy(panes.column(SLICE))[pane]
-        pane += skipped if window.remainder else skipped // 2
-        began = as_numpy(panes.column(FIRST))[pane]
+        pane, step = np.searchsorted(owners, np.arange(len(first))), 1 if window.remainder else 2
+        begin = pane[of] + (2 * windows - slices[pane][of]) // step
+        end = pane[of] + (window.slice_of(last) - slices[pane][of]) // step
+        values = self._values(panes, owners, slices, first, full, begin, end + 1)
+        by_time = np.full(len(numbered.order), -1, np.int64)
+        by_time[numbered.order[filling]] = np.arange(len(of))
+        order = by_time[by_time >= 0]
+        chosen = pa.array(order)
+        filling, moment = filling[order], node.schema.field(node.time).type
+        filled, began = numbered.times[filling], as_numpy(panes.column(FIRST))[begin[order]]
         columns = {node.time: filled, "window_start": began, "window_end": filled}
         made = {name: pa.array(each).view(moment) for name, each in columns.items()}
-        rows = panes.select(self.key_names).take(pa.array(emitted.rows))
-        for field, key in zip(node.key_schema, map(contiguous, rows.columns), strict=True):
-            made[field.name] = key.cast(field.type) if key.type != field.type else key
-        made |= {name: value for (name, _), value in zip(node.aggregates, emitted.values, strict=True)}
+        arrived = pa.array(numbered.order[filling])
+        for field, key in zip(node.key_schema, keys, strict=True):
+            own = canonical_floats(key.take(arrived))
+            made[field.name] = own.cast(field.type) if own.type != field.type else own
+        made |= {name: value.take(chosen) for (name, _), value in zip(node.aggregates, values, strict=True)}
         return pa.table([made[name] for name in node.schema.names], schema=node.schema)
 
+    def _values(
+        self, panes: pa.Table, owners: Array, slices: Array, first: Array, full: Array, begin: Array, end: Array
+    ) -> list[pa.Array]:
+        """The values of all aggregates for the windows that are full, of slot after slot.
 
-def _by_slice(owners: Array, slices: Array) -> Array:
+        Panes ``begin[i]`` to before ``end[i]`` are those of window i. Each slot has ``full`` of them, from its ``first`` on.
+        """
+        found: dict[int, pa.Array] = {}
+        others: list[tuple[int, Logic, Sequence[pa.Array]]] = []
+        for number, (logic, states) in enumerate(of_each(self.states.logics, self.states.columns_of(panes))):
+            if isinstance(logic, OverStretches):
+                found[number] = logic.over_stretches(states, begin, end)
+            else:
+                others.append((number, logic, states))
+        if others:
+            opens = np.maximum(self.window.first_window(slices) - first[owners], 0)
+            closes = np.minimum(self.window.last_window(slices) - first[owners], full[owners] - 1)
+            states = [state for _, _, own in others for state in own]
+            spans = Spans(states, np.arange(len(owners)), owners, len(first), opens, closes)
+            logics = [logic for _, logic, _ in others]
+            parts = list(emit_windows(logics, spans, 0, int(full.max()) - 1, AT_ONCE))
+            places = np.concatenate([(np.cumsum(full) - full)[owners[each.rows]] + each.windows for each in parts])
+            order = np.empty(len(places), np.int64)
+            order[places] = np.arange(len(places))
+            for at, (number, _, _) in enumerate(others):
+                found[number] = pa.concat_arrays([each.values[at] for each in parts]).take(pa.array(order))
+        return [found[number] for number in range(len(self.states.logics))]
+
+
+def _by_slice(owners: Array, slices: Array, size: int) -> Array:
     """The order of panes by owner, then slice; those that are equal in both stay as they are."""
-    low = int(slices.min(initial=0))
-    span = int(slices.max(initial=0)) - low + 1
-    if span * (int(owners.max(initial=0)) + 1) >= 2**62:
-        return np.lexsort((slices, owners))
-    # One number is sorted faster than two, all the more where what is held is in order already.
-    return np.argsort(owners * span + (slices - low), kind="stable")
+    from tidegate.operators.kernels import sort_slots
+
+    order = sort_slots(owners, size)[0]
+    of, found = owners[order], slices[order]
+    # Of one owner those that are newer are further, as a rule.
+    return order if ((of[1:] > of[:-1]) | (found[1:] >= found[:-1])).all() else np.lexsort((slices, owners))
 
 
 def _grouped(keys: pa.Table) -> Grouped:

@@ -8,7 +8,7 @@ times, and what is copied in the end is about as much as there are results. Noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.operators.aggregates import Logic, OverWindows, WindowSlots
 from tidegate.operators.aggregates.of_tuples import concat_states
+from tidegate.operators.aggregates.shared_states import merged_states, state_of
 from tidegate.operators.columns import Array, as_numpy, expand_ranges
 from tidegate.operators.keys import distinct, group
 from tidegate.query.nodes import Join, WindowAggregate
@@ -113,19 +114,12 @@ def runs_of_windows(begin: Array, end: Array, at_once: int) -> Iterator[tuple[Ar
             yield which, low, high
 
 
-def merged_states(
-    logics: Sequence[Logic], states: Sequence[pa.Array], take: Array | None, groups: Array, size: int
-) -> list[pa.Array]:
-    """The states of all aggregates, merged into one per slot."""
-    return [state for logic, own in _of_each(logics, states) for state in logic.merge(own, take, groups, size)]
-
-
 def finished(logics: Sequence[Logic], states: Sequence[pa.Array]) -> list[pa.Array]:
     """The values of all aggregates."""
-    return [logic.finish(own) for logic, own in _of_each(logics, states)]
+    return [logic.finish(own) for logic, own in of_each(logics, states)]
 
 
-def _of_each(logics: Sequence[Logic], states: Sequence[pa.Array]) -> Iterator[tuple[Logic, Sequence[pa.Array]]]:
+def of_each(logics: Sequence[Logic], states: Sequence[pa.Array]) -> Iterator[tuple[Logic, Sequence[pa.Array]]]:
     """Each aggregate with its columns of a state."""
     at = 0
     for logic in logics:
@@ -137,7 +131,7 @@ def _copies(logics: Sequence[Logic], spans: Spans, low: int, high: int) -> float
     """How many states, and elements of lists in them, would be copied if all these windows were computed at once."""
     copies = np.minimum(spans.end, high) - np.maximum(spans.begin, low) + 1
     weight = None
-    for logic, states in _of_each(logics, spans.states):
+    for logic, states in of_each(logics, spans.states):
         for state in states:
             if pa.types.is_list(state.type) and not isinstance(logic, OverWindows):
                 lengths = as_numpy(pc.list_value_length(state))
@@ -175,8 +169,9 @@ def _emit(logics: Sequence[Logic], spans: Spans, low: int, high: int) -> Emitted
     bound = spans.bound
     grouped = group(places * bound + spans.codes[take], len(seen) * bound)
     of_slot = take[grouped.first]
-    values = []
-    for logic, states in _of_each(logics, spans.states):
+    values: list[pa.Array] = []
+    merged: dict[Hashable, list[pa.Array]] = {}
+    for logic, states in of_each(logics, spans.states):
         if isinstance(logic, OverWindows):
             # A state's windows all occur, so they are neighbours among those that do.
             first = np.searchsorted(seen, begin)
@@ -185,5 +180,8 @@ def _emit(logics: Sequence[Logic], spans: Spans, low: int, high: int) -> Emitted
             )
             values.append(logic.over(states, slots))
         else:
-            values.append(logic.finish(logic.merge(states, take, grouped.groups, grouped.size)))
+            same = state_of(logic)
+            if same not in merged:
+                merged[same] = logic.merge(states, take, grouped.groups, grouped.size)
+            values.append(logic.finish(merged[same]))
     return Emitted(seen[grouped.ids // bound], spans.rows[of_slot], values)

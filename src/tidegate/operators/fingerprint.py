@@ -50,7 +50,7 @@ def fingerprint(node: Stateful) -> str:
                 parts.append(f"{name}={aggregate} of ({show_columns(read)}){state}")
         case Dedup():
             parts = [
-                f"dedup by {node.keys[0]} within {format_duration(node.within_us)}",
+                f"dedup by {node.keys[0]} within {format_duration(node.within_us)}, rows by key",
                 f"tuples ({show_columns(node.schema)})",
             ]
         case AsOf():

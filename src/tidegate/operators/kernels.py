@@ -36,22 +36,6 @@ def first_in_row(offsets: Array, codes: Array, size: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def far_enough(times: Array, groups: Array, last: Array, within: int) -> Array:
-    """Mark the rows that come ``within`` or more after the last of their slot that was marked; ``last`` is changed to that.
-
-    The least number of all stands for none.
-    """
-    never = np.int64(-(2**63))
-    keep = np.empty(times.size, np.bool_)
-    for i in range(times.size):
-        g = groups[i]
-        keep[i] = last[g] == never or times[i] - last[g] >= within
-        if keep[i]:
-            last[g] = times[i]
-    return keep
-
-
-@njit(cache=True, nogil=True)
 def last_before(
     left_times: Array, left_codes: Array, times: Array, codes: Array, bound: int, held: int
 ) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ Spark they are the chunks of a cell (`keyed_rows_cell`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,9 @@ from tidegate.operators.settling import Settled
 from tidegate.query.nodes import InOrder
 from tidegate.query.schema import contiguous
 from tidegate.watermark import END, Watermark
+
+FAR_FEWER = 16
+"""To search for a hash among others takes about as long as to look at so many of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +49,12 @@ class KeyedRun:
         return int(self.table.nbytes) + self.hashes.nbytes
 
     def of(self, touched: Array) -> pa.Table:
-        """The rows of keys with some hashes, which ascend."""
+        """The rows of keys with some hashes, and maybe of others."""
+        from tidegate.operators.keyed_loops import places_of_hashes
+
+        if FAR_FEWER * len(touched) > len(self.hashes):
+            return self.table.take(pa.array(places_of_hashes(self.hashes, touched)))
+        touched = np.unique(touched)
         low = np.searchsorted(self.hashes, touched)
         _, places = expand_ranges(low, np.searchsorted(self.hashes, touched, side="right") - low)
         return self.table.take(pa.array(places))
@@ -64,21 +72,11 @@ class Handled:
     results: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """Of each input the settled entries that are handled together, and the hashes of their keys, which ascend."""
-
-    entries: tuple[Array, ...]
-    hashes: Array
-
-    @classmethod
-    def of(cls, settled: Settled, hashes: Sequence[Array], owned: Array | None) -> Touched:
-        """The entries in owned shards, given the hash of each entry's key."""
-        chosen = tuple(
-            np.arange(len(each.rows)) if owned is None else np.flatnonzero(owned[each.shards])
-            for each in settled.entries
-        )
-        return cls(chosen, np.unique(np.concatenate([part[own] for part, own in zip(hashes, chosen, strict=True)])))
+def owned_entries(settled: Settled, owned: Array | None) -> tuple[Array, ...]:
+    """Of each input the settled entries in owned shards (None: all of them)."""
+    return tuple(
+        np.arange(len(each.rows)) if owned is None else np.flatnonzero(owned[each.shards]) for each in settled.entries
+    )
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,8 @@ class KeyedRows(ABC):
         """The watermark from which on none of some rows counts, one or more."""
         return END
 
-    def unfilled(self, rows: pa.Table) -> int:
-        """How many windows are not full in rows that count, at the end of input."""
+    def unfilled(self, tables: Iterable[pa.Table]) -> int:
+        """How many windows are not full at the end of input, by all rows, from old to new."""
         return 0
 
     def hashes(self, rows: pa.Table) -> Array:
@@ -123,8 +121,10 @@ class KeyedRows(ABC):
     def run(self, rows: pa.Table) -> KeyedRun:
         """Rows as a run; those of one key stay in their order."""
         hashes = self.hashes(rows)
-        order = np.argsort(hashes, kind="stable")
-        return KeyedRun(self.kept(rows.take(pa.array(order))), hashes[order], self.until(rows))
+        if not (hashes[1:] >= hashes[:-1]).all():
+            order = np.argsort(hashes, kind="stable")
+            rows, hashes = rows.take(pa.array(order)), hashes[order]
+        return KeyedRun(self.kept(rows), hashes, self.until(rows))
 
     def joined(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Rows of several tables in whole columns."""
@@ -134,10 +134,15 @@ class KeyedRows(ABC):
         """Rows as they are kept."""
         return rows.combine_chunks()
 
-    def advance(self, runs: Sequence[KeyedRun], settled: Settled, touched: Touched) -> Handled:
-        """Handle some of what is settled; ``runs`` are from old to new."""
-        held = self.joined([run.of(touched.hashes) for run in runs])
-        return self.handle(self.current(held, settled.since, whole=False), settled, touched.entries)
+    def advance(self, runs: Sequence[KeyedRun], settled: Settled, entries: Sequence[Array]) -> Handled:
+        """Handle some settled entries of each input; ``runs`` are from old to new."""
+        held = self.current(self.touched(runs, settled, entries), settled.since, whole=False)
+        return self.handle(held, settled, entries)
+
+    def touched(self, runs: Sequence[KeyedRun], settled: Settled, entries: Sequence[Array]) -> pa.Table:
+        """The rows of runs, from old to new, that are of the keys of some entries, and maybe others."""
+        hashes = np.concatenate([each.hashes[own] for each, own in zip(settled.entries, entries, strict=True)])
+        return self.joined([run.of(hashes) for run in runs])
 
     def merged(self, runs: Sequence[KeyedRun], watermark: Watermark, most: int) -> tuple[int, KeyedRun | None]:
         """How many of some runs, the last ones, are worth merging where there are more than ``most``, and what they become.

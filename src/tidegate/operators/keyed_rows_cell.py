@@ -14,12 +14,12 @@ import pyarrow as pa
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.exchange import Delta
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
-from tidegate.operators.keyed_rows import KeyedRows, KeyedRun, Touched
-from tidegate.operators.keys import key_hashes, step_shards
+from tidegate.operators.keyed_rows import KeyedRows, KeyedRun, owned_entries
+from tidegate.operators.keys import step_shards
 from tidegate.operators.log_rows import WINDOWS
 from tidegate.operators.logged_slots import rows_of
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.nodes import AsOf, CountAggregate
+from tidegate.query.nodes import AsOf, CountAggregate, Dedup
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, Data, Piece
 from tidegate.state.epochs import members
@@ -32,7 +32,7 @@ MOST_CHUNKS = 8
 class KeyedRowsCell(KeyedApplyCell):
     """The working side of a directory; ``unfilled`` counts the windows that are not full at the end of input."""
 
-    node: CountAggregate | AsOf
+    node: CountAggregate | AsOf | Dedup
     unfilled: int = 0
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
@@ -45,8 +45,7 @@ class KeyedRowsCell(KeyedApplyCell):
         settled = self._settle(Settling(self.node, SHARDS, directory.watermark), deltas, watermark)
         results = self._handle(logic, settled) if settled.size else []
         if has_ended(watermark):
-            rows = logic.joined([run.table for run in self._read(logic, self._listed)])
-            self.unfilled = logic.unfilled(logic.current(rows, watermark, whole=True))
+            self.unfilled = logic.unfilled(run.table for run in self._read(logic, self._listed))
         self._tidy(logic, watermark)
         directory.watermark = watermark
         return iter(results)
@@ -54,9 +53,8 @@ class KeyedRowsCell(KeyedApplyCell):
     def _handle(self, logic: KeyedRows, settled: Settled) -> list[pa.Table]:
         """Handle settled tuples and append what changes."""
         runs = self._read(logic, self._listed)
-        hashes = [key_hashes(each.columns) for each in settled.entries]
-        shares = [Touched.of(settled, hashes, owned) for owned in self.instances.shares(settled.size)]
-        handled = self.instances.spread(lambda touched: logic.advance(runs, settled, touched), shares)
+        shares = [owned_entries(settled, owned) for owned in self.instances.shares(settled.size)]
+        handled = self.instances.spread(lambda entries: logic.advance(runs, settled, entries), shares)
         changed = logic.joined([each.changed for each in handled])
         if changed.num_rows:
             self._append(logic.run(changed))

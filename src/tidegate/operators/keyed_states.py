@@ -6,7 +6,7 @@ columns, and the state columns of every aggregate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -20,7 +20,8 @@ from tidegate.operators.aggregates.of_columns import CountLogic, ExtremeLogic, F
 from tidegate.operators.aggregates.of_decimals import DecimalSum
 from tidegate.operators.aggregates.of_lists import DistinctLogic
 from tidegate.operators.aggregates.of_parts import MergedLogic, MergedTuples, PartialLogic
-from tidegate.operators.aggregates.of_tuples import RankedLogic, empty_table, is_pooled, without_unused
+from tidegate.operators.aggregates.of_tuples import LeadingTuple, RankedLogic, empty_table, is_pooled, without_unused
+from tidegate.operators.aggregates.shared_states import state_of
 from tidegate.operators.columns import Array, as_numpy, canonical_floats
 from tidegate.operators.keys import KeySets, compact, key_codes, key_hashes, shards_of, spread_parts
 from tidegate.query.aggregates import Aggregate, Count, Distinct, Extreme, Mean, Monoid, Ranked, Sum
@@ -66,13 +67,22 @@ class KeyedStates:
         ``last`` says that only results are computed from it.
         """
         joined = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        found: dict[Hashable, pa.Array] = {}
         for number, logic in enumerate(self.logics):
             if isinstance(logic, RankedLogic):
                 place = joined.schema.get_field_index(f"s{number}_{logic.fields[0].name}")
-                states = joined.column(place).chunks
+                states, same = joined.column(place).chunks, state_of(logic)
                 if len(states) > 1:
-                    joined = joined.set_column(place, joined.column_names[place], logic.joined(states, last))
+                    if same not in found:
+                        found[same] = logic.joined(states, self._emitted(same) if last else ())
+                    joined = joined.set_column(place, joined.column_names[place], found[same])
         return joined.unify_dictionaries().combine_chunks()
+
+    def _emitted(self, same: Hashable) -> set[str]:
+        """The columns that the aggregates with one state emit; none if one of them emits whole tuples."""
+        ranked = [each.ranked for each in self.logics if isinstance(each, RankedLogic) and state_of(each) == same]
+        emitted = {each.take for each in ranked if each.take is not None}
+        return emitted if all(each.take is not None for each in ranked) else set()
 
     def compacted(self, table: pa.Table) -> pa.Table:
         """The same rows, without the values of dictionaries and the tuples of pools that none of them uses."""
@@ -134,13 +144,14 @@ def logic_of(aggregate: Aggregate, schema: pa.Schema, time: str) -> Logic:
         case Extreme(column, sign) if is_text(schema.field(column).type):
             # Text is compared once, where a pool of it is built. The order of `by` begins with the greatest.
             extreme = Ranked(column, 1, descending=sign > 0, by=column, single=True)
-            return RankedLogic(extreme, (schema.field(column),), time)
+            return LeadingTuple(extreme, (schema.field(column),), time)
         case Extreme(column, sign):
             return ExtremeLogic(column, sign, schema.field(column).type)
         case Distinct(column):
             return DistinctLogic(column, schema.field(column).type)
         case Ranked():
-            return RankedLogic(aggregate, tuple(schema.field(name) for name in aggregate.kept(schema)), time)
+            ranked = LeadingTuple if aggregate.single else RankedLogic
+            return ranked(aggregate, tuple(schema.field(name) for name in aggregate.kept(schema)), time)
         case Monoid():
             return MonoidLogic(aggregate)
         case Partial(Ranked() as whole):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.errors import InternalError
 from tidegate.query.column_form import ColumnForm
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import Dedup, InOrder, KeyedApply, Running
+from tidegate.query.nodes import InOrder, KeyedApply, Running
 from tidegate.query.stores import StoreType
 from tidegate.query.windows import Window
 
@@ -40,8 +40,6 @@ class LogRows:
 def window_rows(node: InOrder) -> LogRows:
     """Rows of windows: the key, and the states, in the tuple form a struct per input, else a column each."""
     match node:
-        case Dedup():
-            states = []
         case KeyedApply(form=ColumnForm() as form):
             states = form.state.types
         case KeyedApply(form=TupleForm() as form) | Running(form=form):

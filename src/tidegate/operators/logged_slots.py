@@ -17,19 +17,22 @@ from tidegate.operators.as_of_rows import AsOfRows
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array
 from tidegate.operators.count_panes import CountPanes
-from tidegate.operators.keyed_rows import KeyedRows, KeyedRun, Touched
+from tidegate.operators.dedup_rows import DedupRows
+from tidegate.operators.keyed_rows import KeyedRows, KeyedRun, owned_entries
 from tidegate.operators.keyed_slots import KeyedSlots
-from tidegate.operators.keys import key_hashes, shards_of
+from tidegate.operators.keys import shards_of
 from tidegate.operators.settling import Settled
-from tidegate.query.nodes import AsOf, CountAggregate
+from tidegate.query.nodes import AsOf, CountAggregate, Dedup
 from tidegate.watermark import START, has_ended
 
 MOST_RUNS = 4
 """Every turn reads all of them, and what does not count any more is gone when they are merged."""
 
 
-def rows_of(node: CountAggregate | AsOf) -> KeyedRows:
+def rows_of(node: CountAggregate | AsOf | Dedup) -> KeyedRows:
     """How the rows of an operator are computed."""
+    if isinstance(node, Dedup):
+        return DedupRows(node)
     return CountPanes(node) if isinstance(node, CountAggregate) else AsOfRows(node)
 
 
@@ -61,18 +64,17 @@ class LoggedSlots(KeyedSlots):
             found += np.bincount(shards_of(run.hashes, SHARDS), minlength=SHARDS) * (run.nbytes / run.rows)
         return found
 
-    def prepare(self, settled: Settled) -> list[Array]:
-        """The hashes of the keys of entries."""
-        return [key_hashes(each.columns) for each in settled.entries]
+    def prepare(self, settled: Settled) -> None:
+        return None
 
-    def process(self, settled: Settled, prepared: list[Array], owned: Array | None) -> Iterator[pa.Table]:
-        touched = Touched.of(settled, prepared, owned)
-        handled = self.logic.advance(tuple(self.runs), settled, touched) if len(touched.hashes) else None
+    def process(self, settled: Settled, prepared: None, owned: Array | None) -> Iterator[pa.Table]:
+        entries = owned_entries(settled, owned)
+        handled = self.logic.advance(tuple(self.runs), settled, entries) if any(map(len, entries)) else None
         with self.lock:
             if handled is not None and handled.changed.num_rows:
                 self.runs.append(self.logic.run(handled.changed))
             if has_ended(settled.watermark):
-                self._end(settled, owned)
+                self._end(owned)
             self.reached[slice(None) if owned is None else owned] = settled.watermark
             self._tidy()
         if handled is not None and handled.results.num_rows:
@@ -86,8 +88,7 @@ class LoggedSlots(KeyedSlots):
         kept = going[: len(going) - number]
         self.runs[:] = kept if merged is None else [*kept, merged]
 
-    def _end(self, settled: Settled, owned: Array | None) -> None:
+    def _end(self, owned: Array | None) -> None:
         """Count what has not become full in owned shards."""
         mine = np.ones(SHARDS, np.bool_) if owned is None else owned
-        rows = self.logic.joined([run.in_shards(mine) for run in tuple(self.runs)])
-        self.counted.append(self.logic.unfilled(self.logic.current(rows, settled.watermark, whole=True)))
+        self.counted.append(self.logic.unfilled(run.in_shards(mine) for run in self.runs))

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.aggregates import taken
+from tidegate.operators.aggregates.shared_states import lifted_states, merged_states
 from tidegate.operators.columns import Array, as_numpy
-from tidegate.operators.emit_windows import AT_ONCE, finished, merged_states
+from tidegate.operators.emit_windows import AT_ONCE, finished
 from tidegate.operators.keyed_states import KeyedStates
 from tidegate.operators.keys import key_sets
 from tidegate.query.nodes import SessionAggregate
@@ -59,7 +60,7 @@ class SessionTables(KeyedStates):
         in_order = bool((times[1:] >= times[:-1]).all())
         order = np.arange(len(times)) if in_order else np.argsort(times, kind="stable")
         groups, of, first, last = chain_in_time(codes, times, order, bound, self.node.session.joins_within_us)
-        states = [state for logic in self.logics for state in logic.lift(rows, take, groups, len(of))]
+        states = lifted_states(self.logics, rows, take, groups, len(of))
         keys = self._keys(sets, of if entries is None else entries[of])
         return self._table(first, last, keys, states)
 

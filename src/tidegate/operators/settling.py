@@ -43,6 +43,7 @@ class Entries:
 
     rows: Array
     columns: tuple[pa.Array, ...]
+    hashes: Array
     shards: Array
 
 
@@ -142,7 +143,7 @@ class Settling:
         kinds = self.node.key_schema.types
         if tuples.num_rows == 0:
             none = np.empty(0, np.int64)
-            return Entries(none, tuple(pa.array([], kind) for kind in kinds), none)
+            return Entries(none, tuple(pa.array([], kind) for kind in kinds), none.view(np.uint64), none)
         found = key_sets(self.node.keys[side], tuples)
         columns = found.columns
         rows = np.arange(tuples.num_rows) if found.rows is None else found.rows
@@ -157,7 +158,7 @@ class Settling:
             columns = tuple(column.take(pa.array(mine)) for column in columns)
         typed = zip(columns, kinds, strict=True)
         plain = tuple(column if column.type == kind else column.cast(kind) for column, kind in typed)
-        return Entries(rows, plain, shards_of(hashes, self.shards))
+        return Entries(rows, plain, hashes, shards_of(hashes, self.shards))
 
 
 def _ordered(parts: Sequence[WaitingTuples], schema: pa.Schema) -> tuple[pa.Table, Array, Array]:

@@ -14,8 +14,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.aggregates.shared_states import lifted_states, merged_states
 from tidegate.operators.columns import Array, as_numpy
-from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, merged_states, window_columns
+from tidegate.operators.emit_windows import AT_ONCE, Spans, emit_windows, finished, window_columns
 from tidegate.operators.keyed_states import KeyedStates
 from tidegate.operators.keys import distinct, group, key_sets
 from tidegate.query.nodes import WindowAggregate
@@ -49,7 +50,7 @@ class Panes(KeyedStates):
                 codes = (slots if take is None else slots[take]) * bound + codes
             # One integer type, or the loop would be compiled twice.
             grouped = group(codes.astype(np.int64, copy=False), len(seen) * bound)
-        states = [state for logic in self.logics for state in logic.lift(rows, take, grouped.groups, grouped.size)]
+        states = lifted_states(self.logics, rows, take, grouped.groups, grouped.size)
         keys = self._keys(sets, grouped.first if entries is None else entries[grouped.first])
         return self._table(seen[grouped.ids // bound], keys, states)
 

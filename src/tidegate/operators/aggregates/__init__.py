@@ -64,6 +64,15 @@ class OverWindows(Protocol):
         ...
 
 
+@runtime_checkable
+class OverStretches(Protocol):
+    """An aggregate that gets from neighbouring states to the values of overlapping stretches of them without copies."""
+
+    def over_stretches(self, states: Sequence[pa.Array], starts: Array, stops: Array) -> pa.Array:
+        """The aggregate's value over the states ``starts[i]`` to before ``stops[i]``; neither ever falls."""
+        ...
+
+
 def taken(array: pa.Array, take: Array | None) -> pa.Array:
     """The contributions of a column."""
     return array if take is None else array.take(pa.array(take))

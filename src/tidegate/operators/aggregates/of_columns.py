@@ -6,6 +6,7 @@ is decided once, on the result, and never depends on how tuples were batched.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,15 +21,24 @@ from tidegate.query.aggregates import Monoid
 from tidegate.query.schema import contiguous
 
 
-class AdditiveLogic:
+class AdditiveLogic(ABC):
     """State: columns that are added up."""
 
     __slots__ = ()
+
+    @abstractmethod
+    def finish(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The aggregate's value for each state."""
 
     def merge(self, states: Sequence[pa.Array], take: Array | None, groups: Array, size: int) -> list[pa.Array]:
         from tidegate.operators.kernels import add_up
 
         return [pa.array(add_up(as_numpy(taken(state, take), state.type), groups, size)) for state in states]
+
+    def over_stretches(self, states: Sequence[pa.Array], starts: Array, stops: Array) -> pa.Array:
+        from tidegate.operators.stretches import sum_stretches
+
+        return self.finish([pa.array(sum_stretches(as_numpy(state, state.type), starts, stops)) for state in states])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,13 @@ class ExtremeLogic:
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
         return states[0]
+
+    def over_stretches(self, states: Sequence[pa.Array], starts: Array, stops: Array) -> pa.Array:
+        from tidegate.operators.stretches import extreme_in_stretches
+
+        (values,) = states
+        best = extreme_in_stretches(order_codes(values), valid_mask(values), starts, stops, self.sign)
+        return values.take(pa.array(best, mask=best < 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ compares whole numbers, and columns are compared only where pools are built or j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,10 +59,10 @@ class RankedLogic:
         only[lengths > 0] = places
         return values.take(pa.array(only, mask=lengths == 0))
 
-    def joined(self, states: Sequence[pa.Array], last: bool = False) -> pa.Array:
+    def joined(self, states: Sequence[pa.Array], emitted: Collection[str] = ()) -> pa.Array:
         """States one after the other, over one pool of the tuples that they use.
 
-        ``last`` says that they will be joined with no others: of their tuples only what is emitted is kept.
+        Where columns are ``emitted``, states will be joined with no others: of tuples those columns alone are kept.
         """
         pools: dict[tuple[int, int, int], list[int]] = {}
         parts = [_parts(state) for state in states]
@@ -79,8 +79,8 @@ class RankedLogic:
                 found[number], places = places[:count] + start, places[count:]
             start += len(used)
         columns = [pa.chunked_array(chunks) for chunks in zip(*kept, strict=True)]
-        emitted = [field for field in self.tuple_fields if field.name == self.ranked.take]
-        pool, places = self._pool(columns, np.concatenate(found), emitted if last and emitted else self.tuple_fields)
+        fields = [field for field in self.tuple_fields if field.name in emitted] or self.tuple_fields
+        pool, places = self._pool(columns, np.concatenate(found), fields)
         return _places_in(pool, places, np.concatenate([lengths for _, lengths, _ in parts]))
 
     def _candidates(self, columns: Sequence[pa.Array], rows: Array, groups: Array, size: int) -> Array:
@@ -145,6 +145,22 @@ class RankedLogic:
 
     def _index(self, column: str) -> int:
         return [field.name for field in self.tuple_fields].index(column)
+
+
+class LeadingTuple(RankedLogic):
+    """State: the tuple that leads, of which one column is the value; a list of none or one."""
+
+    __slots__ = ()
+
+    def over_stretches(self, states: Sequence[pa.Array], starts: Array, stops: Array) -> pa.Array:
+        from tidegate.operators.stretches import extreme_in_stretches
+
+        found, lengths, pool = _parts(states[0])
+        valid = lengths > 0
+        places = np.zeros(len(lengths), np.int64)
+        places[valid] = found
+        best = extreme_in_stretches(places, valid, starts, stops, 1)
+        return pool.field(self.ranked.take).take(pa.array(places[best], mask=best < 0))
 
 
 def is_pooled(kind: pa.DataType) -> bool:

@@ -22,7 +22,6 @@ from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.column_slots import ColumnSlots, slots_of
 from tidegate.operators.columns import Array, as_numpy, in_time_order
-from tidegate.operators.dedup_slots import DedupSlots
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.keyed_slots import KeyedSlots
 from tidegate.operators.keyed_snapshot import cut_slots, restore_slots
@@ -356,7 +355,7 @@ class KeyedApplyWork(Work):
         """
         # Functions on tuples are called too often to put something around each call.
         results = self.state.process(step.settled, step.prepared, owned)
-        with nullcontext() if isinstance(self.state, ColumnSlots | DedupSlots | LoggedSlots) else user_context():
+        with nullcontext() if isinstance(self.state, ColumnSlots | LoggedSlots) else user_context():
             first = next(results, None)
         self.sequencer.done(step.settled.turn, owned)
         return iter(()) if first is None else chain((first,), results)

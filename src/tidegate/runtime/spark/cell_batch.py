@@ -173,9 +173,9 @@ def logic_of(node: Stateful) -> CellLogic:
             return CellLogic(SessionCell, node)
         case Join():
             return CellLogic(JoinCell, node)
-        case KeyedApply() | Running() | Dedup():
+        case KeyedApply() | Running():
             return CellLogic(KeyedApplyCell, node)
-        case CountAggregate() | AsOf():
+        case CountAggregate() | AsOf() | Dedup():
             return CellLogic(KeyedRowsCell, node)
         case BagAggregate():
             return CellLogic(BagCell, node)
