@@ -121,7 +121,8 @@ class KeyedRows(ABC):
     def run(self, rows: pa.Table) -> KeyedRun:
         """Rows as a run; those of one key stay in their order."""
         hashes = self.hashes(rows)
-        if not (hashes[1:] >= hashes[:-1]).all():
+        # Where nothing is left of a table it may have no chunks; what is taken has one.
+        if not len(hashes) or not (hashes[1:] >= hashes[:-1]).all():
             order = np.argsort(hashes, kind="stable")
             rows, hashes = rows.take(pa.array(order)), hashes[order]
         return KeyedRun(self.kept(rows), hashes, self.until(rows))

@@ -23,7 +23,7 @@ def state_of(logic: Logic) -> Hashable:
     if type(logic) is RankedLogic or type(logic) is LeadingTuple:
         ranked = logic.ranked
         return RankedLogic, ranked.limit, ranked.descending, ranked.by, logic.tuple_fields, logic.time
-    return replace(logic, mean=False) if isinstance(logic, IntegerSum | FloatSum | DecimalSum) else logic
+    return (replace(logic, mean=False) if isinstance(logic, IntegerSum | FloatSum | DecimalSum) else logic,)
 
 
 def _states_of_all(
