@@ -82,3 +82,11 @@ def test_what_is_not_touched_is_not_written_again(query: tg.Stream) -> None:
         parts = tables if len(query.node.inputs) == 1 else [SCHEMA.empty_table(), *tables]
         assert settle(slots, number, parts, 500 * (number + 1)) == 0
     assert [run.rows for run in slots.runs] == [90, 1]
+
+
+def test_a_run_of_rows_of_which_none_is_left_has_none() -> None:
+    """Such a table may have no chunks, as one whose shards have all gone to another cell."""
+    logic = logged(stream().key_by("k").count_window(2).aggregate(all=tg.collect("k")).node).logic
+    nothing = pa.table([pa.chunked_array([], field.type) for field in logic.schema], schema=logic.schema)
+    assert logic.run(nothing).rows == 0
+    assert logic.joined([logic.run(nothing).table]).num_rows == 0
