@@ -51,3 +51,10 @@ def test_a_live_join_finds_the_pairs_that_a_fixed_number_of_threads_finds() -> N
 def test_the_highest_rate_is_that_at_which_full_windows_take_all_comparisons() -> None:
     rate, window = live_stretch.highest_rate(1e9, 3.0), 3.0
     assert np.isclose(2 * (rate / 2) * (rate / 2 * window), 1e9)
+
+
+def test_the_phases_of_q5_last_as_long_as_the_run_and_stay_below_the_highest_rate() -> None:
+    load = live_stretch.q5_load(1_000.0)
+    assert sum(seconds for seconds, _ in load.levels) >= live_stretch.Q5_SECONDS
+    assert all(2.0 <= seconds <= 7.0 for seconds, _ in load.levels)
+    assert all(1_000 / 16 <= rate <= 1_000.0 for _, rate in load.levels)
