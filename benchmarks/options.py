@@ -14,6 +14,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 RESULTS = PROJECT / "benchmarks" / "results"
 CACHE = Path(tempfile.gettempdir()) / "tidegate-benchmarks"
 MOVED = ("windows", "join", "apply")  # the queries of move-state
+OF_GEDIK = ("bargain_index", "twitter", "pagerank", "network_monitoring")
+OVER_CALLS = ("calls_map", "calls_aggregate", "calls_join", "calls_product")
+APPLICATIONS = (*OF_GEDIK, "exchange", *OVER_CALLS)  # what applications runs
 DRIVER_MEMORY_VARIABLE = "TIDEGATE_BENCHMARK_DRIVER_MEMORY"  # how --driver-memory-gb reaches an engine's process
 
 
@@ -42,7 +45,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-        known = (*WINDOWED, *QUERIES, *MOVED, *ANSWERS)
+        known = (*WINDOWED, *QUERIES, *MOVED, *ANSWERS, *APPLICATIONS)
         for name in self.of or ():
             if name not in known:
                 valid = ", ".join(known)

@@ -102,6 +102,13 @@ def _skew_shuffle(options: Options) -> int:
     return skew_shuffle.run(options)
 
 
+def _applications(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import applications
+
+    return applications.run(options)
+
+
 def _matrix(options: Options) -> int:
     # Imported when it runs: it compiles loops.
     from benchmarks.matrix import run
@@ -172,6 +179,10 @@ _CELL_INSTANCES = Benchmark("cell-instances", "one and two instances in one and 
 
 _LATENCY_SPARK = Benchmark("latency-spark", "latency of results on Spark under an open-loop load", _latency_spark)
 
+_APPLICATIONS = Benchmark(
+    "applications", "the papers' applications and operators in process, one instance and two", _applications
+)
+
 _MATRIX = Benchmark("matrix", "every aggregate, key and window in process, beside DuckDB and Polars", _matrix)
 
 _SKEW_SHUFFLE = Benchmark(
@@ -215,6 +226,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     for benchmark in (
         *_WINDOWED,
         _MATRIX,
+        _APPLICATIONS,
         *_JOINS,
         _FORWARD,
         _OVERLAP_INTRA,
