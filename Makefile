@@ -1,11 +1,11 @@
-# make demo | test | test-long | test-cluster | check | docs | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | fuzz N=20000: each does all the set-up it needs.
+# make demo | test | test-long | test-cluster | check | docs | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | report | fuzz N=20000: each does all the set-up it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NAME ?=
 N ?= 2000
 
-.PHONY: demo test test-long test-cluster check docs bench peers figures fuzz clean
+.PHONY: demo test test-long test-cluster check docs bench peers figures report fuzz clean
 
 demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
@@ -43,6 +43,10 @@ peers: $(patsubst benchmarks/peers/%.txt,$(VENV)/peers/%/.ready,$(wildcard bench
 
 figures: $(VENV)/.ready
 	$(BIN)/python -m figures $(NAME)
+
+# The papers' figures and tables beside ours: docs/evaluation.md, within 45 minutes. What is there already is not run again (ARGS=--again).
+report: $(VENV)/.ready java
+	$(BIN)/python -m figures.evaluation $(ARGS)
 
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m tests.property.fuzz $(N) $(ARGS)

@@ -14,6 +14,7 @@ from figures.report import write_index
 FIGURES: dict[str, str] = {
     "gedik": "SASO under Gedik's sine and step loads, thresholds 0 and 0.9, channels by cost (appendix B)",
     "streamcloud": "StreamCloud's load balancing, and individual against load-aware provisioning (§VI.C)",
+    "strategies": "what StreamCloud's three ways to spread a query cost, by its model (§III.A, §XI)",
     "elasticutor": "Elasticutor's paradigms under key shuffles, and its scheduling times (§5)",
     "stretch": "STRETCH's phases of random rates, predictive against thresholds (§8.4, §8.5)",
     "day": "a day of load on up to 1,000 instances",

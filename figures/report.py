@@ -52,6 +52,19 @@ def write_page(page: Page, path: Path) -> Path:
     return path
 
 
+def read_tables(path: Path) -> dict[str, list[tuple[str, ...]]]:
+    """The rows of each table of a written page by the table's title, without their heads."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    title = ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            title = line.removeprefix("## ")
+        elif line.startswith("| "):
+            cells = line.removeprefix("| ").removesuffix(" |").split(" | ")
+            found.setdefault(title, []).append(tuple(cell.replace("\\|", "|") for cell in cells))
+    return {title: rows[1:] for title, rows in found.items()}
+
+
 def write_index(out: Path, seconds: dict[str, float]) -> Path:
     """Write `index.md`: every page and every table in the folder, with its pictures, and what this run took."""
     lines = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from figures import day, elasticutor, gedik, paradigms, streamcloud, stretch
+from figures import day, elasticutor, gedik, paradigms, speed, streamcloud, stretch
 from figures.__main__ import FIGURES, main
 from figures.cores import Cores
 from lab.keys import NormalKeys
@@ -160,3 +160,19 @@ def test_the_names_are_listed_and_others_are_refused(tmp_path: Path, capsys: pyt
     with pytest.raises(SystemExit):
         main(["mona-lisa", "--out", str(tmp_path)])
     assert "gedik" in capsys.readouterr().err
+
+
+def test_the_readmes_table_of_speed_is_read_and_drawn(tmp_path: Path) -> None:
+    text = (
+        "| `make bench NAME=…` | tuples a batch | files | DataFrame |\n|---|---|---|---|\n"
+        "| `keyed`: keys, six windows | 50,000 | 1.15× | 1.10× |\n| | 250,000 | 3.7×, 1.4 GB against 2.5 GB | 2.0× |\n"
+        "| `equijoin` | | 4.1× | 2.6× (one run) |\n\nElse.\n| a | b | 9× | 9× |\n"
+    )
+    rows = speed.table_of(text)
+    assert [(row.label, row.files, row.frame) for row in rows] == [
+        ("keyed, 50,000 a batch", 1.15, 1.1),
+        ("keyed, 250,000 a batch", 3.7, 2.0),
+        ("equijoin", 4.1, 2.6),
+    ]
+    assert len(speed.table_of(speed.README.read_text(encoding="utf-8"))) >= len(rows)
+    assert speed.draw_speed(rows, tmp_path / "speed.png").stat().st_size > 5_000
