@@ -1,14 +1,18 @@
-# make demo | test | test-long | test-cluster | check | docs | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | report | fuzz N=20000: each does all the set-up it needs.
+# make demo | cluster-demo | test | test-long | test-cluster | check | docs | bench NAME=wordcount [PEERS=1] | figures [NAME=gedik] | report | fuzz N=20000: each does all the set-up it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NAME ?=
 N ?= 2000
 
-.PHONY: demo test test-long test-cluster check docs bench peers figures report fuzz clean
+.PHONY: demo cluster-demo test test-long test-cluster check docs bench peers figures report fuzz clean
 
 demo: $(VENV)/.ready java
 	$(BIN)/tidegate demo
+
+# A standalone Spark of two workers on this machine, an application under a load that rises and falls, and a picture of what moved.
+cluster-demo: $(VENV)/.ready java browser
+	$(BIN)/python -m examples.cluster $(ARGS)
 
 test: $(VENV)/.ready java browser
 	$(BIN)/python -m tests.run

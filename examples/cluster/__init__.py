@@ -1,0 +1,1 @@
+"""A Spark cluster on one machine, with an application that follows its load: `python -m examples.cluster`."""
