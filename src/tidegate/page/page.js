@@ -247,7 +247,9 @@ function take(told) {
   page.notices.push(...told.notices);
   page.latest = told.latest;
   Object.assign(page.shards, told.shards);
-  page.chosen ??= subqueries()[0] ?? null;
+  // What changed most is shown first; where nothing has changed, the first name.
+  const changes = (name) => page.changes.filter((each) => each.subquery === name).length;
+  page.chosen ??= [...subqueries()].sort((one, other) => changes(other) - changes(one))[0] ?? null;
   at("label").textContent = told.run.label;
   at("state").textContent = told.run.state;
   at("state").className = told.run.state === "running" ? "running" : "";
