@@ -16,8 +16,9 @@ from tidegate.results import local_folder
 def end_input(control: str | Path) -> None:
     """End the input of a query made by ``to_spark(control=...)``: every window expires and is emitted.
 
-    The query must keep running until its last batch is through; started with ``trigger(availableNow=True)``, run it once
-    more. Tuples that arrive afterwards are late.
+    The input ends where it is: files that wait to be read are not read, so send it when all that counts has been read. The
+    query must keep running until its last batch is through; started with ``trigger(availableNow=True)``, run it once more.
+    Tuples that arrive afterwards are late.
     """
     from tidegate.runtime.spark.control import EndInput, Steering
 
