@@ -19,7 +19,7 @@ from tests.kit.dedup_cases import dedup_cases
 from tests.kit.effort import examples
 from tests.kit.keyed_apply_cases import KeyedApplyCase
 from tests.kit.session_cases import session_cases
-from tidegate.operators import keyed_rows_cell, logged_slots, session_cell, shared_sessions
+from tidegate.operators import as_of_slots, keyed_rows_cell, logged_slots, session_cell, shared_sessions
 
 Cases = Callable[[], st.SearchStrategy[KeyedApplyCase]]
 
@@ -31,12 +31,7 @@ def compacting(kinds: dict[Cases, ModuleType], limit: str) -> pytest.MarkDecorat
 
 
 @compacting(
-    {
-        as_of_cases: logged_slots,
-        count_window_cases: logged_slots,
-        session_cases: shared_sessions,
-        dedup_cases: logged_slots,
-    },
+    {count_window_cases: logged_slots, session_cases: shared_sessions, dedup_cases: logged_slots},
     "MOST_RUNS",
 )
 def test_the_output_is_the_laws_however_instances_change(
@@ -48,6 +43,20 @@ def test_the_output_is_the_laws_however_instances_change(
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         check_keyed_apply(data.draw(cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
+
+    check()
+
+
+@pytest.mark.parametrize("least", [as_of_slots.LEAST_ROWS, 1])
+def test_what_as_of_joins_match_is_the_laws_however_instances_change(
+    monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    monkeypatch.setattr(as_of_slots, "LEAST_ROWS", least)
+
+    @settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        check_keyed_apply(data.draw(as_of_cases()), data.draw(any_settings()), data.draw(any_reconfigurer()))
 
     check()
 

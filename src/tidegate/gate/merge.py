@@ -145,6 +145,10 @@ def merge_slices(slices: Sequence[Slice]) -> Slice | None:
         if low == 0 and high == len(times):
             return slices[0]
         return Slice(place, batch.slice(low, high - low), times[low:high], 0, high - low)
+    # What several sources hand in is often one stretch of time after another.
+    by_start = sorted(slices, key=lambda piece: int(piece.times[piece.low]))
+    if all(before.times[before.high - 1] < after.times[after.low] for before, after in pairwise(by_start)):
+        slices = by_start
     batch = pa.concat_batches([piece.batch.slice(piece.low, piece.high - piece.low) for piece in slices])
     times = np.concatenate([piece.times[piece.low : piece.high] for piece in slices])
     if any(before.times[before.high - 1] > after.times[after.low] for before, after in pairwise(slices)):

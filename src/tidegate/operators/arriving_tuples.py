@@ -73,7 +73,8 @@ def contributions(settled: Settled, inputs: Sequence[Node]) -> dict[int, Iterato
         return {}
     entries = [settled.entries[side] for side in arriving]
     shards = np.concatenate([each.shards for each in entries])
-    places = np.concatenate([settled.places[side][each.rows] for side, each in zip(arriving, entries, strict=True)])
+    at = settled.places
+    places = np.concatenate([at[side][each.rows] for side, each in zip(arriving, entries, strict=True)])
     sides = np.repeat(list(arriving), [len(each.rows) for each in entries])
     numbers = np.concatenate([np.arange(len(each.rows)) for each in entries])
     order = np.lexsort((places, shards))

@@ -33,14 +33,14 @@ class AsOfRows(KeyedRows):
     def schema(self) -> pa.Schema:
         keys = zip(self.key_names, self.node.key_schema.types, strict=True)
         right = self.node.inputs[RIGHT].schema
-        columns = [(f"c{at}", right.field(name).type) for at, name in enumerate(self._kept)]
+        columns = [(name, right.field(of).type) for name, of in zip(self.kept_names, self._kept, strict=True)]
         return pa.schema([(TIME, pa.int64()), (ALIVE, pa.bool_()), *keys, *columns])
 
     def handle(self, held: pa.Table, settled: Settled, entries: Sequence[Array]) -> Handled:
-        from tidegate.operators.kernels import last_before
+        from tidegate.operators.as_of_loops import last_before
 
-        lefts, rights = (self._entries(settled, side, entries[side]) for side in (LEFT, RIGHT))
-        rows = self.joined([held, self._arrived(settled, rights)])
+        lefts, rights = (self.keyed_entries(settled, side, entries[side]) for side in (LEFT, RIGHT))
+        rows = self.joined([held, self.arrived(settled, rights)])
         left_keys = [column.take(pa.array(lefts)) for column in settled.entries[LEFT].columns]
         columns = [
             pa.concat_arrays([contiguous(rows.column(name)), key])
@@ -57,7 +57,13 @@ class AsOfRows(KeyedRows):
             if self.node.tolerance_us is not None:
                 matched &= when - times[found] <= self.node.tolerance_us
         changed = rows.take(pa.array(np.sort(last[last >= held.num_rows])))
-        return Handled(changed, self._results(settled, lefts, entries[LEFT], rows, match, matched))
+        places, partner = lefts[matched], match[matched]
+        if self.node.keeps_unmatched:
+            every = np.full(len(settled.entries[LEFT].rows), -1, np.int64)
+            every[places] = partner
+            places, partner = entries[LEFT], every[entries[LEFT]]
+        matches = rows.select(self.kept_names).take(pa.array(partner, mask=partner < 0))
+        return Handled(changed, self.results(settled, places, matches))
 
     def current(self, rows: pa.Table, watermark: Watermark, whole: bool) -> pa.Table:
         if rows.num_rows == 0:
@@ -83,8 +89,14 @@ class AsOfRows(KeyedRows):
         """The columns of the right side that are in the result."""
         return list(dict.fromkeys(made.column for made in self.node.columns if made.side == RIGHT))
 
-    def _entries(self, settled: Settled, side: int, chosen: Array) -> Array:
-        """Some entries of an input, without those whose key is null: it equals nothing."""
+    @cached_property
+    def kept_names(self) -> list[str]:
+        """What these are called in rows."""
+        return [f"c{at}" for at in range(len(self._kept))]
+
+    def keyed_entries(self, settled: Settled, side: int, chosen: Array | None = None) -> Array:
+        """Some entries of an input, None for all, without those whose key is null: it equals nothing."""
+        chosen = np.arange(len(settled.entries[side].rows)) if chosen is None else chosen
         if isinstance(self.node.keys[side], OneForAll):
             return chosen
         columns = [column for column in settled.entries[side].columns if column.null_count]
@@ -92,7 +104,7 @@ class AsOfRows(KeyedRows):
             chosen = chosen[valid_mask(column)[chosen]]
         return chosen
 
-    def _arrived(self, settled: Settled, rights: Array) -> pa.Table:
+    def arrived(self, settled: Settled, rights: Array) -> pa.Table:
         """Right tuples as rows."""
         found, tuples = settled.entries[RIGHT], settled.tuples[RIGHT]
         rows = found.rows[rights]
@@ -102,27 +114,19 @@ class AsOfRows(KeyedRows):
         if self.node.deleted is not None:
             told = contiguous(expressions.select(tuples, (self.node.deleted.alias(ALIVE),)).column(ALIVE))
             alive = ~np.asarray(told.fill_null(False).to_numpy(zero_copy_only=False))
-        keys = [column.take(pa.array(rights)) for column in found.columns]
+        whole = len(rights) == len(found.rows)
+        keys = [column if whole else column.take(pa.array(rights)) for column in found.columns]
         columns = [contiguous(tuples.column(name)) for name in self._kept]
         return pa.table([pa.array(settled.times[RIGHT][rows]), pa.array(alive), *keys, *columns], schema=self.schema)
 
-    def _results(
-        self, settled: Settled, lefts: Array, chosen: Array, rows: pa.Table, match: Array, matched: Array
-    ) -> pa.Table:
-        """Left tuples, in their order, each with the row it matches."""
-        node = self.node
-        places, partner = lefts[matched], match[matched]
-        if node.keeps_unmatched:
-            every = np.full(len(settled.entries[LEFT].rows), -1, np.int64)
-            every[places] = partner
-            places, partner = chosen, every[chosen]
-        of_left, of_right = settled.entries[LEFT].rows[places], pa.array(partner, mask=partner < 0)
-        tuples = settled.tuples[LEFT]
+    def results(self, settled: Settled, places: Array, matches: pa.Table) -> pa.Table:
+        """Left tuples by their entries, in their order, each with the row that it matches."""
+        of_left, tuples = settled.entries[LEFT].rows[places], settled.tuples[LEFT]
         if len(of_left) < tuples.num_rows:
             tuples = tuples.take(pa.array(of_left))
-        named = {name: f"c{at}" for at, name in enumerate(self._kept)}
+        named = dict(zip(self._kept, self.kept_names, strict=True))
         columns = [
-            tuples.column(made.column) if made.side == LEFT else rows.column(named[made.column]).take(of_right)
-            for made in node.columns
+            tuples.column(made.column) if made.side == LEFT else matches.column(named[made.column])
+            for made in self.node.columns
         ]
-        return pa.table(columns, schema=node.schema)
+        return pa.table(columns, schema=self.node.schema)

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tidegate.operators.as_of_rows import AsOfRows
+from tidegate.operators.as_of_slots import AsOfSlots
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, is_first
 from tidegate.operators.compiled_slots import tuple_slots
@@ -53,7 +55,8 @@ class ColumnSlots(KeyedSlots):
         entries = np.concatenate([entries for _, entries in sides])
         times = np.concatenate([settled.times[side][found[side].rows] for side, _ in sides])
         if len(sides) > 1 and self.form.ordered:
-            places = np.concatenate([settled.places[side][found[side].rows] for side, _ in sides])
+            at = settled.places
+            places = np.concatenate([at[side][found[side].rows] for side, _ in sides])
             order = np.argsort(places, kind="stable")
             side_of, entries, times = side_of[order], entries[order], times[order]
         cuts = is_first(side_of)
@@ -199,8 +202,10 @@ def slots_of(node: InOrder, reached: Watermark = START, last_time: Callable[[], 
     step's sources have come.
     """
     waiting, shards = Settling(node, SHARDS, reached), tuple(ShardSlots() for _ in range(SHARDS))
-    if isinstance(node, CountAggregate | AsOf | Dedup):
+    if isinstance(node, CountAggregate | Dedup):
         return LoggedSlots(node, waiting, (), rows_of(node))
+    if isinstance(node, AsOf):
+        return AsOfSlots(node, waiting, (), AsOfRows(node))
     if isinstance(node, Running):
         return RunningSlots(node, waiting, shards, last_time, tuple({} for _ in shards), np.zeros(SHARDS, np.int64))
     if isinstance(node.form, TupleForm):

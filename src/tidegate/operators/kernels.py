@@ -36,25 +36,6 @@ def first_in_row(offsets: Array, codes: Array, size: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def last_before(
-    left_times: Array, left_codes: Array, times: Array, codes: Array, bound: int, held: int
-) -> tuple[Array, Array]:
-    """For each left row the last row of its code at or before its time, −1 for none; and the last row of each code.
-
-    Both are in the order of time, but for the first ``held`` rows, which are before all others.
-    """
-    last, found, at = np.full(bound, -1, np.int64), np.empty(left_times.size, np.int64), held
-    for i in range(held):
-        last[codes[i]] = i
-    for i in range(left_times.size):
-        while at < times.size and times[at] <= left_times[i]:
-            last[codes[at]] = at
-            at += 1
-        found[i] = last[left_codes[i]]
-    while at < times.size:
-        last[codes[at]] = at
-        at += 1
-    return found, last
 
 
 @njit(cache=True, nogil=True)

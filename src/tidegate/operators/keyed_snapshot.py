@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tidegate.operators.as_of_slots import AsOfSlots, HeldRows
 from tidegate.operators.cells import SHARDS, Instances
 from tidegate.operators.keyed_apply_cell import WindowLog
 from tidegate.operators.keyed_rows import KeyedRun
@@ -71,7 +72,7 @@ class LoggedCut:
 
     waiting: Sequence[WaitingTuples]
     newest: Watermark
-    runs: Sequence[KeyedRun]
+    runs: Sequence[KeyedRun | HeldRows]
 
     def write(self, store: SnapshotStore) -> None:
         """Put all of it into a snapshot; see `StateCut`."""
@@ -82,13 +83,13 @@ class LoggedCut:
             store.put(run, partial(_piece, run), group=WINDOWS)
 
 
-def _piece(run: KeyedRun) -> Piece:
+def _piece(run: KeyedRun | HeldRows) -> Piece:
     return Piece(run.until, run.until, run.rows, encode(run.table))
 
 
 def cut_slots(slots: KeyedSlots) -> StateCut:
     """Slots at this moment, at which no owner changes its shards."""
-    if not isinstance(slots, LoggedSlots):
+    if not isinstance(slots, LoggedSlots | AsOfSlots):
         return KeyedCut.of(slots)
     return LoggedCut(*slots.waiting.held(), tuple(slots.runs))
 
@@ -99,6 +100,9 @@ def restore_slots(slots: KeyedSlots, store: SnapshotStore, watermark: Watermark)
     waiting.reached, waiting.newest = watermark, store.chunks.directory.last_time
     for side, tuples in store.tables(NO_GROUP):
         waiting.hold(BEFORE, side, tuples, node.inputs[side].time)
+    if isinstance(slots, AsOfSlots):
+        store.parts(lambda data, _: slots.restore_run(decode(data)), WINDOWS)
+        return
     if isinstance(slots, LoggedSlots):
         logic = slots.logic
         slots.runs[:] = store.parts(lambda data, _: logic.run(decode(data)), WINDOWS)

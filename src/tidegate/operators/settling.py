@@ -51,7 +51,7 @@ class Entries:
 class Settled:
     """What one advance of the watermark settles, from ``since`` on.
 
-    ``tuples[i]`` and ``times[i]`` are those of input i in canonical order, ``places[i]`` the position of each among all.
+    ``tuples[i]`` and ``times[i]`` are those of input i in canonical order.
     ``turn`` counts advances from 0, ``newest`` is the latest time of a tuple that was settled so far.
     """
 
@@ -61,8 +61,12 @@ class Settled:
     newest: Watermark
     tuples: tuple[pa.Table, ...]
     times: tuple[Array, ...]
-    places: tuple[Array, ...]
     entries: tuple[Entries, ...]
+
+    @property
+    def places(self) -> tuple[Array, ...]:
+        """Of each input the position of its tuples among those of all; worked out when it is asked for."""
+        return _places(self.times)
 
     @property
     def size(self) -> int:
@@ -137,7 +141,7 @@ class Settling:
         )
         since, self.reached = self.reached, watermark
         self.newest = max([self.newest, *(int(when[-1]) for when in times if len(when))])
-        return Settled(turn, since, watermark, self.newest, tuples, times, _places(times), entries)
+        return Settled(turn, since, watermark, self.newest, tuples, times, entries)
 
     def _entries(self, side: int, tuples: pa.Table, parts: Sequence[WaitingTuples], part_of: Array) -> Entries:
         kinds = self.node.key_schema.types

@@ -29,6 +29,10 @@ from tidegate.query.schema import column_type, contiguous, fitting, is_decimal, 
 
 INDEXED = 4
 """So many tables stay indexed in a process."""
+SPARSE = 8
+"""An array from the least to the greatest number of a column may be so many times as long as there are numbers."""
+SHORT = 8
+"""A batch that is so many times as short as a table is looked up value by value; for others the values are hashed anew."""
 
 
 def lookup_in_changes(
@@ -139,25 +143,49 @@ class TableLookup:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """The values of one key column of a table, numbered: numbers in their order, texts and decimals as they come."""
+    """The values of one key column of a table, numbered: numbers in their order, texts and decimals as they come.
+
+    ``texts`` is for columns that are short beside the table, ``values`` for others. Where numbers lie close together,
+    ``places`` has the number of each from the least on, −1 for what is not there.
+    """
 
     numbers: np.ndarray[Any, Any]
     texts: Mapping[Any, int]
+    values: pa.Array
+    places: np.ndarray[Any, Any]
 
     @classmethod
     def of(cls, column: pa.Array) -> KeyColumn:
         """Those of a column without nulls."""
+        none = np.empty(0, np.int64)
         if is_text(column.type) or is_decimal(column.type):
-            return cls(np.empty(0, np.int64), {value: at for at, value in enumerate(_plain(column.unique()))})
-        return cls(np.unique(_bits(column)), {})
+            values = column.unique()
+            texts = {value: at for at, value in enumerate(_plain(values))}
+            return cls(none, texts, values.cast(pa.binary()) if is_text(column.type) else values, none)
+        numbers = np.unique(_bits(column))
+        span = int(numbers[-1]) - int(numbers[0]) + 1 if len(numbers) else 0
+        if span > SPARSE * len(numbers):
+            return cls(numbers, {}, column[:0], none)
+        places = np.full(span, -1, np.int64)
+        places[numbers - numbers[:1]] = np.arange(len(numbers))
+        return cls(numbers, {}, column[:0], places)
 
     def codes(self, column: pa.Array) -> np.ndarray[Any, Any]:
         """The number of each value; −1 for what is not there, null too."""
+        if is_text(column.type) and SHORT * len(column) >= len(self.values):
+            found = pc.index_in(column.cast(pa.binary()), value_set=self.values)
+            return np.asarray(found.fill_null(-1)).astype(np.int64)
         if is_text(column.type) or is_decimal(column.type):
             encoded = column.dictionary_encode()
             found = np.array([self.texts.get(value, -1) for value in _plain(encoded.dictionary)], np.int64)
             return _at(found, np.asarray(encoded.indices.fill_null(-1)))
-        return np.where(_valid(column), _places(self.numbers, _bits(column)), -1)
+        wanted = _bits(column)
+        if len(self.places):
+            # Far from the least one, the difference does not fit, and is no place either.
+            away = (wanted - self.numbers[0]).view(np.uint64)
+            inside = (away < np.uint64(len(self.places))) & _valid(column)
+            return np.where(inside, self.places[np.where(inside, away, np.uint64(0)).view(np.int64)], -1)
+        return np.where(_valid(column), _places(self.numbers, wanted), -1)
 
 
 @dataclass(frozen=True, slots=True)

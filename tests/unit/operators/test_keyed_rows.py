@@ -9,6 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.kit.spark_driver import Batch, Driver
+from tidegate.operators.as_of_slots import AsOfSlots
 from tidegate.operators.column_slots import slots_of
 from tidegate.operators.logged_slots import LoggedSlots
 
@@ -27,7 +28,7 @@ def stream(name: str = "s") -> tg.Stream:
     return tg.stream(SCHEMA, time="ts", name=name)
 
 
-def settle(slots: LoggedSlots, number: int, tables: list[pa.Table], watermark: int) -> int:
+def settle(slots: LoggedSlots | AsOfSlots, number: int, tables: list[pa.Table], watermark: int) -> int:
     """How many results a turn has."""
     for side, table in enumerate(tables):
         slots.waiting.hold(number, side, table, "ts")
@@ -35,9 +36,9 @@ def settle(slots: LoggedSlots, number: int, tables: list[pa.Table], watermark: i
     return sum(made.num_rows for made in slots.process(settled, slots.prepare(settled), None))
 
 
-def logged(node: Any) -> LoggedSlots:
+def logged(node: Any) -> LoggedSlots | AsOfSlots:
     slots = slots_of(node)
-    assert isinstance(slots, LoggedSlots)
+    assert isinstance(slots, LoggedSlots | AsOfSlots)
     return slots
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.columns import Array, as_numpy, canonical_floats, combine_hashes, in_time_order, mix, valid_mask
+from tidegate.operators.numbering import KeyGroups, TextNumbering, as_texts
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import Band
 from tidegate.query.predicates.tree import Column, Side
@@ -35,12 +35,17 @@ class TextCodes:
     """
 
     def __init__(self, constants: Iterable[str | bytes] = ()) -> None:
-        self._codes: dict[str | bytes | Decimal, int] = {}
+        self._known: dict[pa.DataType, _KnownTexts] = {}
         self._next = 0
         self._users = 0
         self._limit = LEAST_TEXTS
         self._lock = threading.Lock()
-        self._constants = {text: self._code(text) for text in constants}
+        self._constants = {text: int(self.encode(pa.array([text]))[0]) for text in constants}
+
+    @property
+    def held(self) -> int:
+        """How many texts have a code."""
+        return sum(known.numbering.size for known in self._known.values())
 
     def constant(self, text: str | bytes) -> int:
         """The code of a text that the predicate compares with; it never changes."""
@@ -59,39 +64,64 @@ class TextCodes:
 
     def encode(self, column: pa.Array) -> Array:
         """The code of each text; −1 where it is null."""
-        encoded = contiguous(column).dictionary_encode()
-        texts = encoded.dictionary.to_pylist()
+        column = contiguous(column)
+        valid = valid_mask(column) if column.null_count else None
+        texts = as_texts(column if valid is None else column.drop_null())
         with self._lock:
-            codes = np.array([self._code(text) for text in texts], np.int64)
-        if len(codes) == 0:
-            return np.full(len(column), -1, np.int64)
-        return np.where(valid_mask(encoded.indices), codes[as_numpy(encoded.indices)], -1)
+            known = self._known.setdefault(column.type, _KnownTexts())
+            numbers = known.numbering.add(texts)
+            self._next = known.give_codes(self._next)
+            codes = known.codes[numbers]
+        if valid is None:
+            return codes
+        found = np.full(len(column), -1, np.int64)
+        found[valid] = codes
+        return found
 
     def forget_unused(self, held: Callable[[], Iterable[Array]]) -> None:
         """If there are many texts, drop those whose codes are not held."""
-        if len(self._codes) <= self._limit:
+        if self.held <= self._limit:
             return
         with self._lock:
             if self._users:
                 return
-            used = {*np.unique(np.concatenate([np.empty(0, np.int64), *held()])).tolist(), *self._constants.values()}
-            self._codes = {text: code for text, code in self._codes.items() if code in used}
-            self._limit = max(LEAST_TEXTS, 2 * len(self._codes))
+            used = np.concatenate([np.array(list(self._constants.values()), np.int64), *held()])
+            self._known = {kind: known.kept(used) for kind, known in self._known.items()}
+            self._limit = max(LEAST_TEXTS, 2 * self.held)
 
-    def _code(self, text: str | bytes | Decimal) -> int:
-        code = self._codes.get(text)
-        if code is None:
-            code = self._codes[text] = self._next
-            self._next += 1
-        return code
+
+@dataclass(slots=True, eq=False)
+class _KnownTexts:
+    """Texts of one type by number, and the code of each number."""
+
+    numbering: TextNumbering = field(default_factory=TextNumbering)
+    codes: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    coded: int = 0
+
+    def give_codes(self, first: int) -> int:
+        """Give codes from ``first`` on to the texts that have none; what comes behind them."""
+        stop = self.numbering.size
+        if stop > len(self.codes):
+            longer = np.empty(2 * stop, np.int64)
+            longer[: self.coded] = self.codes[: self.coded]
+            self.codes = longer
+        behind = first + stop - self.coded
+        self.codes[self.coded : stop] = np.arange(first, behind)
+        self.coded = stop
+        return behind
+
+    def kept(self, used: Array) -> _KnownTexts:
+        """Those whose codes are used."""
+        numbers = np.flatnonzero(np.isin(self.codes[: self.coded], used))
+        return _KnownTexts(self.numbering.kept(numbers), self.codes[numbers], len(numbers))
 
 
 @dataclass(frozen=True, slots=True)
 class TupleArrays:
     """Tuples of one side: event times, arrival numbers, codes of the keys, and the columns that the predicate reads.
 
-    ``order`` is what they are sorted by, if they are. ``values`` of nulls are not defined; ``valid`` says where they are,
-    and ``has_nulls`` whether there may be any.
+    ``order`` is what they are sorted by, or grouped by if there are ``groups``. ``values`` of nulls are not defined;
+    ``valid`` says where they are, and ``has_nulls`` whether there may be any.
     """
 
     times: Array
@@ -101,6 +131,7 @@ class TupleArrays:
     valid: tuple[Array, ...]
     has_nulls: bool
     order: Array | None = None
+    groups: KeyGroups | None = None
 
     @staticmethod
     def of(arrays: Sequence[Array], keys: int, has_nulls: bool, order: Array | None = None) -> TupleArrays:
@@ -118,6 +149,15 @@ class TupleArrays:
         order = None if self.order is None else self.order[rows]
         return TupleArrays.of([array[rows] for array in self.arrays], len(self.keys), self.has_nulls, order)
 
+    def sorted_by(self, order: Array) -> TupleArrays:
+        """The same tuples in the order of some values."""
+        return replace(self, order=order).take(np.argsort(order, kind="stable"))
+
+    def grouped_by(self, keys: Array) -> TupleArrays:
+        """The same tuples, which are in the order of time, by a number for the key of each."""
+        groups, by = KeyGroups.of(keys)
+        return replace(replace(self, order=keys).take(by), groups=groups)
+
     def arrived_from(self, first: int) -> TupleArrays:
         """The same tuples with their final arrival numbers; until then they count from 0."""
         return replace(self, arrivals=self.arrivals + first)
@@ -129,7 +169,8 @@ class TupleArrays:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays) + (0 if self.order is None else self.order.nbytes)
+        found = sum(array.nbytes for array in self.arrays) + (0 if self.order is None else self.order.nbytes)
+        return found + (0 if self.groups is None else self.groups.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +207,7 @@ class SideEncoder:
         return [np.int64, np.int64, *kinds, *([np.bool_] * len(kinds))]
 
     def encode(self, rows: pa.Table) -> EncodedSide:
-        """Encode tuples; they come out in the order of time, or sorted for bisection."""
+        """Encode tuples; they come out in the order of time, by key, or sorted for bisection."""
         if self.side not in self.node.lonely_sides:
             rows = without_null_keys(self.node, self.side, rows)
         # Copied, since loops are compiled anew for arrays that cannot be written, as those of Arrow.
@@ -204,14 +245,12 @@ class SideEncoder:
     def _sorted(self, tuples: TupleArrays) -> TupleArrays:
         """By the only key, the hash of several, or the band's column, if there are keys or a band."""
         if self.node.on:
-            order = _hash_of(tuples.keys)
-        elif self.band is not None:
-            column = self.band.left if self.side == 0 else self.band.right
-            order = tuples.values[self.columns.index(column)]
-            order = order if self.band.is_whole else order.astype(np.float64)
-        else:
+            return tuples.grouped_by(_hash_of(tuples.keys))
+        if self.band is None:
             return tuples
-        return replace(tuples, order=order).take(np.argsort(order, kind="stable"))
+        column = self.band.left if self.side == 0 else self.band.right
+        order = tuples.values[self.columns.index(column)]
+        return tuples.sorted_by(order if self.band.is_whole else order.astype(np.float64))
 
     def _key(self, array: pa.Array) -> Array:
         """A number for each key, equal where the keys are: NaN is equal to itself, and −0.0 to 0.0."""

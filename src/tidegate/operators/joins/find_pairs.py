@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -139,29 +139,57 @@ class PairFinder:
     def in_runs(
         self, side: Side, new: TupleArrays, runs: Sequence[SortedRun], times: TimeRanges, scope: Scope
     ) -> Iterator[FoundPairs]:
-        """Pairs of new tuples of owned shards and stored ones that sorting brings near."""
+        """Pairs of new tuples of owned shards and stored ones that grouping or sorting brings near."""
         if scope.owned is not None:
             mine = owned_by(scope.owned, new.arrivals)
             new, times = new.take(mine), (times[0][mine], times[1][mine])
         if len(new) == 0:
             return
-        low, high = self._range(side, new)
         first, last = int(times[0].min()), int(times[1].max())
-        for run in runs:
-            if run.high < first or run.low > last:
-                continue
-            order = run.tuples.order
+        near = [run.tuples for run in runs if run.high >= first and run.low <= last]
+        if near and near[0].groups is not None:
+            for stored in near:
+                yield from self._in_groups(side, new, stored, times, scope.decide)
+            return
+        low, high = self._range(side, new)
+        for stored in near:
+            order = stored.order
             assert order is not None
             lows, highs = np.searchsorted(order, low, "left"), np.searchsorted(order, high, "right")
             met = np.flatnonzero(highs > lows)
             if len(met) == 0:
                 continue
-            some, near = new, times
+            some, within = new, times
             if 2 * len(met) < len(new):
-                some, near = new.take(met), (times[0][met], times[1][met])
+                some, within = new.take(met), (times[0][met], times[1][met])
                 lows, highs = lows[met], highs[met]
-            reach = Reach(lows, highs, np.zeros(1, np.int64), np.full(1, len(order)), near)
-            yield from self.pairs(side, some, run.tuples, reach, scope.decide)
+            reach = Reach(lows, highs, np.zeros(1, np.int64), np.full(1, len(order)), within)
+            yield from self.pairs(side, some, stored, reach, scope.decide)
+
+    def _in_groups(
+        self, side: Side, new: TupleArrays, stored: TupleArrays, times: TimeRanges, decide: bool
+    ) -> Iterator[FoundPairs]:
+        """Pairs of new tuples and stored ones in groups by key, each of which is in the order of time."""
+        assert new.order is not None and stored.groups is not None
+        which, lows, highs = stored.groups.near(new.order, *times, stored.times)
+        if len(which) == 0:
+            return
+        if self.keys or (decide and self.tree != TRUE):
+            reach = Reach(lows, highs, np.zeros(1, np.int64), np.full(1, len(stored)))
+            yield from self.pairs(side, new.take(which), stored, reach, decide)
+            return
+        from tidegate.operators.number_kernels import pair_up
+
+        # Nothing is left to decide: all of them are pairs.
+        until = np.cumsum(highs - lows)
+        with self._lock:
+            self.tried += int(until[-1])
+        cuts = np.unique(np.searchsorted(until, np.arange(BUFFER, until[-1], BUFFER)))
+        for start, stop in pairwise([0, *cuts[cuts > 0].tolist(), len(which)]):
+            count = int(until[stop - 1] - (until[start - 1] if start else 0))
+            ours, theirs = pair_up(which[start:stop], lows[start:stop], highs[start:stop], count)
+            (left, one), (right, other) = ((new, ours), (stored, theirs))[:: 1 if side == LEFT else -1]
+            yield FoundPairs(left.arrivals[one], right.arrivals[other], left.times[one], right.times[other])
 
     def pairs(
         self, new_side: Side, new: TupleArrays, stored: TupleArrays, reach: Reach, decide: bool

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,14 @@ LEAST_ROWS = 4_096
 MOST_ROWS = 65_536
 MOST_IN_RUN = 1 << 20
 FEW_ROWS = 65_536
+MANY_OF = 16
 FAN_IN = 4
 """So many are merged: every piece is inspected for every segment, which soon costs more than to copy it now and then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRun:
-    """Tuples sorted by their ``order``, so that those in a range are found by bisection (as in an LSM tree).
+    """Tuples grouped by key, or sorted by their ``order``: those in a range are found by bisection (as in an LSM tree).
 
     ``number`` is the latest segment they come from, and their times lie in ``low`` to ``high``.
     """
@@ -38,6 +39,11 @@ class SortedRun:
     tuples: TupleArrays
     low: int
     high: int
+
+    @property
+    def largest(self) -> int:
+        """How many tuples the most frequent key has."""
+        return 0 if self.tuples.groups is None else self.tuples.groups.largest
 
     @staticmethod
     def of(number: int, tuples: TupleArrays) -> SortedRun:
@@ -49,10 +55,21 @@ class SortedRun:
         parts = [run.tuples for run in runs]
         arrays = [np.concatenate(each) for each in zip(*(part.arrays for part in parts), strict=True)]
         order = np.concatenate([part.order for part in parts if part.order is not None])
-        joined = TupleArrays.of(arrays, len(parts[0].keys), any(part.has_nulls for part in parts), order)
-        by = np.argsort(order, kind="stable")
-        kept = joined.take(by[joined.times[by] >= least_time])
-        return SortedRun.of(max(run.number for run in runs), kept) if len(kept) else None
+        joined = TupleArrays.of(arrays, len(parts[0].keys), any(part.has_nulls for part in parts))
+        if min(run.low for run in runs) < least_time:
+            needed = np.flatnonzero(joined.times >= least_time)
+            joined, order = joined.take(needed), order[needed]
+        if len(joined) == 0:
+            return None
+        if parts[0].groups is None:
+            joined = joined.sorted_by(order)
+        else:
+            # Within a group, parts that follow one another in time leave tuples in its order.
+            if any(one.high > other.low for one, other in pairwise(runs)):
+                by_time = np.argsort(joined.times, kind="stable")
+                joined, order = joined.take(by_time), order[by_time]
+            joined = joined.grouped_by(order)
+        return SortedRun.of(max(run.number for run in runs), joined)
 
 
 def merge_candidates(sizes: Sequence[int], most: int) -> range | None:
@@ -91,18 +108,22 @@ class ArrayLog:
         self.arrays = tuple(np.empty(0, dtype) for dtype in dtypes)
         self.base = self.head = self.tail = 0
 
-    def add(self, columns: Sequence[Array], rows: int) -> None:
-        """Add so many entries behind the others."""
+    def add(self, columns: Sequence[Array | None], rows: int) -> None:
+        """Add so many entries behind the others; None for marks that are not set."""
         start = self.tail - self.base
         if start + rows > len(self.arrays[0]):
             live, held = slice(self.head - self.base, start), self.tail - self.head
             size = max(LEAST_ROWS, 2 * (held + rows))
-            fresh = tuple(np.empty(size, array.dtype) for array in self.arrays)
+            # Marks are zero until they are written, and most never are: such memory is not touched.
+            fresh = tuple(
+                (np.zeros if array.dtype == np.bool_ else np.empty)(size, array.dtype) for array in self.arrays
+            )
             for longer, array in zip(fresh, self.arrays, strict=True):
                 longer[:held] = array[live]
             self.arrays, self.base, start = fresh, self.head, held
         for array, more in zip(self.arrays, columns, strict=True):
-            array[start : start + rows] = more
+            if more is not None:
+                array[start : start + rows] = more
         self.tail += rows
 
     def forget(self, least: int) -> None:
@@ -151,37 +172,36 @@ class RowBatches:
         batches = (*self.batches[:start], merged, *self.batches[stop:])
         return RowBatches(self.schema, batches, (*self.firsts[: start + 1], *self.firsts[stop:]))
 
-    def take(self, numbers: Array) -> pa.Table:
-        """The rows with some numbers, in their order."""
+    def take(self, numbers: Array, missing: Array | None = None, names: list[str] | None = None) -> pa.Table:
+        """The rows with some numbers, in their order, nulls for those that are missing; all columns of them, or some."""
+        wanted = self.schema.names if names is None else names
         if len(numbers) == 0:
-            return self.schema.empty_table()
-        place = np.searchsorted(np.array(self.firsts), numbers, "right") - 1
-        used = np.unique(place)
-        if len(used) == 1:
-            rows = self.batches[used[0]].take(pa.array(numbers - self.firsts[used[0]]))
-            return pa.Table.from_batches([rows])
-        first, last = int(used[0]), int(used[-1])
-        spanned = self.batches[first : last + 1]
-        if sum(batch.num_rows for batch in spanned) <= FEW_ROWS:
-            # Arrow copies all of them to take some: less work than to take from each, as long as they are few.
-            return pa.Table.from_batches(spanned).take(pa.array(numbers - self.firsts[first])).combine_chunks()
-        order = np.argsort(place, kind="stable")
+            return self.schema.empty_table().select(wanted)
+        ends = np.array([numbers.min(), numbers.max()])
+        first, last = (np.searchsorted(self.firsts, ends, "right") - 1).tolist()
+        spanned = [batch.select(wanted) for batch in self.batches[first : last + 1]]
+        if sum(batch.num_rows for batch in spanned) <= max(FEW_ROWS, MANY_OF * len(numbers)):
+            # Arrow copies texts of all of them to take some: less work than to take from each, unless they are many more.
+            places = pa.array(numbers - self.firsts[first], mask=missing)
+            return pa.Table.from_batches(spanned).take(places).combine_chunks()
+        place = np.searchsorted(self.firsts[first : last + 1], numbers, "right") - 1
+        used, order = np.unique(place), np.argsort(place, kind="stable")
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         edges = [*np.searchsorted(place[order], used, "left").tolist(), len(order)]
         parts = [
-            self.batches[which].take(pa.array(numbers[order[start:stop]] - self.firsts[which]))
+            spanned[which].take(pa.array(numbers[order[start:stop]] - self.firsts[first + which]))
             for which, start, stop in zip(used.tolist(), edges[:-1], edges[1:], strict=True)
         ]
-        return pa.Table.from_batches([pa.concat_batches(parts).take(pa.array(back))])
+        return pa.Table.from_batches([pa.concat_batches(parts).take(pa.array(back, mask=missing))])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideSnapshot:
     """One side as it was at some moment.
 
-    Row ``n`` is entry ``n - base`` of ``arrays``: the values of each column in ``plain``, then where they are valid, then
-    the arrays of the tuples unless they are in ``runs``. From ``last_null`` on, all are valid. ``batches`` has the other
+    Row ``n`` is entry ``n - base`` of ``arrays``: the values of each column in ``plain``, then marks where they are null,
+    then the arrays of the tuples unless they are in ``runs``. Behind ``last_null`` none is. ``batches`` has the other
     columns. ``in_order`` says whether the tuples are in the order of time.
     """
 
@@ -206,16 +226,23 @@ class SideSnapshot:
         if len(numbers) == 0:
             return self.schema.empty_table()
         missing = numbers < 0
-        if missing.any():
-            return self.rows(numbers[~missing]).take(pa.array(np.cumsum(~missing) - 1, mask=missing))
+        if missing.all():
+            return pa.table([pa.nulls(len(numbers), each.type) for each in self.schema], schema=self.schema)
+        nobody = bool(missing.any())
+        if nobody:
+            # Some row that is there stands for those that are not, which are null.
+            numbers = np.where(missing, numbers.max(), numbers)
         places = numbers - self.base
         nulls = bool(numbers.min() <= self.last_null)
         columns: dict[str, Any] = {}
         for at, name in enumerate(self.plain):
-            valid = self.arrays[len(self.plain) + at][places] if nulls else None
-            columns[name] = _as_arrow(self.arrays[at][places], self.schema.field(name).type, valid)
+            null = missing if nobody else None
+            if nulls:
+                marked = self.arrays[len(self.plain) + at][places]
+                null = marked if null is None else marked | null
+            columns[name] = _as_arrow(self.arrays[at][places], self.schema.field(name).type, null)
         if self.batches.schema.names:
-            others = self.batches.take(numbers)
+            others = self.batches.take(numbers, missing if nobody else None)
             columns.update(zip(others.column_names, others.columns, strict=True))
         return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
 
@@ -289,7 +316,8 @@ class JoinSide:
         if self.sorted and len(tuples):
             self.runs = [*self.runs, SortedRun.of(number, tuples)]
         plain, arrays = [rows.column(name) for name in self._plain], () if self.sorted else tuples.arrays
-        self.log.add([*map(_as_array, plain), *map(valid_mask, plain), *arrays], rows.num_rows)
+        null = [~valid_mask(column) if column.null_count else None for column in plain]
+        self.log.add([*map(_as_array, plain), *null, *arrays], rows.num_rows)
         if any(column.null_count for column in plain):
             self._last_null = self.log.tail - 1
         if tuples.has_nulls:
@@ -350,8 +378,8 @@ def _as_array(column: pa.Array) -> Array:
     return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
 
 
-def _as_arrow(values: Array, kind: pa.DataType, valid: Array | None) -> pa.Array:
+def _as_arrow(values: Array, kind: pa.DataType, null: Array | None) -> pa.Array:
     if pa.types.is_boolean(kind):
-        return pa.array(values, kind, mask=None if valid is None else ~valid)
-    bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        return pa.array(values, kind, mask=null)
+    bits = None if null is None or not null.any() else pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])

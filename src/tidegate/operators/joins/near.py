@@ -11,7 +11,7 @@ from tidegate.operators.columns import Array
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.tree import RIGHT
 from tidegate.query.windows import Window
-from tidegate.watermark import START, Watermark
+from tidegate.watermark import END, START, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,10 @@ class InSameWindow:
             np.maximum((times - self.window.size) // self.window.every + 1, first),
             np.minimum(times // self.window.every, last),
         )
+
+    def spanned(self, first: int, last: int) -> tuple[int, int]:
+        """The first and last time that lies in one of the windows from ``first`` to ``last``."""
+        return max(first * self.window.every, START), min(last * self.window.every + self.window.size - 1, END)
 
     def times(self, times: Array, first: int, last: int) -> tuple[Array, Array]:
         """The first and last time with which each shares one of the windows from ``first`` to ``last``."""

@@ -60,6 +60,8 @@ ROWS_RESTORED = 65_536
 """Tuples of a snapshot are taken in so many at once."""
 SORTED_PAIRS = 1 << 12
 """Where pairs are found by sorting, a new tuple takes about as long as trying so many pairs."""
+GROUPED_PAIRS = 1 << 8
+"""The same where its key finds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +192,21 @@ class SharedJoin(SharedState):
         with self._lock:
             self._settle(number)
 
-    def worth_splitting(self, arrived: SegmentTuples) -> bool:
-        """Whether a segment has so many pairs to try that several instances had better share them; an estimate."""
-        new, held = [len(each.tuples) for each in arrived], [side.held for side in self._sides]
+    def worth_splitting(self, arrived: SegmentTuples | None = None) -> bool:
+        """Whether a segment has so many pairs to try that several instances had better share them; an estimate.
+
+        None: those of all that is held, as windows that expire may have.
+        """
+        held = [side.held for side in self._sides]
+        largest = [sum(run.largest for run in tuple(side.runs)) for side in self._sides]
+        new, frequent = held, largest
+        if arrived is not None:
+            new = [len(each.tuples) for each in arrived]
+            frequent = [0 if each.tuples.groups is None else each.tuples.groups.largest for each in arrived]
+        if self.node.on:
+            # Most keys have few tuples. How many pairs there are beside theirs is known from the most frequent keys.
+            pairs = frequent[LEFT] * largest[RIGHT] + frequent[RIGHT] * largest[LEFT]
+            return sum(new) * GROUPED_PAIRS + pairs >= self.split_pairs
         if self._sides[0].sorted:
             return sum(new) * SORTED_PAIRS >= self.split_pairs
         return new[LEFT] * held[RIGHT] + new[RIGHT] * held[LEFT] >= self.split_pairs
@@ -205,6 +219,10 @@ class SharedJoin(SharedState):
         found = self._note_pairs(arrived, view, keep)
         if len(found.left) and self.node.gives_pairs:
             yield rows_at(self.node, view.sides, found.left, found.right, found.times)
+
+    def found_within(self, number: int, arrived: SegmentTuples, owned: Array | None) -> FoundPairs:
+        """The same pairs, for `decide` to emit."""
+        return self._note_pairs(arrived, self._view(number, owned), None)
 
     def note_pairs(self, number: int, arrived: SegmentTuples) -> None:
         """Find out which tuples have partners, as `pairs_within` does, for a segment whose pairs were emitted before."""
@@ -221,30 +239,37 @@ class SharedJoin(SharedState):
             del self._decided[reader]
         SharedState.detach(self, reader)
 
-    def decide(self, reader: int, watermark: Watermark) -> Iterator[pa.Table]:
-        """Note that a reader has found all pairs before a watermark, which is that of the segment it is at.
+    def decide(self, reader: int, watermark: Watermark, found: FoundPairs | None = None) -> Iterator[pa.Table]:
+        """Note that a reader has found all pairs before a watermark, which is that of the segment it is at; they leave.
 
-        If it is the last of all, what that decides leaves: tuples without partner, or once for all their pairs, in the
+        If it is the last of all, what that decides leaves too: tuples without partner, or once for all their pairs, in the
         order of time, from where the reader was before. One that is about to detach has found all it will ever find: `END`.
         """
         with self._lock:
             self._decided[reader] = watermark
             before, after = self._emitted, min(self._decided.values())
             self._emitted = max(before, after)
-        return self.due(before, after)
+        return self.due(before, after, found)
 
-    def due(self, before: Watermark, after: Watermark) -> Iterator[pa.Table]:
-        """Tuples that leave alone as the watermark moves, in the order of time, where pairs are within a distance."""
-        if before >= after or not self._first_pairs:
+    def due(self, before: Watermark, after: Watermark, found: FoundPairs | None = None) -> Iterator[pa.Table]:
+        """Tuples that leave alone as the watermark moves, in the order of time, where pairs are within a distance.
+
+        With pairs that were found, and whose tuples are still held, those among them.
+        """
+        some = found is not None and len(found.left) > 0 and self.node.gives_pairs
+        if not some and (before >= after or not self._first_pairs):
             return
         with self._lock:
             sides = self._sides[0].snapshot(), self._sides[1].snapshot()
-            due = [(side, first.due(before, after)) for side, first in self._first_pairs.items()]
+            due = [(side, first.due(before, after)) for side, first in self._first_pairs.items() if before < after]
         lefts, rights = (
             [each.numbers if of == side else np.full(len(each.numbers), NOBODY) for of, each in due]
             for side in (LEFT, RIGHT)
         )
-        left, right, times = (np.concatenate(each) for each in (lefts, rights, [each.times for _, each in due]))
+        moments = [each.times for _, each in due]
+        if some and found is not None:
+            lefts, rights, moments = [*lefts, found.left], [*rights, found.right], [*moments, found.times]
+        left, right, times = (np.concatenate(each) for each in (lefts, rights, moments))
         if len(times):
             yield rows_at(self.node, sides, left, right, times)
 
@@ -402,13 +427,14 @@ class SharedJoin(SharedState):
 
         Where tuples may leave alone, all pairs of the tuples that the instance owns.
         """
+        low, high = near.spanned(first, last)
         for tuples in self._tuples(side, view):
-            begin, end = near.windows(tuples.times, first, last)
-            inside = begin <= end
+            inside = (tuples.times >= low) & (tuples.times <= high)
             if self.node.how != "inner" and view.scope.owned is not None:
                 inside &= owned_by(view.scope.owned, tuples.arrivals)
-            some = tuples if inside.all() else tuples.take(inside)
-            yield from self._found(side, some, near.times(some.times, first, last), view)
+            some = tuples if inside.all() else tuples.take(np.flatnonzero(inside))
+            if len(some):
+                yield from self._found(side, some, near.times(some.times, first, last), view)
 
     def _found(
         self, side: Side, new: TupleArrays, times: TimeRanges, view: _View, before: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from tidegate.gate.waiting import waiting_for_others
 from tidegate.operators.bags.held_bags import HeldBags
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.column_slots import ColumnSlots, slots_of
-from tidegate.operators.columns import Array, as_numpy, in_time_order
+from tidegate.operators.columns import Array
 from tidegate.operators.joins.shared_join import SegmentTuples, SharedJoin
 from tidegate.operators.keyed_slots import KeyedSlots
 from tidegate.operators.keyed_snapshot import cut_slots, restore_slots
@@ -45,6 +45,7 @@ from tidegate.query.nodes import (
     WindowAggregate,
 )
 from tidegate.query.user_functions import user_context
+from tidegate.runtime.local.as_of_work import AsOfWork
 from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.figures import JoinFigures
 from tidegate.runtime.local.late_buffer import LateBuffer
@@ -56,6 +57,8 @@ from tidegate.watermark import END, START, Watermark, has_ended
 
 if TYPE_CHECKING:
     from tidegate.runtime.local.settings import Settings
+
+Found = TypeVar("Found")
 
 
 def work_of(
@@ -77,7 +80,9 @@ def work_of(
             return SessionWork(
                 subquery, SharedSessions(OpenSessions(SessionTables(subquery.operator))), late_tuples=late
             )
-        case KeyedApply() | Running() | Dedup() | CountAggregate() | AsOf():
+        case AsOf():
+            return AsOfWork(subquery, slots_of(subquery.operator), late_tuples=late)
+        case KeyedApply() | Running() | Dedup() | CountAggregate():
             slots, choice = slots_of(subquery.operator, last_time=last_time), SplitChoice(settings.split_keys)
             return KeyedApplyWork(subquery, slots, choice, late_tuples=late)
         case Join():
@@ -174,26 +179,32 @@ class JoinWork(Work):
             self._claims.take_up(segment)
         if not self.may_emit(segment):
             return
+        by_window = self.state.node.window is not None
+        if by_window and owned is not None and not segment.derive("split", lambda _: self.state.worth_splitting()):
+            if not segment.take("pairs"):
+                return
+            owned = None
         self._claims.finish(segment.index, ahead)
-        if self.state.node.window is not None:
+        if by_window:
             yield from self.state.pairs_expired(segment.index, segment.since, segment.watermark, owned)
         elif self.state.node.how == "inner":
-            yield from self._pairs(segment, owned)
+            yield from self._shared(segment, owned, self.state.pairs_within) or ()
         else:
             # All pairs are found before any leaves: another instance may be the last that has to.
-            pairs = list(self._pairs(segment, owned))
-            if found := [*pairs, *self.state.decide(instance, segment.watermark)]:
-                joined = pa.concat_tables(found)
-                yield in_time_order(joined, as_numpy(joined.column(self.state.node.time)))[0]
+            found = self._shared(segment, owned, self.state.found_within)
+            yield from self.state.decide(instance, segment.watermark, found)
 
-    def _pairs(self, segment: Segment, owned: Array | None) -> Iterator[pa.Table]:
-        """The pairs within a distance that an instance finds for a segment."""
+    def _shared(
+        self, segment: Segment, owned: Array | None, find: Callable[[int, SegmentTuples, Array | None], Found]
+    ) -> Found | None:
+        """What an instance finds of the pairs within a distance that a segment gives: its share, all, or nothing."""
         if segment.rows:
             arrived = self._claims.result(segment)
             if owned is None or segment.derive("split", lambda _: self.state.worth_splitting(arrived)):
-                yield from self.state.pairs_within(segment.index, arrived, owned)
-            elif segment.take("pairs"):
-                yield from self.state.pairs_within(segment.index, arrived, None)
+                return find(segment.index, arrived, owned)
+            if segment.take("pairs"):
+                return find(segment.index, arrived, None)
+        return None
 
     def last_results(self, instance: int) -> Iterator[pa.Table]:
         return self.state.decide(instance, END)
