@@ -194,7 +194,10 @@ def byte_layout(array: pa.Array) -> tuple[Array, Array]:
     """Offsets and bytes of a string or binary column."""
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4) if offsets else np.zeros(1, np.int32)
-    return starts, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    letters = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    # Loops are compiled anew for arrays that can be written, as some of Arrow's can.
+    starts.flags.writeable = letters.flags.writeable = False
+    return starts, letters
 
 
 def mix(values: Array) -> Array:

@@ -45,8 +45,9 @@ class Numbering:
         """The number of each value; those that have none get one."""
         from tidegate.operators.number_kernels import number_values
 
-        codes = np.empty(len(values), np.int64)
-        at = 0
+        # Copied, since loops are compiled anew for arrays that cannot be written, as those of Arrow.
+        values = np.require(values, requirements="W")
+        codes, at = np.empty(len(values), np.int64), 0
         while True:
             at, self.size = number_values(values, self._table, self._shift, self._distinct, codes, at, self.size)
             if at == len(values):
@@ -57,7 +58,7 @@ class Numbering:
         """The number of each value, −1 for those that have none."""
         from tidegate.operators.number_kernels import find_values
 
-        return find_values(values, self._table, self._shift, self._distinct)
+        return find_values(np.require(values, requirements="W"), self._table, self._shift, self._distinct)
 
     def rows_near(self, keys: Array, lows: Array, highs: Array, starts: Array, times: Array) -> tuple[Array, ...]:
         """See the loop of that name."""

@@ -141,6 +141,28 @@ def test_rows_of_all_kinds_are_found_by_number_and_stay_as_they_were_seen() -> N
     assert side.snapshot().rows(np.array([], np.int64)).schema == side.encoder.schema
 
 
+@pytest.mark.parametrize("few", [join_side.FEW_ROWS, 0])
+def test_rows_of_many_batches_are_taken_at_once_or_from_each(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_side, "FEW_ROWS", few)
+    monkeypatch.setattr(join_side, "MANY_OF", 0)
+    rows = RowBatches(pa.schema([("k", pa.string()), ("n", pa.int64())]))
+    for first in range(10, 50, 10):
+        batch = pa.record_batch([pa.array([f"{first + at}" for at in range(10)]), np.arange(10)], schema=rows.schema)
+        rows = rows.with_rows(first, batch)
+    wanted = np.array([49, 12, 31, 12, 30])
+    assert rows.take(wanted).column("k").to_pylist() == ["49", "12", "31", "12", "30"]
+    missing = np.array([False, True, False, False, True])
+    assert rows.take(wanted, missing, ["k"]).to_pydict() == {"k": ["49", None, "31", "12", None]}
+
+
+def test_rows_of_nobody_are_null() -> None:
+    side = side_of(pa.schema([("n", pa.int64()), ("k", pa.string()), ("yes", pa.bool_()), ("ts", pa.timestamp("us"))]))
+    add(side, pa.record_batch({"n": pa.array([None, 1]), "k": pa.array(["a", None]), "yes": pa.array([True, False])}))
+    taken = side.snapshot().rows(np.array([1, -1, 0])).select(["n", "k", "yes"])
+    assert taken.to_pydict() == {"n": [1, None, None], "k": [None, None, "a"], "yes": [False, None, True]}
+    assert side.snapshot().rows(np.array([-1, -1])).select(["n", "k"]).to_pydict() == {"n": [None] * 2, "k": [None] * 2}
+
+
 def test_rows_without_nulls_have_none_after_rows_with_some() -> None:
     side = side_of(pa.schema([("n", pa.int64()), ("ts", pa.timestamp("us"))]))
     add(side, pa.record_batch({"n": pa.array([None, 1])}))
