@@ -175,7 +175,7 @@ class RowBatches:
     def take(self, numbers: Array, missing: Array | None = None, names: list[str] | None = None) -> pa.Table:
         """The rows with some numbers, in their order, nulls for those that are missing; all columns of them, or some."""
         wanted = self.schema.names if names is None else names
-        if len(numbers) == 0:
+        if len(numbers) == 0 or not wanted:
             return self.schema.empty_table().select(wanted)
         ends = np.array([numbers.min(), numbers.max()])
         first, last = (np.searchsorted(self.firsts, ends, "right") - 1).tolist()
