@@ -18,7 +18,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -37,6 +36,7 @@ from tidegate.operators.joins.find_pairs import (
     owned_by,
 )
 from tidegate.operators.joins.first_pairs import NOBODY, FirstPairs, ResultSpans, SideWindows
+from tidegate.operators.joins.join_cut import Arrivals, JoinCut
 from tidegate.operators.joins.join_side import JoinSide, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of
@@ -46,7 +46,6 @@ from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of, fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
-from tidegate.state.chunks import Piece, encode
 from tidegate.state.snapshot import SnapshotStore
 from tidegate.watermark import START, Watermark
 
@@ -77,32 +76,6 @@ class _View:
     def runs(self, side: Side, last: int) -> list[SortedRun]:
         """The runs of one side up to a segment."""
         return [run for run in self.sides[side].runs if run.number <= last]
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Arrivals:
-    """Tuples of one side, by the numbers with which they arrived: from ``first`` on, before ``stop``."""
-
-    first: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class JoinCut:
-    """Both sides at a marker: what has arrived, in the parts in which it is written."""
-
-    sides: BothSides
-    parts: tuple[Sequence[Arrivals], Sequence[Arrivals]]
-
-    def write(self, store: SnapshotStore) -> None:
-        """Put all of it into a snapshot; see `StateCut`."""
-        for side, parts in enumerate(self.parts):
-            for part in parts:
-                store.put(part, partial(self._piece, side, part), side)
-
-    def _piece(self, side: int, part: Arrivals) -> Piece:
-        rows = self.sides[side].rows(np.arange(part.first, part.stop))
-        return Piece(part.first, part.stop, rows.num_rows, encode(rows))
 
 
 @dataclass(slots=True, eq=False)
@@ -193,10 +166,7 @@ class SharedJoin(SharedState):
             self._settle(number)
 
     def worth_splitting(self, arrived: SegmentTuples | None = None) -> bool:
-        """Whether a segment has so many pairs to try that several instances had better share them; an estimate.
-
-        None: those of all that is held, as windows that expire may have.
-        """
+        """Whether what arrived (None: all that is held) has so many pairs that several instances had better share them."""
         held = [side.held for side in self._sides]
         largest = [sum(run.largest for run in tuple(side.runs)) for side in self._sides]
         new, frequent = held, largest
