@@ -36,9 +36,6 @@ def first_in_row(offsets: Array, codes: Array, size: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-
-
-@njit(cache=True, nogil=True)
 def lower_times(least: Array, places: Array, times: Array) -> Array:
     """Lower ``least`` at some places to times that are less; the places where that was so, some of them more than once."""
     lowered = np.empty(places.size, np.int64)
