@@ -15,7 +15,7 @@ from tests.kit.local_runs import run_in_step
 from tests.kit.spark_driver import Driver
 from tidegate.compile.split_hot_keys import HotKeys
 from tidegate.errors import DataError
-from tidegate.operators.joins.join_cell import IN_THIS_PROCESS
+from tidegate.operators.joins.cached_join import IN_THIS_PROCESS
 from tidegate.reference import interpret
 from tidegate.runtime.local.settings import Settings
 from tidegate.testing import difference

@@ -100,11 +100,12 @@ def join_cases(
     in_steps: bool = False,
     hows: Sequence[JoinHow] = HOWS,
     sides: Sequence[str] = SIDES,
+    keys: Sequence[str] = tuple(KEYS),
     predicates: Sequence[str] = tuple(PREDICATES),
     after: Sequence[str] = (*AFTER, "nothing"),
 ) -> JoinCase:
     """Any join over any data; ``in_steps`` if results of a region meet sources at a watermark that is known."""
-    pools = (sides, NEAR, KEYS, predicates, hows, after)
+    pools = (sides, NEAR, keys, predicates, hows, after)
     features = tuple(draw(st.sampled_from(sorted(pool))) for pool in pools)
     # Where a source meets results of a region, which watermark they meet at depends on timing: there nothing is late.
     mixed = features[-1] in ("aggregate before", "join again") and not in_steps
@@ -154,14 +155,12 @@ def sorted_tables(draw: st.DrawFn, rows: int, base: int, spread: int) -> pa.Tabl
 def spark_join_cases(draw: st.DrawFn, **pools: Sequence[Any]) -> SparkJoinCase:
     """Any join over any data, cut into partitions, in batches of which some are tried again."""
     case = draw(join_cases(in_steps=True, **pools))
-    # Which tuples have partners is not known to one cell of a grid.
-    one_cell = case.features[2] == "none" and case.features[4] != "inner"
     batches = [
         Batch(
             {name: [part for table in given for part in cut(draw, table)] for name, given in batch.items()},
             draw(st.sampled_from([1, 1, 1, 2, 3])),
             tuple(draw(st.lists(st.integers(1, 4), max_size=2))) if draw(st.booleans()) else (),
-            **draw(faults()) | ({"cells": None} if one_cell else {}),
+            **draw(faults()),
         )
         for batch in case.batches
     ]
@@ -169,7 +168,7 @@ def spark_join_cases(draw: st.DrawFn, **pools: Sequence[Any]) -> SparkJoinCase:
         case.query,
         batches,
         [draw(st.booleans()) for _ in batches],
-        1 if one_cell else draw(st.sampled_from([1, 2, 3, 4, 6])),
+        draw(st.sampled_from([1, 2, 3, 4, 6])),
         draw(st.integers(1, 3)),
         draw(st.booleans()),
         case.features,

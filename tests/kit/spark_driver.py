@@ -27,7 +27,7 @@ from pyspark import cloudpickle
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.plan import Plan
 from tidegate.compile.split_hot_keys import HotKeys
-from tidegate.operators.joins import join_cell
+from tidegate.operators.joins import cached_join
 from tidegate.query.arrival import stamped
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node, Source, walk
@@ -379,7 +379,7 @@ def _moves(draw: st.DrawFn) -> control.SetMapping:
 def forget() -> None:
     """What a new worker knows of earlier batches: nothing."""
     chunks.IN_THIS_PROCESS.clear()
-    join_cell.IN_THIS_PROCESS.clear()
+    cached_join.IN_THIS_PROCESS.clear()
 
 
 def _with_clock(rows: pa.RecordBatch, clock: int | None) -> pa.RecordBatch:

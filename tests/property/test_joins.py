@@ -28,6 +28,15 @@ def test_pairs_on_cells_are_the_laws_at_the_watermarks_of_the_run(tmp_path: Path
     check()
 
 
+def test_tuples_that_leave_alone_are_the_laws_where_cells_share_no_keys(tmp_path: Path) -> None:
+    @settings(max_examples=examples(15), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=spark_join_cases(keys=["none"], hows=["left", "right", "full", "full", "semi", "anti"]))
+    def check(case: SparkJoinCase) -> None:
+        check_join_on_cells(case, tmp_path)
+
+    check()
+
+
 def test_branches_of_one_stream_on_cells_have_one_watermark(tmp_path: Path) -> None:
     """What a filter takes away of one of them, too."""
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.kit.runtimes import Batches, Result, Runtime
+from tests.kit.runtimes import Runtime
 from tests.semantics.test_windows import TIME, at
-from tidegate.errors import UnsupportedError
 from tidegate.testing import difference
 
 pytestmark = pytest.mark.dedicated
@@ -40,15 +39,6 @@ def streams(disorder: str = "0 seconds") -> tuple[tg.Stream, tg.Stream]:
         tg.stream(ORDERS, time="ts", name="orders", disorder=disorder),
         tg.stream(PAYMENTS, time="ts", name="payments", disorder=disorder),
     )
-
-
-def run_in_one_cell(runtime: Runtime, query: tg.Stream, batches: Batches) -> Result:
-    """Skips where a join without keys has several cells."""
-    try:
-        return runtime.run(query, batches)
-    except UnsupportedError as refusal:
-        assert "cells=1" in str(refusal)
-        pytest.skip(reason=str(refusal))
 
 
 # Orders and payments that are at most ten minutes apart:
@@ -192,9 +182,9 @@ def test_any_predicate_without_keys(quick_runtime: Runtime, near: dict[str, str]
     ]:
         query = orders.join(orders, where=where, how="anti", **near).select("ts", "k", "n")
         time = {"a": "10:01", "c": "10:01:59"}[alone[0]] if "within" in near else "10:00:59.999999"
-        expect(query, run_in_one_cell(quick_runtime, query, given).rows, (time, *alone))
+        expect(query, quick_runtime.run(query, given).rows, (time, *alone))
         query = orders.join(orders, where=where, how="full", **near).select("ts", "n", "n_right")
-        result = run_in_one_cell(quick_runtime, query, given).rows
+        result = quick_runtime.run(query, given).rows
         lonely = [(n, m) for n, m in zip(*(result.column(name).to_pylist() for name in ("n", "n_right")), strict=True)]
         assert sorted(lonely.count(pair) for pair in lonely if None in pair) == [1, 1]
         assert (alone[1], None) in lonely

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tidegate.compile.plan import OUTPUT, Exchange, Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.nodes import Join
 
 
 def choose_exchange(plan: Plan, cells: int | tuple[int, int] = 1) -> Plan:
@@ -35,13 +34,6 @@ def choose_exchange(plan: Plan, cells: int | tuple[int, int] = 1) -> Plan:
         return plan
     least, most = (cells, cells) if isinstance(cells, int) else cells
     stateful = [subquery for subquery in plan.subqueries if subquery.operator is not None]
-    for join in (each.operator for each in stateful if isinstance(each.operator, Join)):
-        if most > 1 and join.how != "inner" and not join.on:
-            raise UnsupportedError(
-                f"step '{join.name}': a join with how='{join.how}' and without on=... has one cell on Spark, not {most}: in "
-                "a grid of cells none knows all partners of a tuple, and so which tuples have none; run it with cells=1, "
-                "join by a key, or leave how out"
-            )
     together = plan.idling_with if most > 1 else ()
     for subquery in stateful:
         apart = [source.name for source in together if source not in plan.sources_before(subquery.number)]

@@ -18,7 +18,7 @@ from tidegate.query.outputs import schemas_of
 from tidegate.query.windows import MANY_WINDOWS
 
 _INDENT = "  "
-_PARTITIONING = {"none": "not partitioned", "keys": "partitioned by keys", "pairs": "every pair meets once"}
+_PARTITIONING = {"none": "not partitioned", "keys": "partitioned by keys", "pairs": "partitioned by pairs"}
 _LEAVING = {True: "results leave when settled", False: "results leave as tuples come"}
 _TOGETHER = {
     "spark": "one streaming query: a batch is evaluated once for all outputs; a folder has each result exactly once, and "

@@ -20,6 +20,7 @@ from tidegate.query.nodes import (
     Stateful,
     WindowAggregate,
 )
+from tidegate.query.predicates.tree import LEFT
 
 
 def mark_regions(plan: Plan) -> Plan:
@@ -66,10 +67,7 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
         case Join() if runtime != "spark":
             return "pairs", "every instance sees every tuple and tries its share of the pairs, whatever their keys"
         case Join() as join if join.is_on_grid:
-            return "pairs", (
-                "cells form a grid: a left tuple goes to a row of it, a right one to a column, and each pair meets in "
-                "one cell"
-            )
+            return "pairs", _on_grid(join)
         case Join() as join:
             keys = dict.fromkeys(name if name == other else f"{name} = {other}" for name, other in join.on)
             return "keys", f"tuples that share keys ({', '.join(keys)}) meet in one cell"
@@ -79,6 +77,27 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
             return "keys", _meeting(keyed.keys)
         case operator:
             raise InternalError(f"no partitioning is known for {type(operator).__name__}")
+
+
+def _on_grid(join: Join) -> str:
+    """Which cells get a tuple of a join that is not partitioned by keys."""
+    match join.judged_sides:
+        case ():
+            return (
+                "cells form a grid: a left tuple goes to a row of it, a right one to a column, and each pair meets in "
+                "one cell"
+            )
+        case (side,):
+            one, other = ("left", "right") if side == LEFT else ("right", "left")
+            return (
+                f"each {one} tuple goes to one cell and each {other} one to every cell, so that one cell meets all "
+                f"partners of a {one} tuple and knows whether there are any"
+            )
+        case _:
+            return (
+                "every cell gets all tuples, and knows of its share of them whether there are partners; a pair is tried in "
+                "the cells of both of its tuples, and leaves from that of the left one"
+            )
 
 
 def _meeting(keys: Sequence[Keys]) -> str:

@@ -42,6 +42,7 @@ from tidegate.query.schema import conform, contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Piece
 from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE, CellEpoch
+from tidegate.state.pair_grid import PairGrid
 from tidegate.watermark import START, Watermark
 
 ROWS_AT_ONCE = 65_536
@@ -114,25 +115,32 @@ def route(epoch: CellEpoch, shards: Array, times: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, slots=True)
 class RouteOnGrid:
-    """A left tuple goes to every cell that has a shard in its row of the grid, a right one to those of its column.
+    """A tuple goes to every cell that has a shard in its line of the grid.
 
-    So each pair meets in the cell that has the shard of both, and each cell tries its share of all pairs (StreamCloud
-    §IV.A.b, fig. 4). The row or column is told by what a tuple holds, so that a task that is run again routes it alike.
+    So the tuples of each pair meet, and each cell tries its share of all pairs. The line is told by what a tuple holds, so
+    that a task that is run again routes it alike.
     """
 
     side: Side
     epoch: CellEpoch
+    grid: PairGrid
 
     def __call__(self, tuples: pa.Table) -> Routing:
-        buckets = grid_buckets(tuples)
-        grid = self.epoch.array.reshape(SIDE, SIDE)
-        of_bucket = [np.unique(cells) for cells in (grid if self.side == 0 else grid.T)]
-        counts = np.array([len(cells) for cells in of_bucket])[buckets]
-        starts = np.cumsum([0, *(len(cells) for cells in of_bucket[:-1])])[buckets]
+        shards, of_shards = tuple_shards(tuples), self.grid.line_of_shards(self.side)
+        lines = shards % self.grid.lines(self.side)
+        width = max(self.epoch.cells) + 1
+        found = np.unique(of_shards * width + self.epoch.array)
+        cells_of = np.bincount(found // width)
+        counts, starts = cells_of[lines], (np.cumsum(cells_of) - cells_of)[lines]
         _, places = expand_ranges(starts, counts)
-        load = np.bincount(buckets, minlength=SIDE)
-        loads = np.repeat(load, SIDE) if self.side == 0 else np.tile(load, SIDE)
-        return Routing(np.repeat(np.arange(len(buckets)), counts), np.concatenate(of_bucket)[places], loads)
+        rows = np.repeat(np.arange(len(lines)), counts)
+        return Routing(rows, (found % width)[places], self._loads(shards, lines, of_shards))
+
+    def _loads(self, shards: Array, lines: Array, of_shards: Array) -> Array:
+        """How much work each shard gets: what goes to every cell alike burdens none of them in particular."""
+        if self.grid.is_square:
+            return np.bincount(lines, minlength=SIDE)[of_shards]
+        return count_shards(shards if self.side in self.grid.judged else shards[:0])
 
 
 def count_shards(shards: Array) -> Array:
@@ -140,12 +148,11 @@ def count_shards(shards: Array) -> Array:
     return np.bincount(shards, minlength=SHARDS_OF_A_STEP)
 
 
-def grid_buckets(tuples: pa.Table) -> Array:
-    """The row of each left tuple, or the column of each right one, of the grid of a join without keys."""
+def tuple_shards(tuples: pa.Table) -> Array:
+    """The shard of each tuple of a join on a grid, by what it holds; its line is that, modulo their number."""
     # Lists and structs are left out; the event time is always there.
     columns = [contiguous(column) for column in tuples.columns if not pa.types.is_nested(column.type)]
-    found: Array = (key_hashes(columns) >> np.uint64(32)).astype(np.int64) % SIDE
-    return found
+    return step_shards(key_hashes(columns))
 
 
 def tuple_piece(tuples: pa.Table, time: str) -> Piece:
@@ -392,17 +399,21 @@ class TupleIntake(Intake):
 
     def give(self) -> Iterator[tuple[int, Delta]]:
         waiting, self._waiting = self._waiting, {}
+        made: dict[tuple[int, ...], pa.Table] = {}
         for cell in sorted(waiting):
-            joined = pa.concat_tables(waiting[cell]).combine_chunks()
-            ordered, _ = in_time_order(joined, times_of(joined, self.time))
-            yield cell, Delta(ordered, self.side)
+            parts = tuple(map(id, waiting[cell]))
+            if parts not in made:
+                joined = pa.concat_tables(waiting[cell]).combine_chunks()
+                made[parts], _ = in_time_order(joined, times_of(joined, self.time))
+            yield cell, Delta(made[parts], self.side)
 
     def _parts(self, tuples: pa.Table) -> _Parts:
         if self.epoch is None or tuples.num_rows == 0:
             return {0: tuples}, None
         routing = self._router(tuples)
-        parts = {
-            cell: tuples.take(pa.array(routing.rows[routing.cells == cell]))
-            for cell in np.unique(routing.cells).tolist()
-        }
+        parts = {}
+        for cell in np.unique(routing.cells).tolist():
+            rows = routing.rows[routing.cells == cell]
+            # Cells that get all tuples get one table.
+            parts[cell] = tuples if len(rows) == tuples.num_rows else tuples.take(pa.array(rows))
         return parts, routing.loads

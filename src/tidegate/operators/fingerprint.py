@@ -9,6 +9,7 @@ from tidegate.query.aggregates import Monoid, Ranked
 from tidegate.query.event_time import format_duration
 from tidegate.query.forms import TupleForm
 from tidegate.query.nodes import (
+    JUDGED_SIDES,
     AsOf,
     BagAggregate,
     CountAggregate,
@@ -23,6 +24,7 @@ from tidegate.query.nodes import (
 from tidegate.query.partial_aggregates import Partial
 from tidegate.query.predicates.tree import RIGHT
 from tidegate.query.schema import show_columns
+from tidegate.state.pair_grid import PairGrid
 
 GRID = "on a grid"
 """What a fingerprint says of the keys of a join whose cells get tuples by what they hold."""
@@ -105,6 +107,13 @@ def fingerprint(node: Stateful) -> str:
         case _:
             raise InternalError(f"no fingerprint is known for {type(node).__name__}")
     return " | ".join(parts)
+
+
+def pair_grid_in(fingerprint: str) -> PairGrid | None:
+    """The grid of the join whose state a fingerprint is of; None if its tuples are routed by keys."""
+    if GRID not in fingerprint:
+        return None
+    return PairGrid(JUDGED_SIDES[fingerprint.partition("join ")[0].strip() or "inner"])
 
 
 def check_fingerprint(found: str, wanted: str, where: str) -> None:

@@ -6,8 +6,9 @@ exists is valid: what can be checked is checked where it is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import narwhals as nw
@@ -219,6 +220,10 @@ class CountAggregate(Step):
 
 JoinHow: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What a join gives: pairs; also the tuples of a side that are in none; or of the left tuples those in some, or in none."""
+JUDGED_SIDES: Mapping[str, tuple[Side, ...]] = MappingProxyType(
+    {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT), "semi": (LEFT,), "anti": (LEFT,)}
+)
+"""The sides whose tuples leave, or do not, by whether they have a partner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +268,12 @@ class Join(Step):
     @property
     def lonely_sides(self) -> tuple[Side, ...]:
         """The sides whose tuples leave when no partner can come any more."""
-        match self.how:
-            case "left" | "anti":
-                return (LEFT,)
-            case "right":
-                return (RIGHT,)
-            case "full":
-                return (LEFT, RIGHT)
-            case _:
-                return ()
+        return () if self.how == "semi" else self.judged_sides
+
+    @property
+    def judged_sides(self) -> tuple[Side, ...]:
+        """The sides whose tuples leave, or do not, by whether they have a partner."""
+        return JUDGED_SIDES[self.how]
 
     @property
     def pair_schema(self) -> pa.Schema:
@@ -280,7 +282,7 @@ class Join(Step):
 
     @property
     def is_on_grid(self) -> bool:
-        """Whether cells, where there are any, form a grid and get tuples by what they hold; else they get them by keys."""
+        """Whether cells get tuples by what they hold; else they get them by keys."""
         return self.spread or not self.on
 
 

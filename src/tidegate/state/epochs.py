@@ -1,9 +1,9 @@
 """Which cell has which shard: sets of shards, the mapping of an epoch, and mappings that move little.
 
 The keys of a stateful step lie in `SHARDS_OF_A_STEP` shards, whatever the number of its cells. An epoch maps each shard to a
-cell; the next epoch may map it to another, and then the shard's state is listed by that cell. The pairs of a join without
-keys lie in as many shards, which form a grid: shard ``r·SIDE + c`` has the pairs of left tuples of row r and right tuples of
-column c.
+cell; the next epoch may map it to another, and then the shard's state is listed by that cell. The pairs of an inner join
+without keys lie in as many shards, which form a square: shard ``r·SIDE + c`` has the pairs of left tuples of row r and right
+tuples of column c; see `tidegate.state.pair_grid` for the others.
 """
 
 from __future__ import annotations
@@ -42,16 +42,6 @@ def members(shards: ShardSet) -> NDArray[np.bool_]:
     """A set of shards as an array of one entry per shard."""
     packed = np.frombuffer(shards.to_bytes(SHARDS_OF_A_STEP // 8, "little"), np.uint8)
     return np.unpackbits(packed, bitorder="little").view(np.bool_)
-
-
-def rows_of_grid(shards: ShardSet) -> ShardSet:
-    """All shards of the rows of the grid in which some shards lie."""
-    return shard_set(np.repeat(members(shards).reshape(SIDE, SIDE).any(axis=1), SIDE))
-
-
-def columns_of_grid(shards: ShardSet) -> ShardSet:
-    """All shards of the columns of the grid in which some shards lie."""
-    return shard_set(np.tile(members(shards).reshape(SIDE, SIDE).any(axis=0), SIDE))
 
 
 @dataclass(frozen=True, slots=True)

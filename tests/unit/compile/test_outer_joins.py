@@ -9,7 +9,9 @@ import pytest
 import tidegate as tg
 from tidegate.compile.compiler import compile_query
 from tidegate.errors import UnsupportedError
-from tidegate.query.nodes import JoinHow
+from tidegate.operators.fingerprint import fingerprint, pair_grid_in
+from tidegate.query.nodes import Join, JoinHow
+from tidegate.state.pair_grid import PairGrid
 
 TIME = pa.timestamp("us")
 
@@ -27,16 +29,31 @@ def test_a_semi_join_reads_of_the_right_what_it_compares() -> None:
     assert plan.query.schema == query.schema
 
 
-@pytest.mark.parametrize("how", ["left", "right", "full", "semi", "anti"])
-def test_without_keys_it_has_one_cell_on_spark(how: JoinHow) -> None:
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("left", "each left tuple goes to one cell and each right one to every cell"),
+        ("semi", "one cell meets all partners of a left tuple and knows whether there are any"),
+        ("anti", "each left tuple goes to one cell and each right one to every cell"),
+        ("right", "each right tuple goes to one cell and each left one to every cell"),
+        ("full", "every cell gets all tuples, and knows of its share of them whether there are partners"),
+    ],
+)
+def test_explain_says_where_tuples_go_without_keys(how: JoinHow, told: str) -> None:
     left, right = streams()
     query = left.join(right, within="1 s", how=how, name="near")
-    compile_query(query.node, "spark", cells=1)
-    with pytest.raises(
-        UnsupportedError, match=f"step 'near': a join with how='{how}' and without on.*cells=1, join by a key"
-    ):
-        compile_query(query.node, "spark", cells=(1, 2))
-    compile_query(left.join(right, on="k", within="1 s", how=how).node, "spark", cells=(1, 2))
+    assert told in " ".join(query.explain(runtime="spark", cells=(1, 8)).split())
+    assert told not in " ".join(query.explain(runtime="local").split())
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_state_without_keys_tells_which_sides_are_judged(how: JoinHow) -> None:
+    left, right = streams()
+    join = left.join(right, within="1 s", how=how).node
+    assert isinstance(join, Join)
+    assert pair_grid_in(fingerprint(join)) == PairGrid(join.judged_sides)
+    keyed = left.join(right, on="k", within="1 s", how=how).node
+    assert isinstance(keyed, Join) and pair_grid_in(fingerprint(keyed)) is None
 
 
 def test_it_is_not_made_of_aggregates() -> None:

@@ -13,13 +13,15 @@ import pytest
 import tidegate as tg
 from tests.kit.memory_storage import MemoryStorage
 from tidegate.operators.cells import Instances
-from tidegate.operators.exchange import Delta, RouteByKeys, RouteOnGrid, Routing, grid_buckets
+from tidegate.operators.exchange import Delta, RouteByKeys, RouteOnGrid, Routing, TupleIntake, tuple_shards
 from tidegate.operators.joins import join_cell
-from tidegate.operators.joins.join_cell import CachedJoin, JoinCache, JoinCell
+from tidegate.operators.joins.cached_join import CachedJoin, JoinCache
+from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.query.keys import Columns
 from tidegate.query.nodes import Join
 from tidegate.state.chunks import ChunkMemory, ChunkStore, Directory
-from tidegate.state.epochs import SIDE, CellEpoch, first_mapping
+from tidegate.state.epochs import SHARDS_OF_A_STEP, SIDE, CellEpoch, first_mapping
+from tidegate.state.pair_grid import PairGrid
 from tidegate.state.step_folder import StepFolder
 from tidegate.watermark import END, START, Watermark
 
@@ -61,10 +63,10 @@ def test_every_pair_meets_in_exactly_one_cell(cells: int) -> None:
     epoch = CellEpoch(0, first_mapping(cells, grid=True))
     assert epoch.cells == tuple(range(cells))
     tuples = segment(0, 40)
-    routing = [RouteOnGrid(0, epoch)(tuples), RouteOnGrid(1, epoch)(tuples)]
+    routing = [RouteOnGrid(0, epoch, PairGrid())(tuples), RouteOnGrid(1, epoch, PairGrid())(tuples)]
     for one, other in product(range(40), repeat=2):
         assert len(places(routing[0], one) & places(routing[1], other)) == 1
-    again = RouteOnGrid(0, epoch)(tuples.take(list(range(39, -1, -1))))
+    again = RouteOnGrid(0, epoch, PairGrid())(tuples.take(list(range(39, -1, -1))))
     assert [places(routing[0], row) for row in range(40)] == [places(again, 39 - row) for row in range(40)]
 
 
@@ -73,10 +75,40 @@ def test_a_tuple_goes_to_every_cell_of_its_row_or_column_once() -> None:
     tuples = segment(0, 40)
     for side in (0, 1):
         grid = mapping.reshape(SIDE, SIDE) if side == 0 else mapping.reshape(SIDE, SIDE).T
-        routing = RouteOnGrid(side, CellEpoch(0, tuple(mapping.tolist())))(tuples)  # type: ignore[arg-type]  # 0 or 1
-        for row, bucket in enumerate(grid_buckets(tuples).tolist()):
-            assert sorted(routing.cells[routing.rows == row].tolist()) == sorted(set(grid[bucket].tolist()))
+        routing = RouteOnGrid(side, CellEpoch(0, tuple(mapping.tolist())), PairGrid())(tuples)  # type: ignore[arg-type]  # 0 or 1
+        for row, shard in enumerate(tuple_shards(tuples).tolist()):
+            assert sorted(routing.cells[routing.rows == row].tolist()) == sorted(set(grid[shard % SIDE].tolist()))
         assert routing.loads.sum() == 40 * SIDE
+
+
+@pytest.mark.parametrize("judged", [(0,), (1,), (0, 1)])
+def test_the_cell_that_judges_a_tuple_gets_all_of_the_other_side(judged: tuple[int, ...]) -> None:
+    """And the load of a shard is what its cell judges there: what goes to all cells burdens none in particular."""
+    mapping = np.random.default_rng(1).integers(1, 5, SHARDS_OF_A_STEP)
+    epoch, tuples = CellEpoch(0, tuple(mapping.tolist())), segment(0, 40)
+    judges, everyone = mapping[tuple_shards(tuples)].tolist(), {1, 2, 3, 4}
+    for side in (0, 1):
+        routing = RouteOnGrid(side, epoch, PairGrid(judged))(tuples)  # type: ignore[arg-type]  # 0 or 1
+        for row, judge in enumerate(judges):
+            assert places(routing, row) == ({judge} if judged == (side,) else everyone)
+        assert len(routing.rows) == (40 if judged == (side,) else 160), "a tuple goes to a cell once"
+        assert routing.loads.sum() == (40 if side in judged else 0)
+
+
+def test_tuples_that_go_to_all_cells_are_one_table() -> None:
+    """Which is encoded once."""
+    stream = tg.stream(SCHEMA, time="ts")
+    node = stream.join(stream, within="300us", how="left").node
+    assert isinstance(node, Join)
+    epoch = CellEpoch(0, first_mapping(3))
+    for side, tables in ((0, 3), (1, 1)):
+        router = RouteOnGrid(side, epoch, PairGrid(node.judged_sides))  # type: ignore[arg-type]  # 0 or 1
+        intake = TupleIntake(router, node, side, epoch, SCHEMA, "ts", lambda table: table, None)
+        intake.add(segment(0, 40))
+        found = dict(intake.finish())
+        assert sorted(found) == [0, 1, 2]
+        assert len({id(delta.rows) for delta in found.values()}) == tables
+        assert sum(delta.rows.num_rows for delta in found.values()) == (40 if side == 0 else 120)
 
 
 def test_equal_keys_of_different_widths_meet() -> None:
@@ -94,7 +126,7 @@ def test_state_and_memory_are_bounded_by_the_window(kind: str) -> None:
     held, sizes, chunks = [], [], []
     for number in range(150):
         run.batch(number)
-        held.append(run.cached.join.rows)
+        held.append(run.cached.rows)
         sizes.append(run.directory.state_bytes())
         chunks.append(len(run.directory.chunks))
     assert max(held) <= 2 * (2 * 300 + 4 * STEP)
@@ -147,7 +179,7 @@ def test_a_worker_reads_only_what_it_has_not_seen(monkeypatch: pytest.MonkeyPatc
 def test_a_process_keeps_what_it_used_last() -> None:
     run = Run("by key")
     run.batch(0)
-    cache = JoinCache(limit_bytes=run.cached.join.bytes + 1)
+    cache = JoinCache(limit_bytes=run.cached.bytes + 1)
     cache.put("run", 0, run.cached)
     cache.put("run", 1, run.cached)
     assert cache.take("run", 0) is None and cache.take("run", 1) is run.cached

@@ -9,16 +9,14 @@ from tidegate.errors import UserError
 from tidegate.state.epochs import (
     ALL,
     SHARDS_OF_A_STEP,
-    SIDE,
     CellEpoch,
     checked_mapping,
-    columns_of_grid,
     even_mapping,
     first_mapping,
     members,
-    rows_of_grid,
     shard_set,
 )
+from tidegate.state.pair_grid import PairGrid
 
 
 def moved(before: tuple[int, ...], after: tuple[int, ...]) -> int:
@@ -62,7 +60,7 @@ def test_cells_of_a_grid_have_whole_stretches_of_rows_and_columns(cells: int) ->
     assert epoch.cells == tuple(range(cells))
     for cell in epoch.cells:
         owned = epoch.owned(cell)
-        assert rows_of_grid(owned) & columns_of_grid(owned) == owned
+        assert PairGrid().held(0, owned) & PairGrid().held(1, owned) == owned
     assert even_mapping(first_mapping(5), cells, grid=True) == epoch.mapping
 
 
@@ -71,9 +69,6 @@ def test_sets_of_shards() -> None:
     chosen[[0, 33, 1023]] = True
     assert shard_set(chosen) == 1 | 1 << 33 | 1 << 1023
     assert (members(shard_set(chosen)) == chosen).all()
-    assert rows_of_grid(1 << 33) == sum(1 << shard for shard in range(SIDE, 2 * SIDE))
-    assert columns_of_grid(1 << 33) == sum(1 << (row * SIDE + 1) for row in range(SIDE))
-    assert rows_of_grid(ALL) == columns_of_grid(ALL) == ALL
 
 
 def test_an_epoch_survives_json() -> None:

@@ -13,9 +13,9 @@ them.
 Which tuples have been in a pair is not stored: it follows from the tuples, and is found out when chunks are read. For that
 those of the other side are kept twice as long as pairs alone would need them.
 
-Without keys, and where one key is spread over cells, a cell has shards of a grid: it holds the left tuples of their rows and
-the right ones of their columns. Unless its shards are all that these rows and columns have in common, some pairs belong to
-other cells and are left out.
+Without keys, and where one key is spread over cells, a cell has shards of a grid (`tidegate.state.pair_grid`): it holds the
+tuples of the lines in which they lie. Unless its shards are all that its rows and columns of a square have in common, some
+pairs belong to other cells and are left out.
 """
 
 from __future__ import annotations
@@ -29,116 +29,26 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.cells import Instances
-from tidegate.operators.columns import Array, in_time_order
-from tidegate.operators.exchange import Delta, grid_buckets, times_of, tuple_piece
+from tidegate.operators.columns import Array
+from tidegate.operators.exchange import Delta, times_of, tuple_piece, tuple_shards
+from tidegate.operators.joins.cached_join import IN_THIS_PROCESS, SIDES, CachedJoin, JoinCache, SideTables
 from tidegate.operators.joins.encode_side import without_null_keys
 from tidegate.operators.joins.find_pairs import FoundPairs
 from tidegate.operators.joins.join_side import merge_candidates
-from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of
+from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of, pair_grid_of
 from tidegate.operators.joins.result_rows import BothSides
-from tidegate.operators.joins.shared_join import KeepPairs, SegmentTuples, SharedJoin
+from tidegate.operators.joins.shared_join import KeepPairs
 from tidegate.operators.keys import key_hashes, step_shards
 from tidegate.query.nodes import Join
-from tidegate.query.predicates.tree import LEFT
+from tidegate.query.predicates.tree import LEFT, RIGHT
 from tidegate.query.schema import contiguous
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, ChunkStore, Data
-from tidegate.state.epochs import SIDE, ShardSet, columns_of_grid, members, rows_of_grid
-from tidegate.state.worker_memory import cache_bytes
-from tidegate.watermark import START, Watermark
-
-SideTables = tuple[list[pa.Table], list[pa.Table]]
+from tidegate.state.epochs import ALL, ShardSet, members
+from tidegate.state.pair_grid import PairGrid
+from tidegate.watermark import Watermark
 
 MOST_ROWS = 1 << 18
-ROWS_AT_ONCE = 65_536
-SIDES = (0, 1)
-
-
-@dataclass(slots=True, eq=False)
-class CachedJoin:
-    """A cell's join in a worker's memory, and the chunks that are in it, by what they are held as.
-
-    A chunk of which the cell lists a part has another name. ``watermark`` is the one up to which it has forgotten what is
-    not needed.
-    """
-
-    join: SharedJoin
-    chunks: dict[str, Chunk] = field(default_factory=dict)
-    watermark: Watermark = START
-    segment: int = 0
-
-    def __post_init__(self) -> None:
-        self.join.attach(0, -1, START)
-
-    def is_valid(self, listed: Sequence[Chunk], reached: Watermark) -> bool:
-        """Whether all that is here is in the store or of no use, and nothing is gone that the store still needs.
-
-        ``reached`` is the watermark that the store has come to.
-        """
-        return reached >= self.watermark and not self._needed(listed, reached).keys() - {
-            each.held_as for each in listed
-        }
-
-    def add(self, sides: SideTables) -> SegmentTuples:
-        """Take tuples in; none of them is late."""
-        self.segment += 1
-        arrived = self.join.encode(self.segment, sides)
-        self.join.settle(self.segment)
-        return arrived
-
-    def add_chunks(self, side: int, tables: Sequence[pa.Table]) -> None:
-        """Take the tuples of chunks in, in the order of time, some at once, so that they are forgotten by and by."""
-        if not tables:
-            return
-        joined = pa.concat_tables(tables)
-        joined, _ = in_time_order(joined, times_of(joined, self.join.node.inputs[side].time))
-        for at in range(0, joined.num_rows, ROWS_AT_ONCE):
-            part = [joined.slice(at, ROWS_AT_ONCE)]
-            arrived = self.add((part, []) if side == 0 else ([], part))
-            self.join.note_pairs(self.segment, arrived)
-
-    def forget(self, listed: Sequence[Chunk], watermark: Watermark) -> None:
-        """Drop what is not needed past a watermark."""
-        self.watermark = watermark
-        self.join.acknowledge(0, self.segment, watermark)
-        self.join.compact()
-        self.chunks = self._needed(listed, watermark)
-
-    def _needed(self, listed: Sequence[Chunk], watermark: Watermark) -> dict[str, Chunk]:
-        """The chunks that are here and are listed, or of use still."""
-        names = {chunk.held_as for chunk in listed}
-        least = [least_kept(self.join.node, side, watermark) for side in SIDES]
-        return {each: chunk for each, chunk in self.chunks.items() if each in names or chunk.high >= least[chunk.side]}
-
-
-@dataclass(slots=True)
-class JoinCache:
-    """The joins that a process keeps, by where their state is.
-
-    Those used least lately go when all take more than `limit_bytes`, or `cache_bytes` if that is None.
-    """
-
-    limit_bytes: int | None = None
-    _held: dict[tuple[str, int], CachedJoin] = field(default_factory=dict)
-
-    def take(self, where: str, cell: int) -> CachedJoin | None:
-        """A join, for the caller alone until it is put back."""
-        return self._held.pop((where, cell), None)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._held.clear()
-
-    def put(self, where: str, cell: int, cached: CachedJoin) -> None:
-        """Keep a join."""
-        self._held[where, cell] = cached
-        limit = cache_bytes() if self.limit_bytes is None else self.limit_bytes
-        while len(self._held) > 1 and sum(each.join.bytes for each in self._held.values()) > limit:
-            del self._held[next(iter(self._held))]
-
-
-IN_THIS_PROCESS = JoinCache()
-"""Spark builds a cell's operator anew for every batch: what lasts longer has to be the process's own."""
 
 
 @dataclass(slots=True, eq=False)
@@ -151,10 +61,12 @@ class JoinCell:
     instances: Instances
     cache: JoinCache = field(default_factory=lambda: IN_THIS_PROCESS)
     near: Near = field(init=False)
+    grid: PairGrid | None = field(init=False)
     _cached: CachedJoin | None = None
 
     def __post_init__(self) -> None:
         self.near = near_of(self.node)
+        self.grid = pair_grid_of(self.node)
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
         """Add tuples and advance; see `OpenCell`."""
@@ -164,11 +76,14 @@ class JoinCell:
             before = self.store.directory.watermark
             if any(tuples) or self._may_decide(self.near.span, before, watermark):
                 cached = self._ready()
-                join, shares = cached.join, self.instances.shares()
+                shares, keep = self.instances.shares(), self._kept_on_grid() or self._kept_by_time()
                 arrived, segment = cached.add(tuples), cached.segment
-                keep = self._kept_on_grid() or self._kept_by_time()
-                pairs = self.instances.run([join.pairs_within(segment, arrived, each, keep) for each in shares])
-                found = chain(pairs, join.due(before, watermark))
+                work = [
+                    join.pairs_within(segment, each, share, keep)
+                    for join, each in zip(cached.joins, arrived, strict=True)
+                    for share in shares
+                ]
+                found = chain(self.instances.run(work), *(join.due(before, watermark) for join in cached.joins))
                 self._append(tuples, watermark, cached)
         else:
             found = self._expire(tuples, watermark)
@@ -186,9 +101,8 @@ class JoinCell:
 
     def _may_decide(self, span: int, before: Watermark, after: Watermark) -> bool:
         """Whether tuples in the store may leave alone as the watermark moves."""
-        node = self.node
-        sides, least = ((LEFT,), 0) if node.how == "semi" else (node.lonely_sides, span)
-        listed = [chunk for chunk in self.store.directory.chunks if chunk.side in sides]
+        least = 0 if self.node.how == "semi" else span
+        listed = [chunk for chunk in self.store.directory.chunks if chunk.side in self.node.judged_sides]
         return any(chunk.low + least < after and chunk.high + span >= before for chunk in listed)
 
     def _expire(self, tuples: SideTables, watermark: Watermark) -> Iterator[pa.Table]:
@@ -206,10 +120,11 @@ class JoinCell:
         self._append(tuples, watermark, cached)
         if not gives or cached is None:
             return iter(())
-        join, segment = cached.join, cached.segment
-        shares = self.instances.shares()
+        joins, segment, shares = cached.joins, cached.segment, self.instances.shares()
         return chain.from_iterable(
-            self.instances.run([join.pairs_expired(segment, low, high, each, keep) for each in shares])
+            self.instances.run(
+                [join.pairs_expired(segment, low, high, each, keep) for join in joins for each in shares]
+            )
             for low, high, keep in self._owned(before, watermark)
         )
 
@@ -217,7 +132,7 @@ class JoinCell:
         """The join in memory, with all that is in the store."""
         cached = self._take()
         if cached is None:
-            cached = self._cached = CachedJoin(SharedJoin(self.node))
+            cached = self._cached = CachedJoin(self.node, self._judged)
         missing = [chunk for chunk in self.store.directory.chunks if chunk.held_as not in cached.chunks]
         read = list(zip(missing, self._read(missing), strict=True))
         for side in SIDES:
@@ -225,11 +140,16 @@ class JoinCell:
         cached.chunks |= {chunk.held_as: chunk for chunk in missing}
         return cached
 
+    @property
+    def _judged(self) -> ShardSet:
+        """The shards whose tuples the cell judges, where it has all tuples of both sides; else `ALL`."""
+        return self.store.owned if self.grid is not None and self.grid.judged == SIDES else ALL
+
     def _take(self) -> CachedJoin | None:
         """The join in memory, if there is a valid one."""
         if self._cached is None:
             cached, directory = self.cache.take(self.store.folder.where, self.cell), self.store.directory
-            if cached is not None and cached.is_valid(directory.chunks, directory.watermark):
+            if cached is not None and cached.is_valid(directory.chunks, directory.watermark, self._judged):
                 self._cached = cached
         return self._cached
 
@@ -270,9 +190,7 @@ class JoinCell:
 
     def _of(self, side: int) -> ShardSet | None:
         """The shards whose tuples the cell holds of a side; None for its own."""
-        if not self.node.is_on_grid:
-            return None
-        return rows_of_grid(self.store.owned) if side == LEFT else columns_of_grid(self.store.owned)
+        return None if self.grid is None else self.grid.held(side, self.store.owned)
 
     def _owned(self, before: Watermark, after: Watermark) -> list[tuple[Watermark, Watermark, KeepPairs | None]]:
         """Stretches of an advance, with what keeps the pairs that the cell emits of the windows that expire in each.
@@ -305,23 +223,25 @@ class JoinCell:
         return keep
 
     def _shards(self, side: int, tuples: pa.Table) -> Array:
-        """The shard of each tuple by its key; on a grid one of those of its row or column."""
-        if self.node.is_on_grid:
-            return grid_buckets(tuples) * (SIDE if side == LEFT else 1)
+        """The shard of each tuple by its key; on a grid one of those of its line."""
+        if self.grid is not None:
+            shards: Array = self.grid.first_shards(side)[tuple_shards(tuples) % self.grid.lines(side)]
+            return shards
         return step_shards(key_hashes([contiguous(tuples.column(names[side])) for names in self.node.on]))
 
     def _kept_on_grid(self) -> KeepPairs | None:
         """What leaves out the pairs of other cells; None where there are none."""
-        owned = self.store.owned
-        if not self.node.is_on_grid or rows_of_grid(owned) & columns_of_grid(owned) == owned:
+        owned, grid = self.store.owned, self.grid
+        if grid is None or not grid.is_square or grid.held(LEFT, owned) & grid.held(RIGHT, owned) == owned:
             return None
-        mine = members(owned).reshape(SIDE, SIDE)
+        mine = members(owned)
 
         def keep(sides: BothSides, found: FoundPairs) -> FoundPairs:
-            rows, columns = (
-                grid_buckets(side.rows(each)) for side, each in zip(sides, (found.left, found.right), strict=True)
+            # The shard of a pair is the one that its row and its column have in common.
+            row, column = (
+                self._shards(side, sides[side].rows(each)) for side, each in enumerate((found.left, found.right))
             )
-            return found.take(mine[rows, columns])
+            return found.take(mine[row + column])
 
         return keep
 

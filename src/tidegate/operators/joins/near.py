@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tidegate.operators.columns import Array
-from tidegate.query.nodes import Join
-from tidegate.query.predicates.tree import RIGHT
+from tidegate.query.nodes import Join, Stateful
 from tidegate.query.windows import Window
+from tidegate.state.pair_grid import PairGrid
 from tidegate.watermark import END, START, Watermark
 
 
@@ -85,6 +85,11 @@ def least_kept(node: Join, side: int, watermark: Watermark) -> int:
     leave alone are as far behind the watermark as pairs reach, and their partners as far again.
     """
     near = near_of(node)
-    again = (node.how == "semi" and side == RIGHT) or any(lonely != side for lonely in node.lonely_sides)
+    again = any(judged != side for judged in node.judged_sides)
     reach = near.span if again and isinstance(near, WithinDistance) else 0
     return max(near.least_time(watermark) - reach, START)
+
+
+def pair_grid_of(node: Stateful) -> PairGrid | None:
+    """The grid by which the tuples of a join go to cells; None where they go by keys."""
+    return PairGrid(node.judged_sides) if isinstance(node, Join) and node.is_on_grid else None

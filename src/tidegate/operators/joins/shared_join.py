@@ -83,11 +83,13 @@ class SharedJoin(SharedState):
     """The shared state of one join. Methods may be called from any thread.
 
     A segment is encoded once, by any instance. Then every instance, at its own pace, asks for its share of the results
-    and acknowledges the segment; tuples are forgotten when all instances have passed their last use.
+    and acknowledges the segment; tuples are forgotten when all instances have passed their last use. Unless it
+    ``emits_pairs``, pairs only say which tuples have partners.
     """
 
     node: Join
     split_pairs: int = SPLIT_PAIRS
+    emits_pairs: bool = True
     near: Near = field(init=False)
     _codes: TextCodes = field(init=False)
     _finder: PairFinder = field(init=False)
@@ -112,9 +114,10 @@ class SharedJoin(SharedState):
         self._decides = (node.where is None or node.where.tree is not None) and fits_int64(tree, {})
         left, right = (SideEncoder(node, side, columns_of(tree, side), band, self._codes) for side in (LEFT, RIGHT))
         self._sides = JoinSide(left), JoinSide(right)
-        sides = (LEFT,) if node.how == "semi" else node.lonely_sides
         within = isinstance(self.near, WithinDistance)
-        self._first_pairs = {side: FirstPairs(self.near.span, node.how == "semi") for side in sides if within}
+        self._first_pairs = {
+            side: FirstPairs(self.near.span, node.how == "semi") for side in node.judged_sides if within
+        }
 
     @property
     def rows(self) -> int:
@@ -187,7 +190,7 @@ class SharedJoin(SharedState):
         """Pairs that the tuples of a segment give with all up to it, an instance's share, in the order of time."""
         view = self._view(number, owned)
         found = self._note_pairs(arrived, view, keep)
-        if len(found.left) and self.node.gives_pairs:
+        if len(found.left) and self.node.gives_pairs and self.emits_pairs:
             yield rows_at(self.node, view.sides, found.left, found.right, found.times)
 
     def found_within(self, number: int, arrived: SegmentTuples, owned: Array | None) -> FoundPairs:
@@ -267,8 +270,8 @@ class SharedJoin(SharedState):
         node = self.node
         by = RIGHT if node.how == "right" else LEFT
         found = self._collected(self._found_in_windows(near, by, first, last, view), view, None)
-        spans = [ResultSpans.of_pairs(near, found, first, last)] if node.gives_pairs else []
-        for side in (LEFT,) if node.how == "semi" else node.lonely_sides:
+        spans = [ResultSpans.of_pairs(near, found, first, last)] if node.gives_pairs and self.emits_pairs else []
+        for side in node.judged_sides:
             if side != by and view.scope.owned is not None:
                 # Other instances own the left tuples of some of its pairs.
                 found = self._collected(self._found_in_windows(near, side, first, last, view), view, None)

@@ -27,20 +27,19 @@ from tidegate.state.epochs import (
     ALL,
     NONE,
     RECREATE,
-    SIDE,
     CellEpoch,
     Handover,
     ShardSet,
-    columns_of_grid,
     even_mapping,
     first_mapping,
     members,
-    rows_of_grid,
     shard_set,
 )
+from tidegate.state.pair_grid import PairGrid
 from tidegate.watermark import is_finite
 
 LOG = logging.getLogger("tidegate.spark")
+SIDES = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +76,14 @@ class Recreation:
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """The cells of a step as its run was started: the least and the most, and whether its shards form a grid.
+    """The cells of a step as its run was started: the least and the most, and the grid of its shards if it is a join on one.
 
     ``recreation`` is None where windows cannot be recreated.
     """
 
     least: int
     most: int
-    grid: bool = False
+    grid: PairGrid | None = None
     recreation: Recreation | None = None
 
     @property
@@ -92,9 +91,13 @@ class CellPlan:
         """The least and the most."""
         return self.least, self.most
 
+    @property
+    def _in_blocks(self) -> bool:
+        return self.grid is not None and self.grid.is_square
+
     def first(self) -> CellEpoch:
         """The epoch of the first batch."""
-        return CellEpoch(0, first_mapping(self.least, self.grid))
+        return CellEpoch(0, first_mapping(self.least, self._in_blocks))
 
     def after(self, directory: Directory) -> CellEpoch:
         """The epoch in force in the batch after a directory: all tasks of the batch find the same, in any directory.
@@ -106,7 +109,7 @@ class CellPlan:
             active = len(epoch.cells)
             wanted = min(max(active, self.least), self.most)
             if wanted != active or max(*epoch.cells, *epoch.previous.tolist()) >= self.most:
-                return epoch.next(even_mapping(epoch.mapping, wanted, self.grid))
+                return epoch.next(even_mapping(epoch.mapping, wanted, self._in_blocks))
         if epoch is directory.following:
             newest = max(filter(is_finite, directory.newest.values()), default=None)
             # Cells that are no more can keep nothing: what they had is adopted.
@@ -138,7 +141,7 @@ class CellPlan:
             if message.mapping is not None:
                 mapping = message.mapping
             if message.cells is not None:
-                mapping = even_mapping(mapping, message.cells, self.grid)
+                mapping = even_mapping(mapping, message.cells, self._in_blocks)
             if message.moves:
                 moved = np.asarray(mapping, np.int64)
                 moved[list(message.moves)] = list(message.moves.values())
@@ -186,13 +189,13 @@ def switch(
         held, after = layer.owned(cell), epoch.owned_before(cell) & layer.shards
         gained = after & ~held
         kept, new = [after & held], [gained]
-        if plan.grid:
-            # Of each side of a join without keys a cell has whole rows or columns.
-            kept = [rows_of_grid(after), columns_of_grid(after)]
-            new = [kept[0] & ~rows_of_grid(held), kept[1] & ~columns_of_grid(held)]
+        if plan.grid is not None:
+            # Of each side of a join without keys a cell has whole lines.
+            kept = [plan.grid.held(side, after) for side in SIDES]
+            new = [kept[side] & ~plan.grid.held(side, held) for side in SIDES]
         listed += _restricted(directory.chunks, kept, layer.until)
         adopted.shards += gained.bit_count()
-        for donor, taken in _donors(layer.mapping, gained, new).items():
+        for donor, taken in _donors(layer.mapping, gained, new, plan.grid).items():
             other = beside(donor)
             parts = _restricted(other.chunks, taken, layer.until)
             listed += parts
@@ -225,18 +228,21 @@ def _layers(epoch: CellEpoch, over: bool) -> list[_Layer]:
     return [_Layer(epoch.previous, moved, epoch.handover.switch), _Layer(epoch.array)]
 
 
-def _donors(mapping: Array, gained: ShardSet, new: Sequence[ShardSet]) -> dict[int, list[ShardSet]]:
-    """From which cells a cell adopts, and of each side for which shards; on a grid every cell of a row has all of it."""
+def _donors(
+    mapping: Array, gained: ShardSet, new: Sequence[ShardSet], grid: PairGrid | None
+) -> dict[int, list[ShardSet]]:
+    """From which cells a cell adopts, and of each side for which shards; on a grid every cell of a line has all of it."""
     donors: dict[int, list[ShardSet]] = {}
-    cells, mine = mapping.reshape(SIDE, SIDE), members(gained).reshape(SIDE, SIDE)
+    of_gained = np.flatnonzero(members(gained))
     for side, shards in enumerate(new):
-        source = cells
-        if len(new) > 1:
-            # The cell that had the first shard of a row, or of a column, which is gained.
-            first = np.argmax(mine, axis=1 - side)
-            lines = np.arange(SIDE)
-            source = cells[lines, first][:, None] if side == 0 else cells[first, lines][None, :]
-        of_shard = np.broadcast_to(source, (SIDE, SIDE)).ravel()
+        of_shard = mapping
+        if grid is not None:
+            # The cell that had the first shard of a line which is gained.
+            lines = grid.line_of_shards(side)
+            found, first = np.unique(lines[of_gained], return_index=True)
+            of_line = np.zeros(grid.lines(side), np.int64)
+            of_line[found] = mapping[of_gained[first]]
+            of_shard = of_line[lines]
         for donor in np.unique(of_shard[members(shards)]).tolist():
             taken = donors.setdefault(donor, [NONE] * len(new))
             taken[side] = shards & shard_set(of_shard == donor)

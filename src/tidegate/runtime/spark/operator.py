@@ -56,6 +56,7 @@ from tidegate.runtime.spark.inputs import Inputs
 from tidegate.runtime.spark.output import Output
 from tidegate.state import chunks
 from tidegate.state.epochs import SHARDS_OF_A_STEP, CellEpoch, first_mapping
+from tidegate.state.pair_grid import PairGrid
 from tidegate.watermark import START, Watermark
 
 LETTERS = "dead_letters"
@@ -82,7 +83,7 @@ def intake_of(
         case Join(), "keys":
             router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells, feed.time)
         case Join(), "pairs":
-            router = RouteOnGrid(LEFT if side == 0 else RIGHT, cells)
+            router = RouteOnGrid(LEFT if side == 0 else RIGHT, cells, PairGrid(node.judged_sides))
         case _:
             raise InternalError(f"no exchange is known for {type(node).__name__}")
     return TupleIntake(router, *given)
@@ -283,10 +284,13 @@ class PulseStage:
 
 
 def send(feed: Feed, deltas: Iterable[tuple[int, Delta]], cells: int) -> Iterator[pa.RecordBatch]:
-    """Deltas of a feed as rows for cells."""
+    """Deltas of a feed as rows for cells; a table that several get is encoded once."""
     keys = codec.cell_keys(cells)
+    last: pa.Table | None = None
     for cell, delta in deltas:
-        yield row(keys[cell], feed.input, chunks.encode(delta.rows))
+        if delta.rows is not last:
+            last, data = delta.rows, chunks.encode(delta.rows)
+        yield row(keys[cell], feed.input, data)
 
 
 def finished(

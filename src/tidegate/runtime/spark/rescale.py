@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.errors import CheckpointError
-from tidegate.operators.fingerprint import GRID
+from tidegate.operators.fingerprint import pair_grid_in
 from tidegate.runtime.spark.checkpoint import Checkpoint
 from tidegate.runtime.spark.epochs import CellPlan, switch
 from tidegate.state.chunks import Directory
@@ -72,7 +72,7 @@ def _moves(checkpoint: Checkpoint, name: str, cells: tuple[int, int]) -> StepMov
     folder = StepFolder(open_storage(str(checkpoint.state)), f"{_query(checkpoint)}/{name}", name, "", 0)
     first = folder.before(0, batch + 1)
     assert first is not None
-    plan = CellPlan(*cells, grid=GRID in first.fingerprint)
+    plan = CellPlan(*cells, grid=pair_grid_in(first.fingerprint))
     epoch = plan.after(first)
     current = first.following or first.epoch
     adopted, state_bytes = [], 0

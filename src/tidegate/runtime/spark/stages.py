@@ -20,6 +20,7 @@ import pyarrow as pa
 from tidegate.compile.plan import Feed, Plan, Subquery
 from tidegate.compile.read_used_columns import columns_read_by
 from tidegate.operators.fingerprint import fingerprint
+from tidegate.operators.joins.near import pair_grid_of
 from tidegate.query.nodes import Source, detached
 from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
 from tidegate.runtime.spark.codec import DELTA_ROWS
@@ -207,14 +208,13 @@ class _Builder:
         """A stateful step as workers run it."""
         if subquery.operator is None:
             return None
-        grid = subquery.safety().partitioning == "pairs"
         return StepLogic(
             subquery.number,
             subquery.name,
             logic_of(subquery.operator),
             fingerprint(subquery.operator),
             tuple((source.name, source.disorder_us) for source in self.plan.sources_before(subquery.number)),
-            CellPlan(*self.plan.cells, grid, Recreation.of(subquery.operator)),
+            CellPlan(*self.plan.cells, pair_grid_of(subquery.operator), Recreation.of(subquery.operator)),
             self.options.instances,
             self.options.late_to,
             any(feed.late_side is not None for feed in self.plan.feeds_from(subquery.number)),

@@ -44,6 +44,8 @@ QUERIES = {
     "apply": applied,
     "by key": lambda: CALLS.join(CALLS, on="k", window="1 hour"),
     "grid": lambda: CALLS.join(CALLS, window="1 hour", where=lambda l, r: l.n < r.n),
+    "left join": lambda: CALLS.join(CALLS, window="1 hour", where=lambda l, r: l.n < r.n, how="left"),
+    "full join": lambda: CALLS.join(CALLS, window="1 hour", where=lambda l, r: l.n < r.n, how="full"),
 }
 
 
@@ -75,8 +77,9 @@ def test_half_of_the_state_moves_without_a_chunk_being_written_for_it(kind: str,
     assert [one["shards"] for one in reports[2]] == [512, 512]
     (adopted,) = (one["adopted"] for one in reports[2] if "adopted" in one)
     had = reports[1][0]["state_bytes"]
-    # A right tuple of a grid with two columns goes to one of them, a left one to both.
-    share = 0.75 if kind == "grid" else 0.5
+    # On a grid with two columns a right tuple goes to one of them, a left one to both; the partners of tuples that may
+    # stay alone go to all cells.
+    share = {"grid": 0.75, "left join": 0.75, "full join": 1.0}.get(kind, 0.5)
     assert adopted["shards"] == 512
     assert adopted["bytes"] == pytest.approx(share * had, rel=0.02)
     # With two cells a batch writes two files; in that of the move nothing comes on top of that. (In batch 3 joins merge.)

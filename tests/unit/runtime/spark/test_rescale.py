@@ -28,6 +28,11 @@ def pairs() -> tg.Stream:
     return calls.join(calls, within="1 hour", where=lambda l, r: l.k < r.k)
 
 
+def unpaired() -> tg.Stream:
+    calls = tg.stream(SCHEMA, time="ts", name="calls")
+    return calls.join(calls, within="1 hour", where=lambda l, r: l.k < r.k, how="left")
+
+
 def at_rest(folder: Path, cells: int, query: tg.Stream, finished: bool = False) -> Driver:
     """A checkpoint as a run of two batches leaves it."""
     checkpoint = Checkpoint(folder)
@@ -43,7 +48,9 @@ def at_rest(folder: Path, cells: int, query: tg.Stream, finished: bool = False) 
     return driver
 
 
-@pytest.mark.parametrize(("query", "before", "after"), [(counted(), 1, 4), (counted(), 4, 3), (pairs(), 2, 6)])
+@pytest.mark.parametrize(
+    ("query", "before", "after"), [(counted(), 1, 4), (counted(), 4, 3), (pairs(), 2, 6), (unpaired(), 2, 3)]
+)
 def test_what_is_told_is_what_the_next_run_does(query: Any, before: int, after: int, tmp_path: Path) -> None:
     driver = at_rest(tmp_path, before, query)
     (told,) = rescale(tmp_path, (after, after))
