@@ -20,11 +20,11 @@ from tidegate.compile.compiler import compile_query
 from tidegate.query.nodes import Source, sources
 from tidegate.runtime.spark.codec import reported
 from tidegate.runtime.spark.dataframe import state_root, to_dataframe
-from tidegate.runtime.spark.job import RESULTS
 from tidegate.runtime.spark.session import STREAMING, default_cells
 from tidegate.runtime.spark.sinks import SparkFolder
 from tidegate.runtime.spark.sources import StagedSource
 from tidegate.runtime.spark.stages import RunOptions
+from tidegate.runtime.spark.tally import RESULTS
 from tidegate.stream import cores
 
 # Tuples and state are in Python workers, so a small heap does.

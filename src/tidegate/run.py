@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.carry_over import stopped_run
 from tidegate.errors import (
     EnvironmentFault,
     QueryError,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.options import Elastic
+    from tidegate.runtime.spark.job import StateFromProcess
     from tidegate.runtime.spark.types import SparkSession
 
     ElasticOption = Elastic | Rules | Rule | Controller | str | Path | bool | None
@@ -74,6 +77,7 @@ def run(
     show: int = 20,
     operators: Operators = "dedicated",
     hot_keys: bool | str | Sequence[str] = False,
+    continue_from: str | Path | None = None,
 ) -> RunResult:
     """Run a query and put its results in a folder, on the screen, or, in this process, into a function or a topic.
 
@@ -97,6 +101,9 @@ def run(
     tables are ``bounded``: when all is read, every window is emitted and the checkpoint is finished. With
     ``bounded=False``, the default on Spark for DataFrames and for files made with ``follow=True``, the run goes on until
     SIGINT, SIGTERM or `end_input` on the ``control`` folder in its checkpoint; all files are then taken as they appear.
+
+    With ``continue_from``, the checkpoint of a run of this query on the other runtime that was stopped or killed, a new run
+    goes on where that was; its results go to a new folder, and ``continue_from`` is only read (docs/spark.md).
 
     ``spark`` is a session, or a master URL such as 'local[4]' to start one; by default the running one is used, or a
     local one is started and stopped afterwards. ``files_per_batch`` is how many files make a batch, given files that
@@ -148,6 +155,8 @@ def run(
         if on != "spark" and value is not None and (on, name) != ("local", "checkpoint"):
             where = "on='spark' and on='local'" if name == "checkpoint" else "on='spark'"
             raise QueryError(f"{name}={value!r} is for {where}; on='{on}' {_ELSEWHERE[name]}, so leave it out")
+    own = None if checkpoint is None else local_folder(checkpoint, "checkpoint")
+    stopped = None if continue_from is None else stopped_run(continue_from, own, on)
     if on in ("reference", "micro"):
         from tidegate.run_micro import run_on_micro
         from tidegate.run_reference import run_on_reference
@@ -164,7 +173,7 @@ def run(
             )
         run_alone = run_on_micro if on == "micro" else run_on_reference
         return run_alone(query, folder, kind, show, operators)
-    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to, operators)
+    asked = _Asked(query, folder, taker, kind, instances, progress, show, elastic, balance, late_to, operators, stopped)
     if on == "local":
         return asked.on_local(checkpoint)
     return asked.on_spark(checkpoint, spark, files_per_batch, bounded, cells, hot_keys)
@@ -185,6 +194,7 @@ class _Asked:
     balance: BalanceOption
     late_to: str | Path | None
     operators: Operators
+    stopped: Path | None
 
     def on_spark(
         self,
@@ -238,6 +248,7 @@ class _Asked:
                 late_to=late,
                 operators=self.operators,
                 hot_keys=checked_hot_keys(hot_keys),
+                continues=self._from_process(),
                 report=report,
                 say=say,
             )
@@ -254,6 +265,15 @@ class _Asked:
                     admit=lambda session, cells: check_autoscale(session, elastic, cells=cells, stateful=stateful),
                 )
             return job.run()
+
+    def _from_process(self) -> StateFromProcess | None:
+        """The start of a run on Spark that goes on from one in process."""
+        from tidegate.carry_over.to_spark import bring_to_spark
+        from tidegate.runtime.spark.job import StateFromProcess
+
+        if self.stopped is None:
+            return None
+        return StateFromProcess(self.stopped, partial(bring_to_spark, self.stopped, self.query.node, self.operators))
 
     def on_local(self, checkpoint: str | Path | None) -> RunResult:
         from tidegate.runtime.local.sinks import ToScreen
@@ -283,6 +303,7 @@ class _Asked:
                 late_to=self.late_to,
                 operators=self.operators,
                 checkpoint=checkpoint,
+                continue_from=self.stopped,
             ) as job,
         ):
             try:

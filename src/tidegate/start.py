@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidegate.carry_over import stopped_run
 from tidegate.errors import (
+    EnvironmentFault,
     QueryError,
     UnsupportedError,
 )
@@ -32,10 +35,13 @@ from tidegate.tables import standard_output
 
 if TYPE_CHECKING:
     from tidegate.compile.lower_to_aggregates import Operators
+    from tidegate.compile.plan import Plan
     from tidegate.control.balancers.balance import Balancer
     from tidegate.control.controller import Controller
     from tidegate.control.rules import Rule, Rules
     from tidegate.elastic.options import Elastic
+    from tidegate.query.nodes import Node
+    from tidegate.runtime.local.checkpoint import StateFromSpark
     from tidegate.runtime.local.job import LocalJob
     from tidegate.runtime.local.sinks import Sink
 
@@ -64,6 +70,7 @@ def start(
     operators: Operators = "dedicated",
     checkpoint: str | Path | None = None,
     every: Duration = "10 seconds",
+    continue_from: str | Path | None = None,
     page: int | None = None,
 ) -> LocalJob:
     """Start a query in this process and return at once; the job is waited for, reconfigured and stopped by its methods.
@@ -87,7 +94,8 @@ def start(
     With a ``checkpoint``, a folder, a snapshot of the run is taken ``every`` so often, while it goes on. A run that was
     killed goes on from the last one when the same call is made again, on any number of instances, and each result is in the
     folder ``to`` exactly once, and in a topic for consumers that read what is committed; one that was finished does nothing.
-    It reads files, tables, lists and topics (docs/local.md).
+    It reads files, tables, lists and topics (docs/local.md). With ``continue_from``, the checkpoint of a stopped run of this
+    query on Spark, it goes on where that was, with a new checkpoint and a new folder.
 
     ``page`` is a port for a page about the job, 0 for a free one: its address is printed, and is ``job.page_url``. It shows
     rates, lag, instances, decisions and more, on this machine alone, until the job ends (docs/page.md).
@@ -129,6 +137,8 @@ def start(
     if format is not None and not isinstance(to, str | Path):
         raise QueryError(f"format={format!r} is for results in a folder; name one with to=...")
     every_seconds = parse_duration(every, "every") / 1e6
+    own = None if checkpoint is None else local_folder(checkpoint, "checkpoint")
+    stopped = None if continue_from is None else stopped_run(continue_from, own, on)
     if checkpoint is not None:
         refuse_undurable(plan, {"late_to": late_to}, to, local_folder(checkpoint, "checkpoint"))
     late = None if late_to is None else late_folder(late_to, to)
@@ -163,7 +173,8 @@ def start(
     )
     durable = None
     if checkpoint is not None and isinstance(output, ToDurableFolders):
-        durable = Durable.open(plan, local_folder(checkpoint, "checkpoint"), output, every_seconds)
+        continues = None if stopped is None else _from_spark(stopped, query.node, operators, plan)
+        durable = Durable.open(plan, local_folder(checkpoint, "checkpoint"), output, every_seconds, continues)
     try:
         job = LocalJob(plan, output, settings, progress or (lambda _: None), durable)
     except BaseException:
@@ -191,6 +202,20 @@ def start(
         job.cancel()
         raise
     return job
+
+
+def _from_spark(stopped: Path, query: Node, operators: Operators, plan: Plan) -> StateFromSpark:
+    """The start of a run that goes on from one on Spark."""
+    from tidegate.runtime.local.checkpoint import StateFromSpark
+
+    try:
+        from tidegate.carry_over.to_local import bring_to_local
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(
+            f"continue_from: the package '{error.name}' is missing, which reads what a run on Spark has left; install "
+            "Spark's part of tidegate: pip install 'tidegate[spark]'"
+        ) from error
+    return StateFromSpark(stopped, partial(bring_to_local, stopped, query, operators, plan))
 
 
 def _to_topics(topic: KafkaTopic, schemas: Mapping[str | None, pa.Schema], checkpoint: Path | None) -> Sink:

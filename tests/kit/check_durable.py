@@ -27,6 +27,7 @@ from tidegate.errors import DataError, UserError
 from tidegate.query.nodes import Source, sources
 from tidegate.reference import Advance, Event, Rows, interpret
 from tidegate.results import read_results
+from tidegate.runtime.local.checkpoint import StateFromSpark
 from tidegate.runtime.local.durable_folder import DraftedPart, DraftWriter, ToDurableFolders
 from tidegate.runtime.local.job import LocalJob
 from tidegate.runtime.local.settings import Settings
@@ -169,10 +170,11 @@ def run_once(
     folder: Path,
     items: Callable[[Batches, Source], list[Any]] = items_of,
     marked: bool = True,
+    continues: StateFromSpark | None = None,
 ) -> Happening:
     """A run on a checkpoint, until it ends by itself or at its last operation; ``items`` are what a source delivers.
 
-    Heartbeats among them are the watermark, unless the items are not ``marked``.
+    Heartbeats among them are the watermark, unless the items are not ``marked``. It may go on from a run on Spark.
     """
     happening = Happening(attempt)
     plan = compile_query(query.node, "local")
@@ -184,7 +186,7 @@ def run_once(
     plan = plan.reading(lambda source: replace(source, origin=origin(source)))
     (folder / "out").mkdir(exist_ok=True)
     sink = FaultyFolders(folder / "out", (DraftWriter(folder / "out", "parquet", query.schema),))
-    durable = Durable.open(plan, folder / "cp", sink, NEVER)
+    durable = Durable.open(plan, folder / "cp", sink, NEVER, continues)
     faulty = Faulty(durable.checkpoint._storage, attempt.last, attempt.behind)
     durable.checkpoint._storage = faulty
     sink.faulty = faulty

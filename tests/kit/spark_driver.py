@@ -114,6 +114,7 @@ class Driver:
         late_to: str | None = None,
         storage_options: dict[str, str] | None = None,
         hot_keys: HotKeys = False,
+        continues: bool = False,
     ) -> None:
         self.query, self.instances, self.late_to, self.seed = query, instances, late_to, seed
         self.hot_keys, self.steps = hot_keys, {node.name for node in walk(unique_names(query))}
@@ -121,7 +122,7 @@ class Driver:
         self._temporary = tempfile.TemporaryDirectory(prefix="tidegate-driver-", ignore_cleanup_errors=True)
         self._finalizer = weakref.finalize(self, self._temporary.cleanup)
         options = tuple((storage_options or {}).items())
-        self.root = StateRoot(str(folder or self._temporary.name), options, f"build{seed}", retain)
+        self.root = StateRoot(str(folder or self._temporary.name), options, f"build{seed}", retain, continues)
         self.root.storage.put(self.root.probe, b"")
         self.stages = stages_of(plan, RunOptions(self.root, "", instances, late_to))
         self.schema = query.schema

@@ -65,7 +65,20 @@ ALLOWED: dict[str, set[str]] = {
         "watermark",
     },
 }
-WIRING = {"", "autoscale", "cli", "demo", "run", "run_micro", "run_reference", "start", "steer", "stream", "testing"}
+WIRING = {
+    "",
+    "autoscale",
+    "carry_over",
+    "cli",
+    "demo",
+    "run",
+    "run_micro",
+    "run_reference",
+    "start",
+    "steer",
+    "stream",
+    "testing",
+}
 OUTSIDE = {"pyspark": {"runtime.spark"}, "pandas": {"runtime.spark"}, "numba": {"operators"}}
 
 

@@ -47,6 +47,9 @@ def run(
     checkpoint: Annotated[
         str | None, option("DIR", "default on Spark: _checkpoint in PATH; none with --on local")
     ] = None,
+    continue_from: Annotated[
+        str | None, option("DIR", "checkpoint of a stopped run on the other runtime, to go on from")
+    ] = None,
     files_per_batch: Annotated[int | None, option("N", "how many files make a batch on Spark", min=1)] = None,
     instances: Annotated[
         int | None, option("N", "threads per subquery (default: 2), per cell on Spark (1)", min=1)
@@ -71,12 +74,14 @@ def run(
     Results go to a folder, or to the screen. A dict of queries is one query of
     several results, each in a folder of its name. If a run on Spark, or one on
     local with a checkpoint, is stopped or killed, the same command goes on where
-    it was, and every result is in the folder exactly once.
+    it was, and every result is in the folder exactly once. With --continue-from
+    it goes on on the other runtime, into a new folder.
 
     Examples:
     tidegate run query.py --to out/                       on Spark
     tidegate run query.py:near --on local --instances 4   in this process
     tidegate run query.py --on local --to out/ --checkpoint cp/
+    tidegate run query.py --to out2/ --continue-from cp/
     cat in.jsonl | tidegate run query.py --on local --to - | head -3
     tidegate run query.py --on local --elastic steady --ledger run.ledger
     """
@@ -98,6 +103,7 @@ def run(
         late_to=late_to,
         operators=operators,
         hot_keys=hot_keys,
+        continue_from=continue_from,
         progress=not quiet,
     )
     if not quiet:

@@ -25,7 +25,7 @@ from tidegate.operators.exchange import Delta, times_of, tuple_piece
 from tidegate.operators.keyed_slots import KeyedSlots, StoredWindow
 from tidegate.operators.keys import key_codes, key_hashes, shards_of, step_shards
 from tidegate.operators.log_rows import ALIVE, LAST, NUMBER, LogRows, table_of_rows, window_rows
-from tidegate.operators.settling import Settled, Settling
+from tidegate.operators.settling import Settled, Settling, WaitingTuples
 from tidegate.operators.store_log import StoreLogs
 from tidegate.query.column_form import ColumnForm
 from tidegate.query.nodes import InOrder, KeyedApply, Running
@@ -51,14 +51,15 @@ class KeyedApplyCell:
     @property
     def log(self) -> WindowLog:
         """The windows of this cell."""
-        return self._log(window_rows(self.node))
+        return self.log_of(window_rows(self.node))
 
     @property
     def stores(self) -> StoreLogs:
         """The stores of these windows."""
-        return StoreLogs(self.node, self._log)
+        return StoreLogs(self.node, self.log_of)
 
-    def _log(self, rows: LogRows) -> WindowLog:
+    def log_of(self, rows: LogRows) -> WindowLog:
+        """The log of some rows."""
         return WindowLog(self.node, self.store, self.instances, rows)
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
@@ -66,7 +67,7 @@ class KeyedApplyCell:
         directory = self.store.directory
         if watermark <= directory.watermark:
             for delta in deltas:
-                self._wait(delta.rows, delta.side)
+                self.wait(delta.rows, delta.side)
             return iter(())
         windows = slots_of(self.node, directory.watermark, lambda: directory.last_time)
         settled = self._settle(windows.waiting, deltas, watermark)
@@ -110,10 +111,21 @@ class KeyedApplyCell:
             waiting.hold(0, delta.side, ripe, time, self.store.owned)
             rest.setdefault((delta.side, self.store.owned), []).append(left)
         for (side, shards), parts in rest.items():
-            self._wait(pa.concat_tables(parts), side, shards)
+            self.wait(pa.concat_tables(parts), side, shards)
         return waiting.settle(0, watermark)
 
-    def _wait(self, tuples: pa.Table, side: int, shards: ShardSet | None = None) -> None:
+    def waiting(self) -> list[WaitingTuples]:
+        """The tuples that are not settled yet."""
+        before, found = self.store.directory.watermark, []
+        listed = [chunk for chunk in self.store.directory.chunks if chunk.group == NO_GROUP]
+        for chunk, tuples in zip(listed, self.store.read(listed, _decoded, self.instances.spread), strict=True):
+            time = self.node.inputs[chunk.side].time
+            left, _ = _split(tuples, time, before, END)
+            found.append(WaitingTuples(0, chunk.side, left, times_of(left, time), chunk.shards))
+        return found
+
+    def wait(self, tuples: pa.Table, side: int, shards: ShardSet | None = None) -> None:
+        """Write tuples that are not settled yet; their keys in some shards count, if not those in all of the cell's."""
         if tuples.num_rows:
             ordered, _ = in_time_order(tuples.combine_chunks(), times_of(tuples, self.node.inputs[side].time))
             chunk = self.store.append(tuple_piece(ordered, self.node.inputs[side].time), side, shards=shards)

@@ -40,48 +40,50 @@ class KeyedRowsCell(KeyedApplyCell):
         directory, logic = self.store.directory, rows_of(self.node)
         if watermark <= directory.watermark:
             for delta in deltas:
-                self._wait(delta.rows, delta.side)
+                self.wait(delta.rows, delta.side)
             return iter(())
         settled = self._settle(Settling(self.node, SHARDS, directory.watermark), deltas, watermark)
         results = self._handle(logic, settled) if settled.size else []
         if has_ended(watermark):
-            self.unfilled = logic.unfilled(run.table for run in self._read(logic, self._listed))
+            self.unfilled = logic.unfilled(run.table for run in self.read(logic, self.listed))
         self._tidy(logic, watermark)
         directory.watermark = watermark
         return iter(results)
 
     def _handle(self, logic: KeyedRows, settled: Settled) -> list[pa.Table]:
         """Handle settled tuples and append what changes."""
-        runs = self._read(logic, self._listed)
+        runs = self.read(logic, self.listed)
         shares = [owned_entries(settled, owned) for owned in self.instances.shares(settled.size)]
         handled = self.instances.spread(lambda entries: logic.advance(runs, settled, entries), shares)
         changed = logic.joined([each.changed for each in handled])
         if changed.num_rows:
-            self._append(logic.run(changed))
+            self.append(logic.run(changed))
         return [each.results for each in handled if each.results.num_rows]
 
     @property
-    def _listed(self) -> list[Chunk]:
+    def listed(self) -> list[Chunk]:
+        """The chunks of runs."""
         return [chunk for chunk in self.store.directory.chunks if chunk.group == WINDOWS]
 
     def _tidy(self, logic: KeyedRows, watermark: Watermark) -> None:
         """Forget chunks of which nothing counts any more, and merge the newest if there are many."""
-        for chunk in self._listed:
+        for chunk in self.listed:
             if chunk.high <= watermark:
                 self.store.drop(chunk)
-        listed = self._listed
+        listed = self.listed
         if len(listed) > MOST_CHUNKS:
-            number, merged = logic.merged(self._read(logic, listed), watermark, MOST_CHUNKS)
+            number, merged = logic.merged(self.read(logic, listed), watermark, MOST_CHUNKS)
             for chunk in listed[len(listed) - number :]:
                 self.store.drop(chunk)
             if merged is not None:
-                self._append(merged)
+                self.append(merged)
 
-    def _append(self, run: KeyedRun) -> None:
+    def append(self, run: KeyedRun) -> None:
+        """Write a run."""
         piece = Piece(run.until, run.until, run.rows, chunks.encode(run.table))
         self.store.remember(self.store.append(piece, group=WINDOWS), run.nbytes, run)
 
-    def _read(self, logic: KeyedRows, listed: Sequence[Chunk]) -> list[KeyedRun]:
+    def read(self, logic: KeyedRows, listed: Sequence[Chunk]) -> list[KeyedRun]:
         """The run that each chunk holds in the shards for which it is listed."""
 
         def build(data: Data, chunk: Chunk) -> tuple[KeyedRun, int]:

@@ -6,7 +6,7 @@ entries of each store rows of another; all of them are written at every snapshot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,24 +41,25 @@ class KeyedCut:
     entries: Mapping[int, Sequence[Row]]
 
     @staticmethod
-    def of(slots: KeyedSlots) -> KeyedCut:
+    def of(
+        node: InOrder, waiting: Sequence[WaitingTuples], newest: Watermark, stored: Iterable[StoredWindow]
+    ) -> KeyedCut:
         """The state at this moment, at which no owner changes its shards. States are never changed, stores are."""
-        node, stores = slots.node, declared_stores(slots.node)
+        stores = declared_stores(node)
         windows: list[Row] = []
         entries: dict[int, list[Row]] = {position: [] for position in range(len(stores))}
-        for one in slots.stored():
+        for one in stored:
             windows.append((one.number, one.last, True, *one.key, *one.states))
             for position, name in enumerate(stores):
                 place = entry_number(node, one), True, *one.key
                 entries[position] += [(*place, *parts, value) for parts, value in one.stores[name].entries()]
-        parts, newest = slots.waiting.held()
-        return KeyedCut(node, parts, newest, windows, entries)
+        return KeyedCut(node, waiting, newest, windows, entries)
 
     def write(self, store: SnapshotStore) -> None:
         """Put all of it into a snapshot; see `StateCut`."""
         store.chunks.directory.last_time = self.newest
         for part in self.waiting:
-            store.put_table(part.tuples, part.side)
+            store.put_table(part.tuples, part.side, shards=part.shards)
         tables = [(window_rows(self.node), self.windows)]
         for position, of in enumerate(declared_stores(self.node).values()):
             tables.append((entry_rows(self.node, position, of), self.entries[position]))
@@ -78,7 +79,7 @@ class LoggedCut:
         """Put all of it into a snapshot; see `StateCut`."""
         store.chunks.directory.last_time = self.newest
         for part in self.waiting:
-            store.put_table(part.tuples, part.side)
+            store.put_table(part.tuples, part.side, shards=part.shards)
         for run in self.runs:
             store.put(run, partial(_piece, run), group=WINDOWS)
 
@@ -90,7 +91,7 @@ def _piece(run: KeyedRun | HeldRows) -> Piece:
 def cut_slots(slots: KeyedSlots) -> StateCut:
     """Slots at this moment, at which no owner changes its shards."""
     if not isinstance(slots, LoggedSlots | AsOfSlots):
-        return KeyedCut.of(slots)
+        return KeyedCut.of(slots.node, *slots.waiting.held(), slots.stored())
     return LoggedCut(*slots.waiting.held(), tuple(slots.runs))
 
 
@@ -98,8 +99,8 @@ def restore_slots(slots: KeyedSlots, store: SnapshotStore, watermark: Watermark)
     """Fill slots, which are empty, with those of a snapshot that was taken at a watermark."""
     node, waiting = slots.node, slots.waiting
     waiting.reached, waiting.newest = watermark, store.chunks.directory.last_time
-    for side, tuples in store.tables(NO_GROUP):
-        waiting.hold(BEFORE, side, tuples, node.inputs[side].time)
+    for chunk, tuples in store.tables(NO_GROUP):
+        waiting.hold(BEFORE, chunk.side, tuples, node.inputs[chunk.side].time, chunk.shards)
     if isinstance(slots, AsOfSlots):
         store.parts(lambda data, _: slots.restore_run(decode(data)), WINDOWS)
         return

@@ -46,9 +46,9 @@ class SessionCell:
         fresh = [delta.rows for delta in deltas if delta.rows.num_rows]
         results: Iterator[pa.Table] = iter(())
         if fresh or any(chunk.low <= after for chunk in directory.chunks):
-            advanced = self.sessions.advance(self._read(directory.chunks), fresh, before, after)
+            advanced = self.sessions.advance(self.read(directory.chunks), fresh, before, after)
             if advanced.changed is not None:
-                self._append(advanced.changed)
+                self.append(advanced.changed)
             if advanced.expired is not None:
                 # Computed when they are asked for: nothing of the store is needed any more.
                 results = self.instances.run([self.sessions.tables.results(advanced.expired)])
@@ -63,18 +63,19 @@ class SessionCell:
             self.store.drop(chunk)
         if len(listed) > MOST_CHUNKS:
             chosen = worth_merging(listed[::-1], 0, MOST_CHUNKS)[::-1]
-            merged = self.sessions.compacted(self._read(chosen), watermark, whole=len(chosen) == len(listed))
+            merged = self.sessions.compacted(self.read(chosen), watermark, whole=len(chosen) == len(listed))
             for chunk in chosen:
                 self.store.drop(chunk)
             if merged is not None:
-                self._append(merged)
+                self.append(merged)
 
-    def _append(self, run: SessionRun) -> None:
+    def append(self, run: SessionRun) -> None:
+        """Write a run."""
         data = chunks.encode(self.sessions.tables.compacted(run.table))
         piece = Piece(run.first_due(self.node.session), run.last_end, run.rows, data)
         self.store.remember(self.store.append(piece), run.nbytes, run)
 
-    def _read(self, listed: Sequence[Chunk]) -> list[SessionRun]:
+    def read(self, listed: Sequence[Chunk]) -> list[SessionRun]:
         """The run that each chunk holds in the shards for which it is listed."""
 
         def build(data: Data, chunk: Chunk) -> tuple[SessionRun, int]:

@@ -57,7 +57,7 @@ class WindowCell:
         directory.watermark = max(directory.watermark, watermark)
         least = self.node.window.least_open_slice(directory.watermark)
         self._forget(least)
-        self._keep(fresh, least)
+        self.keep(fresh, least)
         return chain(*revised, *expired)
 
     def _revise(self, fresh: Sequence[PaneRun], watermark: Watermark) -> list[Iterator[pa.Table]]:
@@ -66,7 +66,7 @@ class WindowCell:
         for number in self.windows.reopened(fresh, watermark):
             rounds = self.store.directory.rounds
             rounds[number] = rounds.get(number, 0) + 1
-            runs = [*self._read(self._overlapping(*self.windows.slices(range(number, number + 1)))), *fresh]
+            runs = [*self.read(self._overlapping(*self.windows.slices(range(number, number + 1)))), *fresh]
             for windows, mine in self._owned(range(number, number + 1)):
                 held, new = mine(runs), mine(fresh)
                 # Computed when they are asked for, by which time the directory has moved on.
@@ -87,7 +87,7 @@ class WindowCell:
         windows = self.windows.expiring(low, high, before, after)
         if not windows:
             return []
-        runs = [*self._read(self._overlapping(*self.windows.slices(windows))), *fresh]
+        runs = [*self.read(self._overlapping(*self.windows.slices(windows))), *fresh]
         rounds = dict(self.store.directory.rounds)
         owners = self.instances.shares(len(windows) * sum(run.panes.num_rows for run in runs))
         expired = []
@@ -133,7 +133,7 @@ class WindowCell:
                     self._append(kept)
         directory.rounds = {number: count for number, count in directory.rounds.items() if 2 * number >= least}
 
-    def _keep(self, fresh: Sequence[PaneRun], least: int) -> None:
+    def keep(self, fresh: Sequence[PaneRun], least: int) -> None:
         """Append the new panes that an open window needs, merged with small chunks over their slices if there are many."""
         needed = [run.between(least, run.high, None) for run in fresh]
         needed = [panes for panes in needed if panes.num_rows]
@@ -141,7 +141,7 @@ class WindowCell:
             return
         low, high = min(run.low for run in fresh), max(run.high for run in fresh)
         merged = self._small_chunks(max(low, least), high, sum(panes.num_rows for panes in needed))
-        needed += [run.between(least, run.high, None) for run in self._read(merged)]
+        needed += [run.between(least, run.high, None) for run in self.read(merged)]
         for chunk in merged:
             self.store.drop(chunk)
         self._append(self.windows.panes.merge(needed))
@@ -162,7 +162,7 @@ class WindowCell:
         """The chunks that may hold panes of some slices."""
         return [chunk for chunk in self.store.directory.chunks if chunk.low <= high and chunk.high >= low]
 
-    def _read(self, listed: Sequence[Chunk]) -> list[PaneRun]:
+    def read(self, listed: Sequence[Chunk]) -> list[PaneRun]:
         """The run of panes that each chunk holds in the shards for which it is listed."""
 
         def build(data: Data, chunk: Chunk) -> tuple[PaneRun, int]:

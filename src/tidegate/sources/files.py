@@ -59,7 +59,8 @@ class Files:
     @property
     def name(self) -> str:
         """What the stream is called: the folder or the file."""
-        first = Path(self.paths[0])
+        # None are left to a run that goes on where another one had read them all.
+        first = Path(self.paths[0] if self.paths else self.pattern)
         return first.parent.name if len(self.paths) > 1 and first.parent.name else first.stem
 
     @property

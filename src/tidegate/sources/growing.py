@@ -13,7 +13,7 @@ import os
 import threading
 import time as _time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -221,12 +221,31 @@ class FolderReader:
                 del self.known[gone]
 
 
+def known_paths(growing: GrowingFiles, position: ReadPosition) -> tuple[str, ...]:
+    """The files of a position that are still there; refused if one has changed."""
+    known = _decoded(position.known)
+    there = [path for path in paths_of(FolderReader(growing).pattern) if _digest(path) in known]
+    for path in there:
+        if known[_digest(path)] != _version(path):
+            raise changed_error(path)
+    return tuple(there)
+
+
+def known_from(versions: Mapping[str, tuple[int, int]]) -> str:
+    """What a position knows of files, by path, of which sizes and modification times were noted."""
+    return _encoded({_digest(path): _version_digest(version) for path, version in versions.items()})
+
+
 def _digest(path: str) -> bytes:
     return hashlib.blake2b(os.fsencode(path), digest_size=_NAME_BYTES).digest()
 
 
 def _version(path: str) -> bytes:
-    return hashlib.blake2b(repr(version_of(path)).encode(), digest_size=_VERSION_BYTES).digest()
+    return _version_digest(version_of(path))
+
+
+def _version_digest(version: tuple[int, int]) -> bytes:
+    return hashlib.blake2b(repr(version).encode(), digest_size=_VERSION_BYTES).digest()
 
 
 def _encoded(known: dict[bytes, bytes]) -> str:

@@ -31,7 +31,8 @@ NOTHING = -1
 class ReadPosition:
     """The number of the ``last`` record that was taken, in ``file`` if there are files, of which ``files`` are all in order.
 
-    ``size`` is that of the file in bytes. ``partitions`` are those of a topic. Of a folder that grows, ``files`` are those
+    ``size`` is that of the file in bytes. ``done`` are files that another run has read, so that they are not read at all.
+    ``partitions`` are those of a topic. Of a folder that grows, ``files`` are those
     that are yet to be read to their end, and ``known`` has a digest of each that was found and is still there. ``newest``
     and ``heartbeat`` are how far event time had come, ``ended`` says that nothing more is read.
     """
@@ -45,6 +46,7 @@ class ReadPosition:
     known: str = ""
     ended: bool = False
     partitions: tuple[PartitionPosition, ...] = ()
+    done: tuple[str, ...] = ()
 
     def after(self, place: RowPlace, row: int, newest: int = START) -> ReadPosition:
         """The position behind a row of a batch; ``newest`` is the latest event time that was taken with it."""
@@ -84,7 +86,8 @@ def first_position(origin: Any) -> ReadPosition:
 def position_from(fields: dict[str, Any]) -> ReadPosition:
     """The position that `dataclasses.asdict` took apart."""
     partitions = tuple(PartitionPosition(**each) for each in fields.get("partitions", ()))
-    return ReadPosition(**{**fields, "files": tuple(fields["files"]), "partitions": partitions})
+    files, done = tuple(fields["files"]), tuple(fields.get("done", ()))
+    return ReadPosition(**{**fields, "files": files, "done": done, "partitions": partitions})
 
 
 def absolute_paths(files: Files) -> Files:
@@ -115,7 +118,8 @@ def files_from(files: Files, position: ReadPosition, stream: str) -> Files:
                 "which of its records were taken is not known; restore it and write what is new into files of its own, or "
                 "start from a new checkpoint"
             )
-    return replace(files, paths=(*known, *(path for path in files.paths if path not in set(position.files))))
+    before = {*position.files, *position.done}
+    return replace(files, paths=(*known, *(path for path in files.paths if path not in before)))
 
 
 def records_after(

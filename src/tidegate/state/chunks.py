@@ -292,8 +292,10 @@ class ChunkStore:
     _added: dict[str, Data] = field(default_factory=dict)
 
     def append(self, piece: Piece, side: int = 0, group: int = NO_GROUP, shards: ShardSet | None = None) -> Chunk:
-        """Add a piece, of some shards if not of all that the cell has."""
+        """Add a piece, of some shards if not of all that the cell has. Two with the same bytes have different names."""
         name = chunk_name(self.batch, piece, side, group)
+        while name in self._added:
+            name += "+"
         of = self.owned if shards is None else shards
         chunk = Chunk(name, piece.low, piece.high, piece.rows, len(piece.data), side, group, of, of)
         self._added[name] = piece.data
@@ -343,11 +345,11 @@ class ChunkStore:
                 self.remember(chunk, nbytes, decoded)
         return held
 
-    def commit(self, cell: int) -> None:
-        """Write what was added and is still listed, then the directory."""
+    def commit(self, cell: int, batch: int | None = None) -> None:
+        """Write what was added and is still listed, then the directory, after another batch than its own if one is given."""
         listed = {chunk.name for chunk in self.directory.chunks}
         self.folder.put_chunks({name: data for name, data in self._added.items() if name in listed})
-        self.folder.put_directory(cell, self.batch, self.directory)
+        self.folder.put_directory(cell, self.batch if batch is None else batch, self.directory)
 
     def _place(self, chunk: Chunk) -> str:
         """Where a chunk is: other steps, and other queries in this process, may have one of its name."""

@@ -28,11 +28,33 @@ def lock_folder(folder: Path, patience_seconds: float = 0.0) -> Iterator[int]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
+@contextmanager
+def lock_for_reading(folder: Path, patience_seconds: float = 0.0) -> Iterator[None]:
+    """Keep runs away from a folder that is only read; refused while one uses it. Nothing is written there."""
+    try:
+        file = (folder / "lock").open(encoding="utf-8")
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} is no checkpoint of tidegate: it has no lock") from None
+    with file:
+        _wait_for(folder, file, patience_seconds, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
 def _acquire(folder: Path, file: TextIO, patience_seconds: float) -> None:
+    _wait_for(folder, file, patience_seconds, fcntl.LOCK_EX)
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+
+
+def _wait_for(folder: Path, file: TextIO, patience_seconds: float, kind: int) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip()
@@ -43,9 +65,6 @@ def _acquire(folder: Path, file: TextIO, patience_seconds: float) -> None:
                 ) from None
             time.sleep(0.1)
         else:
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
             return
 
 

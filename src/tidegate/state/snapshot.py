@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from tidegate.state.chunks import NO_GROUP, Chunk, ChunkStore, Data, Piece, decode, encode
+from tidegate.state.epochs import ShardSet
 
 
 @dataclass(slots=True)
@@ -27,10 +28,10 @@ class SnapshotStore:
         else:
             self.chunks.directory.chunks.append(chunk)
 
-    def put_table(self, table: pa.Table, side: int = 0, group: int = NO_GROUP) -> None:
-        """Write a table of this snapshot alone."""
+    def put_table(self, table: pa.Table, side: int = 0, group: int = NO_GROUP, shards: ShardSet | None = None) -> None:
+        """Write a table of this snapshot alone, of which the keys in some ``shards`` of the step count if not all do."""
         if table.num_rows:
-            self.chunks.append(Piece(0, 0, table.num_rows, encode(table)), side, group)
+            self.chunks.append(Piece(0, 0, table.num_rows, encode(table)), side, group, shards)
 
     def parts(self, build: Callable[[Data, Chunk], Any], group: int = NO_GROUP) -> list[Any]:
         """The parts of the snapshot in a group, each built of its chunk and known from now on."""
@@ -39,11 +40,11 @@ class SnapshotStore:
         self.known.update(zip(parts, listed, strict=True))
         return parts
 
-    def tables(self, group: int = NO_GROUP) -> list[tuple[int, pa.Table]]:
-        """The tables of the snapshot in a group, each with its side."""
+    def tables(self, group: int = NO_GROUP) -> list[tuple[Chunk, pa.Table]]:
+        """The tables of the snapshot in a group, each with the chunk that says its side and shards."""
         listed = [chunk for chunk in self.chunks.directory.chunks if chunk.group == group]
         found = self.chunks.read(listed, lambda data, _: (decode(data), 0), _one_by_one, keep=False)
-        return [(chunk.side, table) for chunk, table in zip(listed, found, strict=True)]
+        return list(zip(listed, found, strict=True))
 
 
 class StateCut(Protocol):

@@ -24,6 +24,10 @@ from tidegate.state.storage import Storage
 SWEEP_EVERY = 16
 PUTS_AT_ONCE = 8
 CHUNKS, CELL = "chunks", "cell-"
+BEFORE_FIRST = -1
+"""The batch before the first one, after which another run's state is there if this one goes on from that."""
+CONTINUED = "continued"
+"""The run of that batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class StepFolder:
     """The state of one step of one query, as one run sees it.
 
     ``step`` names it in messages. ``retain`` is how many batches are kept. ``cache`` holds files of a remote storage.
+    ``continues`` says that the state before the first batch is that of another run, in a directory of the first cell.
     """
 
     storage: Storage
@@ -39,6 +44,7 @@ class StepFolder:
     run: str
     retain: int
     cache: ChunkCache | None = None
+    continues: bool = False
 
     @property
     def where(self) -> str:
@@ -51,7 +57,7 @@ class StepFolder:
         One that is missing is an error: Spark runs every step in every batch, so the state of a batch would be lost.
         """
         if batch == 0:
-            return None
+            return self._continued(cell) if self.continues else None
         own = self._read(cell, self._name(batch - 1, self.run))
         if own is not None:
             return own
@@ -59,6 +65,16 @@ class StepFolder:
         first = self._read(0, self._name(batch - 1, self.run)) if cell else None
         first = first or self._of_last_run(batch - 1)
         return first if cell == 0 else self.beside(first, cell, batch - 1)
+
+    def _continued(self, cell: int) -> Directory:
+        """What a cell begins with: the first one with all that there is."""
+        first = self._read(0, self._name(BEFORE_FIRST, CONTINUED))
+        if first is None:
+            raise CheckpointError(
+                f"step '{self.step}': the state with which the run began is missing from {self.where}. Restore it, or start "
+                "from a new checkpoint"
+            )
+        return first if cell == 0 else first.without_state()
 
     def beside(self, directory: Directory, cell: int, batch: int) -> Directory:
         """The directory of another cell from the run that wrote one for a batch; that of a cell it did not have is empty."""

@@ -45,7 +45,7 @@ class BagCell:
                 held.hold(0, delta.side, delta.rows, self.store.owned)
             end = self.node.window.end(self.node.window.first_open(watermark) - 1)
             needed = [chunk for chunk in directory.chunks if chunk.low < end]
-            for chunk, tuples in zip(needed, self._read(needed), strict=True):
+            for chunk, tuples in zip(needed, self.read(needed), strict=True):
                 held.hold(0, chunk.side, tuples, chunk.shards)
             results = self._emitted(held, before, watermark)
         directory.watermark = max(before, watermark)
@@ -67,25 +67,27 @@ class BagCell:
         for chunk in [chunk for chunk in self.store.directory.chunks if chunk.high < least]:
             self.store.drop(chunk)
         for side, _ in enumerate(self.node.inputs):
-            self._append([delta.rows for delta in deltas if delta.side == side], side, least, self.store.owned)
+            self.append([delta.rows for delta in deltas if delta.side == side], side, least, self.store.owned)
             # Tuples that are held for other shards, since those came from another cell, stay apart.
             for shards in {chunk.shards: None for chunk in self.store.directory.chunks if chunk.side == side}:
                 listed = [c for c in self.store.directory.chunks if (c.side, c.shards) == (side, shards)]
                 if len(listed) > MOST_CHUNKS:
                     chosen = worth_merging(listed[::-1], 0, MOST_CHUNKS)
-                    merged = self._read(chosen)
+                    merged = self.read(chosen)
                     for chunk in chosen:
                         self.store.drop(chunk)
-                    self._append(merged, side, least, shards)
+                    self.append(merged, side, least, shards)
 
-    def _append(self, tables: Sequence[pa.Table], side: int, least: int, shards: ShardSet) -> None:
+    def append(self, tables: Sequence[pa.Table], side: int, least: int, shards: ShardSet) -> None:
+        """Write the tuples from a time on, if there are any."""
         time = self.node.inputs[side].time
         kept = [table.filter(pa.array(times_of(table, time) >= least)) for table in tables if table.num_rows]
         joined = pa.concat_tables(kept) if kept else None
         if joined is not None and joined.num_rows:
             self.store.append(tuple_piece(joined, time), side, shards=shards)
 
-    def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
+    def read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
+        """The tuples of each chunk."""
         return self.store.read(listed, _decoded, self.instances.spread)
 
 

@@ -70,7 +70,7 @@ class HeldCut:
     def write(self, store: SnapshotStore) -> None:
         """Put all of them into a snapshot; see `StateCut`."""
         for part in self.parts:
-            store.put_table(part.tuples, part.side)
+            store.put_table(part.tuples, part.side, shards=part.shards)
 
 
 @dataclass(slots=True, eq=False)
@@ -109,8 +109,8 @@ class HeldBags:
 
     def restore(self, store: SnapshotStore) -> None:
         """Begin with what a snapshot holds."""
-        for side, tuples in store.tables():
-            self.hold(BEFORE, side, tuples)
+        for chunk, tuples in store.tables():
+            self.hold(BEFORE, chunk.side, tuples, chunk.shards)
 
     def expires(self, before: Watermark, watermark: Watermark) -> bool:
         """Whether some window ends as the watermark moves."""

@@ -134,7 +134,7 @@ class JoinCell:
         if cached is None:
             cached = self._cached = CachedJoin(self.node, self._judged)
         missing = [chunk for chunk in self.store.directory.chunks if chunk.held_as not in cached.chunks]
-        read = list(zip(missing, self._read(missing), strict=True))
+        read = list(zip(missing, self.read(missing), strict=True))
         for side in SIDES:
             cached.add_chunks(side, [table for chunk, table in read if chunk.side == side])
         cached.chunks |= {chunk.held_as: chunk for chunk in missing}
@@ -176,11 +176,11 @@ class JoinCell:
     def _append(self, tuples: SideTables, watermark: Watermark, cached: CachedJoin | None) -> None:
         """A chunk for each side that has tuples which are needed past the watermark; they are in ``cached`` already."""
         for side, tables in enumerate(tuples):
-            chunk = self._write(tables, side, least_kept(self.node, side, watermark)) if tables else None
+            chunk = self.write(tables, side, least_kept(self.node, side, watermark)) if tables else None
             if chunk is not None and cached is not None:
                 cached.chunks[chunk.held_as] = chunk
 
-    def _write(self, tables: Sequence[pa.Table], side: int, least: int) -> Chunk | None:
+    def write(self, tables: Sequence[pa.Table], side: int, least: int) -> Chunk | None:
         """A chunk of the tuples from a time on, if there are any."""
         joined, time = pa.concat_tables(tables), self.node.inputs[side].time
         needed = times_of(joined, time) >= least
@@ -251,7 +251,7 @@ class JoinCell:
         chosen = [listed[place] for place in merge_candidates([chunk.rows for chunk in listed], MOST_ROWS) or ()]
         if not chosen or max(chunk.high for chunk in chosen) - min(chunk.low for chunk in chosen) > self.near.span:
             return
-        merged = self._write(self._read(chosen), side, least)
+        merged = self.write(self.read(chosen), side, least)
         for chunk in chosen:
             self.store.drop(chunk)
         cached, gone = self._take(), {chunk.held_as for chunk in chosen}
@@ -263,7 +263,8 @@ class JoinCell:
             # It holds a part of the merged chunk only.
             self._cached = None
 
-    def _read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
+    def read(self, listed: Sequence[Chunk]) -> list[pa.Table]:
+        """The tuples that each chunk holds for which it is listed."""
         return self.store.read(listed, self._listed, self.instances.spread, keep=False)
 
     def _listed(self, data: Data, chunk: Chunk) -> tuple[pa.Table, int]:

@@ -310,7 +310,7 @@ class SharedJoin(SharedState):
         """Begin with what a snapshot holds, in the order of time, so that it is forgotten by and by."""
         for side, encoder in enumerate(each.encoder for each in self._sides):
             least = least_kept(self.node, side, watermark)
-            parts = [table for of, table in store.tables() if of == side]
+            parts = [table for chunk, table in store.tables() if chunk.side == side]
             if not parts:
                 continue
             joined = pa.concat_tables(parts)

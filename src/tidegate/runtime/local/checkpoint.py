@@ -16,19 +16,20 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.compile.plan import Plan
+from tidegate.compile.plan import OUTPUT, Plan
 from tidegate.errors import CheckpointError, UnsupportedError
+from tidegate.gate.align import GateCut, UnreadyBatch
 from tidegate.operators.fingerprint import check_fingerprint, fingerprint
 from tidegate.query.nodes import detached
 from tidegate.query.schema import show_columns
 from tidegate.results import local_folder
-from tidegate.runtime.local.durable_folder import DraftedPart
+from tidegate.runtime.local.durable_folder import DraftedPart, ToDurableFolders
 from tidegate.sources.files import Files
 from tidegate.sources.growing import GrowingFiles
 from tidegate.sources.in_memory import Marked, TableOrigin
@@ -44,6 +45,8 @@ VERSION = 1
 SNAPSHOTS = "snapshots"
 RESULTS = "results"
 KEPT_BEFORE_LAST = 1
+FIRST = 1
+"""The number of the first snapshot."""
 _DAMAGED = (
     "the checkpoint is damaged; restore it from a copy, or start from a new one, with an empty folder for results"
 )
@@ -55,7 +58,8 @@ class SnapshotList:
 
     ``positions`` are those of the sources in their order, ``ended`` the subqueries whose input had ended, ``parts`` what the
     output has got since the snapshot before, ``next_parts`` the number of the next one of each result, ``sink_state`` what
-    else the sink wants to know again. A ``finished`` run has no state.
+    else the sink wants to know again. A ``finished`` run has no state. ``continues`` is the checkpoint of the run that this
+    one goes on from, if it does.
     """
 
     number: int
@@ -68,6 +72,7 @@ class SnapshotList:
     next_parts: tuple[int, ...]
     finished: bool = False
     sink_state: Mapping[str, Any] = field(default_factory=dict)
+    continues: str | None = None
 
     def encode(self) -> bytes:
         """The list as bytes, with a checksum."""
@@ -91,6 +96,14 @@ class SnapshotList:
         fields["parts"] = tuple(DraftedPart(**each) for each in fields["parts"])
         fields["ended"], fields["next_parts"] = tuple(fields["ended"]), tuple(fields["next_parts"])
         return SnapshotList(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFromSpark:
+    """The checkpoint of a run on Spark that a new one goes on from, and what brings its state over to a checkpoint."""
+
+    of: Path
+    bring: Callable[[LocalCheckpoint], tuple[ReadPosition, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +144,23 @@ class LocalCheckpoint:
             raise
         return found
 
+    @property
+    def newest(self) -> SnapshotList:
+        """The newest snapshot, of which there is one."""
+        assert self.last is not None
+        return self.last
+
+    @staticmethod
+    def of_stopped(folder: Path, plan: Plan) -> LocalCheckpoint:
+        """The checkpoint of a run that another one goes on from, which has locked it; nothing is written there."""
+        found = LocalCheckpoint(folder, query_of(plan), "")
+        found.last = found._newest()
+        if found.last is None:
+            raise CheckpointError(
+                f"{folder} holds no snapshot yet, so there is nothing to go on from; leave continue_from out"
+            )
+        return found
+
     def close(self) -> None:
         """Let go of the checkpoint."""
         self._lock.close()
@@ -169,24 +199,67 @@ class LocalCheckpoint:
         self._known[step] = SnapshotStore(ChunkStore(directory, folder, self.last.number, ChunkMemory()))
         return self._known[step]
 
+    def read_gate(self, target: int) -> GateCut:
+        """The gate before a subquery, or before the output, in the newest snapshot."""
+        held = self.read_from(gate_step(target))
+        directory = held.chunks.directory
+        unready = [
+            UnreadyBatch(chunk.side, batch)
+            for chunk, table in held.tables()
+            for batch in table.combine_chunks().to_batches()
+        ]
+        return GateCut(None, directory.watermark, tuple(unready), directory.newest)
+
+    def begin_with(self, start: StateFromSpark, sink: ToDurableFolders) -> None:
+        """Begin with what another run left, unless this one has begun; refused if it has begun otherwise."""
+        if self.last is None:
+            sink.begin()
+            positions, outputs = start.bring(self), len(sink.writers)
+            state, of = sink.state(()), str(start.of)
+            first = SnapshotList(
+                FIRST, self.run, self.query, self.sink, positions, (), (), (0,) * outputs, False, state, of
+            )
+            self.commit(first)
+        elif self.last.continues != str(start.of):
+            begun = "began anew" if self.last.continues is None else f"goes on from {self.last.continues}"
+            raise CheckpointError(
+                f"{self.folder} is of a run that {begun}, and continue_from={str(start.of)!r} is for one that begins; leave "
+                "it out, or choose a new checkpoint and a new folder for results"
+            )
+
     def _folder(self, step: str, run: str) -> StepFolder:
         return StepFolder(self._storage, f"state/{step}", step, run, KEPT_BEFORE_LAST)
 
-    def _read(self) -> None:
+    def _newest(self) -> SnapshotList | None:
+        """The newest snapshot; refused if it is another query's."""
         names = self._storage.names(SNAPSHOTS)
         if not names:
-            return
+            return None
         where = f"{SNAPSHOTS}/{names[-1]}"
         data = self._storage.get(where)
         assert data is not None
         found = SnapshotList.decode(bytes(data), f"{self.folder}/{where}")
         check_fingerprint(found.query, self.query, str(self.folder))
-        if found.sink != self.sink:
+        return found
+
+    def _read(self) -> None:
+        found = self._newest()
+        if found is not None and found.sink != self.sink:
             raise CheckpointError(
                 f"{self.folder} belongs to a run that writes {found.sink}, not {self.sink}: what was written before would "
                 "be missing there. Go on with the same folder, or start from a new checkpoint"
             )
         self.last = found
+
+
+def gate_step(target: int) -> str:
+    """Where the gate before a subquery is, or that before the output."""
+    return f"gate-{'output' if target == OUTPUT else target}"
+
+
+def state_step(target: int) -> str:
+    """Where the state of a subquery is."""
+    return f"state-{target}"
 
 
 def query_of(plan: Plan) -> str:

@@ -14,6 +14,8 @@ import pyarrow as pa
 from tidegate.errors import CheckpointError, EnvironmentFault
 from tidegate.results import DRAFT, SUFFIXES, PartWriter, require_empty, visible_entries
 
+FOLDERS = "folders"
+
 
 @dataclass(frozen=True, slots=True)
 class DraftedPart:
@@ -89,8 +91,8 @@ class ToDurableFolders:
             _sync(self._path(part.output, part.draft))
 
     def state(self, parts: Sequence[DraftedPart]) -> dict[str, Any]:
-        """What a snapshot that commits these parts has to remember besides them: nothing."""
-        return {}
+        """What a snapshot that commits these parts has to remember besides them: where they are."""
+        return {FOLDERS: [str(writer.folder) for writer in self.writers]}
 
     def publish(self, number: int, parts: Sequence[DraftedPart]) -> None:
         """Give parts their names; the snapshot of this number, which lists them, is committed."""
@@ -138,6 +140,15 @@ class ToDurableFolders:
 
     def _path(self, output: int, name: str) -> Path:
         return self.writers[output].folder / name
+
+
+def publish_left(folders: Sequence[Path], parts: Sequence[DraftedPart]) -> None:
+    """Give parts of a committed snapshot the names that they lack, as the run was killed before it did."""
+    for part in parts:
+        draft = folders[part.output] / part.draft
+        if draft.is_file():
+            draft.rename(folders[part.output] / part.name)
+            _sync(folders[part.output])
 
 
 def _sync(path: Path) -> None:

@@ -71,7 +71,7 @@ class Graph:
             gate = gates[subquery.number]
             running.append(RunningSubquery(subquery, work, gate, outlets, pool, fail, settings.most, epoch, core))
         for source in plan.sources:
-            fed = [gates[feed.target].source(_spec(plan, feed, source).name) for feed in plan.feeds_from(source)]
+            fed = [gates[feed.target].source(spec_of(plan, feed, source).name) for feed in plan.feeds_from(source)]
             rejects = Rejects(source.name, source.dead_letters)
             first = first_position(source.origin)
             clock, clock_us = settings.clock, settings.clock_us
@@ -175,13 +175,13 @@ def _specs(plan: Plan, feeds: Sequence[Feed], instances: Sequence[int]) -> list[
     specs = []
     for feed in feeds:
         if isinstance(feed.origin, Source):
-            specs.append(_spec(plan, feed, feed.origin))
+            specs.append(spec_of(plan, feed, feed.origin))
         else:
             specs += [outlet(feed, plan.subqueries[feed.origin], instance) for instance in instances]
     return specs
 
 
-def _spec(plan: Plan, feed: Feed, source: Source) -> SourceSpec:
+def spec_of(plan: Plan, feed: Feed, source: Source) -> SourceSpec:
     """What a source of the query is to the gate that a feed leads to."""
     first = min(other.input for other in plan.feeds_from(source) if other.target == feed.target)
     name = source.name if feed.input == first else f"{source.name}, input {feed.input}"

@@ -16,10 +16,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidegate.compile.plan import OUTPUT, Plan
-from tidegate.gate.align import GateCut, UnreadyBatch
+from tidegate.gate.align import GateCut
 from tidegate.gate.gate import GateAborted
 from tidegate.query.nodes import Source
-from tidegate.runtime.local.checkpoint import LocalCheckpoint, SnapshotList
+from tidegate.runtime.local.checkpoint import (
+    FIRST,
+    LocalCheckpoint,
+    SnapshotList,
+    StateFromSpark,
+    gate_step,
+    state_step,
+)
 from tidegate.runtime.local.durable_folder import DraftedPart, ToDurableFolders
 from tidegate.runtime.local.graph import Graph
 from tidegate.runtime.local.sources.assignment import assigned
@@ -39,10 +46,17 @@ class Durable:
     every_seconds: float
 
     @staticmethod
-    def open(plan: Plan, folder: Path, sink: ToDurableFolders, every_seconds: float) -> Durable:
-        """Lock a checkpoint, and put its sink where the newest snapshot was taken."""
+    def open(
+        plan: Plan, folder: Path, sink: ToDurableFolders, every_seconds: float, continues: StateFromSpark | None = None
+    ) -> Durable:
+        """Lock a checkpoint, and put its sink where the newest snapshot was taken.
+
+        A run that begins may go on from another one.
+        """
         checkpoint = LocalCheckpoint.open(folder, plan, str(sink))
         try:
+            if continues is not None:
+                checkpoint.begin_with(continues, sink)
             if checkpoint.last is None:
                 sink.begin()
             else:
@@ -132,11 +146,11 @@ class Snapshots:
             return
         for target, gate in self.graph.gates.items():
             if target not in last.ended:
-                gate.resume(self._read_gate(target))
+                gate.resume(self.checkpoint.read_gate(target))
         for running in self.graph.subqueries:
             number = running.subquery.number
             if number not in last.ended and running.subquery.operator is not None:
-                running.work.restore(self.checkpoint.read_from(_state(number)), running.gate.watermark)
+                running.work.restore(self.checkpoint.read_from(state_step(number)), running.gate.watermark)
 
     def run(self) -> None:
         """Take snapshots until the run ends; on a thread of its own."""
@@ -208,7 +222,7 @@ class Snapshots:
 
     @property
     def _next_number(self) -> int:
-        return 1 if self.checkpoint.last is None else self.checkpoint.last.number + 1
+        return FIRST if self.checkpoint.last is None else self.checkpoint.last.number + 1
 
     def _wait_for_next(self) -> bool:
         """Wait for as long as it takes to the next snapshot; whether the run has ended."""
@@ -237,13 +251,13 @@ class Snapshots:
 
     def _write(self, snapshot: Snapshot) -> None:
         for target, cut in snapshot.gates.items():
-            held = self.checkpoint.write_to(_gate(target), snapshot.number)
+            held = self.checkpoint.write_to(gate_step(target), snapshot.number)
             held.chunks.directory.watermark, held.chunks.directory.newest = cut.watermark, dict(cut.sources)
             for unready in cut.unready:
                 held.put_table(pa.Table.from_batches([unready.batch]), side=unready.input)
             held.chunks.commit(0)
             if (state := snapshot.states[target]) is not None:
-                store = self.checkpoint.write_to(_state(target), snapshot.number)
+                store = self.checkpoint.write_to(state_step(target), snapshot.number)
                 state.write(store)
                 store.chunks.commit(0)
         positions = tuple(position.measured() for position in snapshot.positions)
@@ -265,6 +279,7 @@ class Snapshots:
             parts,
             next_parts,
             sink_state=self.sink.state(parts),
+            continues=None if last is None else last.continues,
         )
 
     def _commit(self, listed: SnapshotList) -> None:
@@ -272,19 +287,3 @@ class Snapshots:
         self.checkpoint.commit(listed)
         self.sink.publish(listed.number, listed.parts)
         self.checkpoint.sweep()
-
-    def _read_gate(self, target: int) -> GateCut:
-        held = self.checkpoint.read_from(_gate(target))
-        directory = held.chunks.directory
-        unready = [
-            UnreadyBatch(side, batch) for side, table in held.tables() for batch in table.combine_chunks().to_batches()
-        ]
-        return GateCut(None, directory.watermark, tuple(unready), directory.newest)
-
-
-def _gate(target: int) -> str:
-    return f"gate-{'output' if target == OUTPUT else target}"
-
-
-def _state(target: int) -> str:
-    return f"state-{target}"

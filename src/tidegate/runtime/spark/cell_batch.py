@@ -16,29 +16,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tidegate.errors import CheckpointError, EnvironmentFault, InternalError, QueryError
-from tidegate.operators.bags.bag_cell import BagCell
+from tidegate.errors import CheckpointError, EnvironmentFault, QueryError
 from tidegate.operators.cells import CellLogic, Instances
 from tidegate.operators.exchange import Delta
 from tidegate.operators.fingerprint import check_fingerprint
-from tidegate.operators.joins.join_cell import JoinCell
-from tidegate.operators.keyed_apply_cell import KeyedApplyCell
 from tidegate.operators.keyed_rows_cell import KeyedRowsCell
-from tidegate.operators.session_cell import SessionCell
-from tidegate.operators.window_cell import WindowCell
 from tidegate.query.idle import SourceProgress, is_idle, passed_over
-from tidegate.query.nodes import (
-    AsOf,
-    BagAggregate,
-    CountAggregate,
-    Dedup,
-    Join,
-    KeyedApply,
-    Running,
-    SessionAggregate,
-    Stateful,
-    WindowAggregate,
-)
 from tidegate.runtime.spark.codec import Header
 from tidegate.runtime.spark.control import END, for_step, step_label
 from tidegate.runtime.spark.epochs import Adopted, CellPlan, switch
@@ -83,12 +66,14 @@ class StateRoot:
     """Where the state of a query is: a storage with its options, how many batches are kept, and which build writes it.
 
     ``probe`` is a file that the driver wrote; a worker that does not find it looks at another folder of that name.
+    ``continues`` says that the query begins with the state of another run.
     """
 
     uri: str
     options: tuple[tuple[str, str], ...]
     build: str
     retain: int
+    continues: bool = False
 
     @property
     def storage(self) -> Storage:
@@ -104,7 +89,7 @@ class StateRoot:
         """The folder of a step, for a task."""
         storage, folder = self.storage, f"{task.query}/step-{number}"
         cache: ChunkCache | None = None if storage.is_local else cache_of(self.build, number)
-        return StepFolder(storage, folder, name, f"{self.build}-{task.run}", self.retain, cache)
+        return StepFolder(storage, folder, name, f"{self.build}-{task.run}", self.retain, cache, self.continues)
 
     def check(self) -> None:
         """Refuse a folder that is not the driver's."""
@@ -162,25 +147,6 @@ class StepLogic:
 
 def _less(newest: Watermark, disorder: int) -> Watermark:
     return newest - disorder if is_finite(newest) else newest
-
-
-def logic_of(node: Stateful) -> CellLogic:
-    """How the cells of a stateful step work."""
-    match node:
-        case WindowAggregate():
-            return CellLogic(WindowCell, node)
-        case SessionAggregate():
-            return CellLogic(SessionCell, node)
-        case Join():
-            return CellLogic(JoinCell, node)
-        case KeyedApply() | Running():
-            return CellLogic(KeyedApplyCell, node)
-        case CountAggregate() | AsOf() | Dedup():
-            return CellLogic(KeyedRowsCell, node)
-        case BagAggregate():
-            return CellLogic(BagCell, node)
-        case _:
-            raise InternalError(f"no cells are known for {type(node).__name__}")
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@
     state/          the state of stateful steps, by query
     control/        the control stream
     inputs/         the files that Spark reads, one folder a source
+    continued/      what the run began with, if it goes on where another one was stopped
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class CheckpointInfo:
 
     ``fingerprint`` is that of the stateful steps, ``cells`` the least and the most that each of them has, ``sink`` where the
     results go, and ``sources`` how many streams the query reads. ``letters`` are the files for malformed records, each with
-    its length before the first batch.
+    its length before the first batch. ``results`` are the folders of results, and ``continues`` is the checkpoint of the run
+    that this one goes on from.
     """
 
     fingerprint: str
@@ -46,6 +48,8 @@ class CheckpointInfo:
     sources: int
     letters: dict[str, int] = field(default_factory=dict)
     finished: bool = False
+    results: list[str] = field(default_factory=list)
+    continues: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,11 @@ class Checkpoint:
         """The control stream's folder."""
         return self.folder / "control"
 
+    @property
+    def continued(self) -> Path:
+        """What the run began with."""
+        return self.folder / "continued"
+
     def inputs(self, number: int) -> Path:
         """The folder that Spark reads one source from."""
         return self.folder / "inputs" / str(number)
@@ -78,9 +87,9 @@ class Checkpoint:
         try:
             held = json.loads((self.folder / "tidegate.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
-            # The lock and the inputs are there before a run says what it is.
+            # The lock and the inputs are there before a run says what it is, and all that it continues.
             others = sorted(path.name for path in self.folder.glob("*") if path.name not in ("lock", "inputs"))
-            if others:
+            if others and not self.continued.exists():
                 raise CheckpointError(
                     f"{self.folder} is no checkpoint of tidegate: it holds {', '.join(others[:5])} and no tidegate.json; "
                     "choose an empty or new folder"
@@ -120,9 +129,9 @@ class Checkpoint:
 
     def forget(self) -> None:
         """Begins anew; only before anything was committed."""
-        for part in ("spark", "state", "control", "inputs"):
-            shutil.rmtree(self.folder / part, ignore_errors=True)
         (self.folder / "tidegate.json").unlink(missing_ok=True)
+        for part in ("spark", "state", "control", "inputs", "continued"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
 
     def has_commits(self) -> bool:
         """Whether a batch was ever completed."""

@@ -24,8 +24,10 @@ from tidegate.query.event_time import ahead_bound, ahead_reason, show_moment
 from tidegate.query.nodes import Source
 from tidegate.query.schema import conform, contiguous
 from tidegate.runtime.spark.codec import Header, SourceCounts, clock_of
-from tidegate.sources import Malformed, Rejects, RowPlace
+from tidegate.sources import Malformed, PlacedBatch, Rejects, RowPlace
 from tidegate.sources.files import FORMATS, Files
+from tidegate.sources.in_memory import Heartbeat
+from tidegate.sources.positions import ReadPosition, records_after
 
 INPUT, TEXT = "__tg_input", "__tg_text"
 CONTROL = -1
@@ -55,6 +57,8 @@ class NamedFiles:
     feeds: tuple[Feed, ...]
     counted: bool
     """Whether its records count, and malformed ones are kept: of several inputs that read one source, one is counted."""
+    begun: ReadPosition | None = None
+    """Of the file in which another run was, the records that it has taken are left out."""
 
     @property
     def columns(self) -> pa.Schema:
@@ -69,10 +73,13 @@ class NamedFiles:
         rejects = Letters(source.name, source.dead_letters)
         for path in sorted(map(local_path, texts)):
             try:
-                batches = FORMATS[self.files.format].read(
+                batches: Iterable[PlacedBatch | Heartbeat] = FORMATS[self.files.format].read(
                     path, self.files, source.read_schema, ROWS_PER_READ, rejects, source.read_time
                 )
+                if self.begun is not None and path == self.begun.file:
+                    batches = records_after(batches, self.begun, source.name)
                 for each in batches:
+                    assert isinstance(each, PlacedBatch)
                     yield self._timed(pa.Table.from_batches([each.batch]), header), each.place
             except OSError as error:
                 raise DataError(f"{path} cannot be read: {error}") from error

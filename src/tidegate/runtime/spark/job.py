@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.compile.choose_exchange import choose_exchange
@@ -25,15 +24,14 @@ from tidegate.compile.compiler import compile_query
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import Plan
 from tidegate.compile.split_hot_keys import HotKeys
-from tidegate.errors import SetAsideWarning, UnsupportedError
+from tidegate.errors import CheckpointError, SetAsideWarning, UnsupportedError
 from tidegate.java import require_java
 from tidegate.operators.cells import checked_cells
 from tidegate.progress import Progress
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.results import RunResult
-from tidegate.runtime.spark.batch_reports import lag_seconds, moment_of, new_reports
 from tidegate.runtime.spark.checkpoint import Checkpoint, CheckpointInfo
-from tidegate.runtime.spark.codec import reported
+from tidegate.runtime.spark.continued import Continued
 from tidegate.runtime.spark.control import EndInput, Steering, unknown_files
 from tidegate.runtime.spark.dataframe import frames_of, needs_workers, state_root, to_dataframe
 from tidegate.runtime.spark.failure import full_disks_named, translated
@@ -42,18 +40,27 @@ from tidegate.runtime.spark.session import LOG, MOST_LOG_BYTES, JavaFolder, choo
 from tidegate.runtime.spark.sinks import SparkSink
 from tidegate.runtime.spark.sources import StagedSource, ahead_note
 from tidegate.runtime.spark.stages import RunOptions, fingerprints
+from tidegate.runtime.spark.tally import RESULTS, Tally
 from tidegate.sources.growing import LOOK_SECONDS, LOOK_SHARE
-from tidegate.watermark import START, has_ended, is_finite
 
 POLL_SECONDS = 0.1
 # How long a stop waits for the running batch; a batch that is cut short is done again by the next run.
 GRACE_SECONDS = 10.0
-RESULTS = "tidegate_results"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFromProcess:
+    """The checkpoint of a run in process that a new one goes on from, and what brings its state over, for a plan."""
+
+    of: Path
+    bring: Callable[[Plan, Checkpoint], Continued]
 
 
 @dataclass(frozen=True, slots=True)
 class SparkJob:
     """What to run and how; ``report`` gets the progress of every batch, ``say`` remarks for people.
+
+    ``continues`` says whose run is gone on from, by a run that begins.
 
     ``beside`` is entered with the running query and its control folder, and left when that has ended. ``admit`` is called
     before, with the Spark session or the master URL of the one to come and the number of cells, and raises what would be
@@ -75,6 +82,7 @@ class SparkJob:
     say: Callable[[str], None]
     beside: Callable[[StreamingQuery, Path], AbstractContextManager[object]] = lambda *_: nullcontext()
     admit: Callable[[object, int], None] = lambda *_: None
+    continues: StateFromProcess | None = None
 
     def run(self) -> RunResult:
         """Runs the query from the state of its checkpoint.
@@ -83,7 +91,7 @@ class SparkJob:
         What can be refused is refused before Spark is started. A bounded run that is asked to stop raises
         `KeyboardInterrupt` when it has stopped.
         """
-        began = time.monotonic()
+        began, job = time.monotonic(), self
         chosen = choose_session(self.query, self.spark)
         cells = self.cells or checked_cells(default_cells(chosen))
         plan = compile_query(
@@ -106,15 +114,23 @@ class SparkJob:
             if found is not None and self.cells is None:
                 plan = choose_exchange(plan, found.cells)
             found = self._resumed(plan, checkpoint, found)
+            continued = self._continued(plan, checkpoint, found)
+            if continued is not None:
+                job = replace(self, sink=self.sink.beginning_with(continued.held))
             staged = {
-                source.name: StagedSource.of(source, checkpoint.inputs(number), self.files_per_batch)
+                source.name: StagedSource.of(
+                    source,
+                    checkpoint.inputs(number),
+                    self.files_per_batch,
+                    None if continued is None else continued.positions[source.name],
+                )
                 for number, source in enumerate(sources(self.query))
                 if not isinstance(source.origin, DataFrame)
             }
             spark, java = stack.enter_context(open_session(self.query, chosen, (held,)))
             self.admit(spark, plan.cells[1])
-            checkpoint.write(info := self._info(plan, found))
-            run = _Run(self, checkpoint, tuple(staged.values()), java, info.letters)
+            checkpoint.write(info := self._info(plan, found, continued))
+            run = _Run(job, checkpoint, tuple(staged.values()), java, info.letters, continued)
 
             def streamed(source: Source) -> Source:
                 return staged[source.name].streamed(spark, source) if source.name in staged else source
@@ -143,7 +159,7 @@ class SparkJob:
             outputs=plan.names,
         )
 
-    def _info(self, plan: Plan, found: CheckpointInfo | None) -> CheckpointInfo:
+    def _info(self, plan: Plan, found: CheckpointInfo | None, continued: Continued | None = None) -> CheckpointInfo:
         """What the checkpoint is to say; dead letters that were there before the run are as long as they were then."""
         letters = {
             source.dead_letters: Path(source.dead_letters).stat().st_size if Path(source.dead_letters).exists() else 0
@@ -152,12 +168,30 @@ class SparkJob:
         }
         fingerprint = " | ".join(fingerprints(plan)) or "no stateful step"
         known = letters if found is None else {**letters, **found.letters}
-        return CheckpointInfo(fingerprint, plan.cells, str(self.sink), len(sources(self.query)), known)
+        results = [str(folder) for folder in self.sink.folders]
+        of = None if continued is None else continued.of
+        return CheckpointInfo(
+            fingerprint, plan.cells, str(self.sink), len(sources(self.query)), known, results=results, continues=of
+        )
+
+    def _continued(self, plan: Plan, checkpoint: Checkpoint, found: CheckpointInfo | None) -> Continued | None:
+        """What the run goes on from, if that is another one."""
+        asked = None if self.continues is None else str(self.continues.of)
+        if found is not None and asked not in (None, found.continues):
+            raise CheckpointError(
+                f"{checkpoint.folder} is of a run that {_begun(found)}, and continue_from={asked!r} is for one that begins; "
+                "leave it out, or choose a new checkpoint and a new folder for results"
+            )
+        if found is not None:
+            return None if found.continues is None else Continued.read(checkpoint)
+        if checkpoint.continued.exists():
+            checkpoint.forget()  # it was not complete
+        return None if self.continues is None else self.continues.bring(plan, checkpoint)
 
     def _resumed(self, plan: Plan, checkpoint: Checkpoint, found: CheckpointInfo | None) -> CheckpointInfo | None:
         """What the checkpoint says, if the run may go on from it; None if the run begins."""
         unused = not checkpoint.has_commits() and self.sink.is_empty()
-        if found is not None and unused and not found.finished and found.sink == str(self.sink):
+        if found is not None and unused and not (found.finished or found.continues) and found.sink == str(self.sink):
             # A run that failed in its first batch has left nothing behind, and its query may have been fixed since.
             self.sink.clean()
             checkpoint.forget()
@@ -169,85 +203,12 @@ class SparkJob:
         return found
 
 
+def _begun(found: CheckpointInfo) -> str:
+    return "began anew" if found.continues is None else f"goes on from {found.continues}"
+
+
 def _temporary(stack: ExitStack) -> Path:
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-run-", ignore_cleanup_errors=True)))
-
-
-@dataclass(slots=True)
-class Tally:
-    """Adds up the reports on a query; ``control`` is the folder whose rows are not data."""
-
-    control: Path
-    batches: int = 0
-    rows: int = 0
-    results: int = 0
-    late: int = 0
-    unfilled: int = 0
-    ahead: dict[str, int] = field(default_factory=dict)
-    malformed: dict[str, int] = field(default_factory=dict)
-    ended: bool = False
-    _batch: int | None = None
-    _newest: int | None = None
-    _watermark: int | None = None
-    _cells: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-
-    def poll(self, query: StreamingQuery) -> list[Progress]:
-        """Adds the batches that were completed since the last call."""
-        return [self.take(report) for report in new_reports(query, self._batch)]
-
-    def take(self, report: StreamingQueryProgress) -> Progress:
-        """Adds one batch."""
-        self._batch = report.batchId
-        self.batches += 1
-        self.results += _figure(report.observedMetrics.get(RESULTS), "rows")
-        told = reported(report.observedMetrics)
-        counted = [each for each in told if "source" in each]
-        # Spark counts names where workers read files, and workers count what native steps let through.
-        data = [source for source in report.sources if str(self.control) not in source.description]
-        rows = max(sum(each["rows"] for each in counted), sum(source.numInputRows for source in data))
-        self.rows += rows
-        for each in counted:
-            _count(self.ahead, each["source"], each["ahead"])
-            _count(self.malformed, each["source"], each["malformed"])
-        for each in told:
-            if "step" in each:
-                self.late += each["late"]
-                self.unfilled += each.get("unfilled", 0)
-                self._cells[each["step"], each["cell"]] = each
-        self._take_times()
-        return Progress(
-            batch=report.batchId,
-            rows=rows,
-            rows_total=self.rows,
-            rows_per_second=1000 * rows / max(report.durationMs.get("triggerExecution", 0), 1),
-            watermark=None if self._watermark is None else moment_of(self._watermark),
-            lag_seconds=lag_seconds(self._newest, self._watermark),
-            state_rows=sum(each["state_rows"] for each in self._cells.values()),
-            state_bytes=sum(each["state_bytes"] for each in self._cells.values()),
-            late_total=self.late,
-            unfilled_total=self.unfilled,
-            results_total=self.results,
-            ended=self.ended,
-            ahead_total=sum(self.ahead.values()),
-            instances=tuple(self._cells[place]["instances"] for place in sorted(self._cells)),
-        )
-
-    def _take_times(self) -> None:
-        """The last steps are furthest behind: the query has come as far as the least of its cells."""
-        watermark = min((each["watermark_us"] for each in self._cells.values()), default=START)
-        self.ended = has_ended(watermark)
-        self._newest = max((each["newest_us"] or START for each in self._cells.values()), default=START)
-        if is_finite(watermark):
-            self._watermark = watermark
-
-
-def _count(counts: dict[str, int], name: str, more: int) -> None:
-    if more:
-        counts[name] = counts.get(name, 0) + more
-
-
-def _figure(row: Any, name: str) -> int:
-    return int((row[name] if row is not None else None) or 0)
 
 
 class _Run:
@@ -260,10 +221,12 @@ class _Run:
         staged: tuple[StagedSource, ...],
         java: JavaFolder | None,
         letters: dict[str, int],
+        continued: Continued | None = None,
     ) -> None:
         self.job, self.checkpoint, self.staged, self.java, self.letters = job, checkpoint, staged, java, letters
         self.control = checkpoint.control
-        self.tally = Tally(self.control)
+        self.continues = continued is not None
+        self.tally = Tally(self.control, 0 if continued is None else continued.rows)
         self.notes: list[str] = []
         self._stop_requested = threading.Event()
         self._waiting: threading.Thread | None = None
@@ -276,7 +239,7 @@ class _Run:
         self.control.mkdir(exist_ok=True)
         late_to = None if self.job.late_to is None else str(self.job.late_to)
         session = next(frames_of(plan)).sparkSession
-        root = state_root(str(self.checkpoint.state), {}, session)
+        root = replace(state_root(str(self.checkpoint.state), {}, session), continues=self.continues)
         parts = self.job.sink.parts if needs_workers(plan) else None
         try:
             df = to_dataframe(

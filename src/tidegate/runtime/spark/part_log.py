@@ -22,6 +22,11 @@ KEPT_SECONDS = 600
 BLOCK_BYTES = 32 * 1024**2
 
 
+def is_logged(folder: Path, batch: int) -> bool:
+    """Whether a batch was committed to a folder, by this log or that of Spark's own sink."""
+    return any((folder / SPARK_LOG / f"{batch}{suffix}").exists() for suffix in ("", COMPACT))
+
+
 @dataclass(frozen=True, slots=True)
 class PartLog:
     """The parts of a folder that were committed, batch by batch."""
@@ -35,7 +40,7 @@ class PartLog:
     def add(self, batch: int, parts: Iterable[Part]) -> None:
         """Commits the parts of a batch. One that was committed before stays as it was: it is being run again."""
         log = self.folder / SPARK_LOG
-        if any((log / f"{batch}{suffix}").exists() for suffix in ("", COMPACT)):
+        if is_logged(self.folder, batch):
             return
         entries, name = [self._entry(part) for part in parts], str(batch)
         if (batch + 1) % COMPACT_EVERY == 0:

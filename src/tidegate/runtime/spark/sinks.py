@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,10 +15,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.errors import CheckpointError, InternalError
 from tidegate.query.outputs import untagged
-from tidegate.results import Part, has_log, remove_unlisted, result_folder, visible_entries
+from tidegate.results import Part, PartWriter, has_log, remove_unlisted, result_folder, visible_entries
 from tidegate.runtime.spark.checkpoint import Checkpoint
 from tidegate.runtime.spark.part_log import PartLog
 from tidegate.tables import in_order, show_count, show_first
+
+HeldResults: TypeAlias = Sequence[tuple[int, pa.Table]]
+"""Results, each after the number of the result of the query that it belongs to."""
 
 
 class SparkSink(ABC):
@@ -24,6 +29,8 @@ class SparkSink(ABC):
 
     folder: Path | None = None
     """Where it writes."""
+    folders: tuple[Path, ...] = ()
+    """The folder of each result."""
     format: str | None = None
     parts: Path | None = None
     """The folder to which workers may write results themselves; a `committer` then takes what they say of it."""
@@ -31,6 +38,10 @@ class SparkSink(ABC):
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         """Refuses to begin, or to go on, where rows would be lost or mixed with others."""
         return
+
+    @abstractmethod
+    def beginning_with(self, held: HeldResults) -> SparkSink:
+        """The same sink, which gets results of another run, that were not out there, with the first batch."""
 
     def is_empty(self) -> bool:
         """Whether nothing was committed to it yet."""
@@ -64,16 +75,20 @@ class SparkFolder(SparkSink):
     folder: Path
     format: str
     names: tuple[str, ...] = ()
+    held: HeldResults | None = None
 
     @property
-    def folders(self) -> tuple[Path, ...]:
+    def folders(self) -> tuple[Path, ...]:  # type: ignore[override]
         """The folder of each result."""
         return tuple(result_folder(self.folder, name) for name in self.names or (None,))
 
     @property
     def parts(self) -> Path | None:  # type: ignore[override]
-        # One query of Spark's has one sink of its own.
-        return self.folder if self.format == "parquet" or self.names else None
+        # One query of Spark's has one sink of its own, and that takes nothing but what is in the batch.
+        return self.folder if self.format == "parquet" or self.names or self.held is not None else None
+
+    def beginning_with(self, held: HeldResults) -> SparkFolder:
+        return replace(self, held=held)
 
     def check(self, checkpoint: Checkpoint, *, resumed: bool) -> None:
         for gone in (folder for folder in self.folders if not has_log(folder)):
@@ -117,6 +132,12 @@ class SparkFolder(SparkSink):
         rows = df.collect()
         for number, folder in enumerate(self.folders):
             own = [Part(row["part"], row["rows"], row["bytes"]) for row in rows if row["output"] == number]
+            held = [table for output, table in self.held or () if output == number]
+            if batch == 0 and held:
+                writer = PartWriter(folder, self.format, held[0].schema, label=f"{batch:010}-{uuid.uuid4().hex}-")
+                writer.write(pa.concat_tables(held))
+                writer.close()
+                own = [*writer.written, *own]
             PartLog(folder).add(batch, own)
 
     def close(self, results: int) -> None:
@@ -136,7 +157,11 @@ class SparkScreen(SparkSink):
     times: Mapping[str | None, str]
     show: int
     live: bool
+    first: HeldResults = ()
     _held: dict[str | None, list[pa.Table]] = field(default_factory=dict)
+
+    def beginning_with(self, held: HeldResults) -> SparkScreen:
+        return replace(self, first=held)
 
     def writer(self, df: DataFrame, checkpoint: Path) -> DataStreamWriter:
         return _writer(df, checkpoint).foreachBatch(self.take)
@@ -145,13 +170,15 @@ class SparkScreen(SparkSink):
         """Takes the first rows of each partition. The batch is run once, and all of it: state depends on it."""
         columns = tuple(name for name in self.times if name is not None)
         rows = df.mapInArrow(_FirstRows(self.show, columns), df.schema).toArrow()
-        for name, time in self.times.items():
-            kept = in_order(rows if name is None else untagged(rows, name), time)
-            held = self._held.setdefault(name, [])
+        for output, (name, time) in enumerate(self.times.items()):
+            own = rows if name is None else untagged(rows, name)
+            held = [table for number, table in self.first if number == output] if batch == 0 else []
+            kept = in_order(pa.concat_tables([*(table.cast(own.schema) for table in held), own]), time)
+            shown = self._held.setdefault(name, [])
             if self.live and kept.num_rows:
                 print(show_first(name, kept.slice(0, self.show)), flush=True)
-            elif sum(table.num_rows for table in held) < self.show:
-                held.append(kept)
+            elif sum(table.num_rows for table in shown) < self.show:
+                shown.append(kept)
 
     def close(self, results: int) -> None:
         shown = results if self.live else 0

@@ -23,10 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.errors import UnsupportedError
 from tidegate.query.event_time import format_duration
 from tidegate.query.nodes import Source
+from tidegate.runtime.spark.continued import unread
 from tidegate.sources import BatchOrigin, Rejects, read_table
 from tidegate.sources.files import Files, files_of
 from tidegate.sources.growing import GrowingFiles, changed_error, version_of
 from tidegate.sources.kafka import KAFKA_ON_SPARK, TopicOrigin
+from tidegate.sources.positions import ReadPosition
 from tidegate.sources.standard_input import StandardInput
 
 # A run has about this many batches, unless they would exceed the size.
@@ -44,6 +46,8 @@ class FileNames:
 
     names: DataFrame
     files: Files
+    begun: ReadPosition | None = None
+    """Where another run was in a file that it had not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,10 @@ class FileVersions:
                 known[path] = size, modified
         return FileVersions(log, known)
 
+    def version(self, path: str) -> tuple[int, int]:
+        """What a file was when it was found; as it is now, if that was not noted yet."""
+        return self.known.get(os.path.abspath(path)) or version_of(path)  # noqa: PTH100 - as `check` does
+
     def check(self, paths: Sequence[str]) -> None:
         """Refuses files that have changed, and notes new ones."""
         new = []
@@ -116,33 +124,41 @@ class FileVersions:
 
 @dataclass(frozen=True, slots=True)
 class StagedSource:
-    """A source whose files are in a folder that Spark reads, at most so many in a batch; ``versions`` of one that grows."""
+    """A source whose files are in a folder that Spark reads, at most so many in a batch; ``versions`` of one that grows.
+
+    ``before`` is how far it was read by a run that this one goes on from.
+    """
 
     source: Source
     folder: Path
     limit: ReadLimit
     versions: FileVersions | None = None
+    before: ReadPosition | None = None
 
     @classmethod
-    def of(cls, source: Source, folder: Path, files_per_batch: int | None) -> StagedSource:
+    def of(
+        cls, source: Source, folder: Path, files_per_batch: int | None, before: ReadPosition | None = None
+    ) -> StagedSource:
         """Puts what a source reads into the folder; what is there from an earlier run stays."""
         folder.mkdir(parents=True, exist_ok=True)
         match source.origin:
             case Files() | GrowingFiles() as origin:
                 files = origin if isinstance(origin, Files) else origin.files
+                files = files if before is None else unread(files, before)
                 link(files, folder)
                 versions = FileVersions.of(folder) if isinstance(origin, GrowingFiles) else None
+                if versions is not None and before is not None and not versions.known:
+                    versions.check(before.done)
                 stats = [Path(path).stat() for path in files.paths]
                 sizes, modified_ms = [s.st_size for s in stats], [s.st_mtime_ns // 1_000_000 for s in stats]
                 limit = choose_limit(source.name, sizes, modified_ms, files_per_batch)
-                return cls(source, folder, limit, versions)
+                return cls(source, folder, limit, versions, before)
             case BatchOrigin() as origin:
                 part = folder / "table.parquet"
                 if not part.exists():
                     draft = folder / f".{uuid.uuid4().hex}"
-                    pq.write_table(
-                        read_table(origin, source.read_schema, Rejects(source.name), source.read_time), draft
-                    )
+                    rows = read_table(origin, source.read_schema, Rejects(source.name), source.read_time)
+                    pq.write_table(rows if before is None else rows.slice(before.last + 1), draft)
                     draft.rename(part)
                 return cls(source, folder, ReadLimit(None))
             case TopicOrigin() as origin:
@@ -169,7 +185,7 @@ class StagedSource:
         if isinstance(origin, Files | GrowingFiles):
             files = origin if isinstance(origin, Files) else origin.files
             found = files_of(files.pattern, files.schema, kind=files.format)
-            link(found, self.folder)
+            link(found if self.before is None else unread(found, self.before), self.folder)
             if self.versions is not None:
                 self.versions.check(found.paths)
 
@@ -183,7 +199,13 @@ class StagedSource:
         if self.limit.files is not None:
             names = names.option("maxFilesPerTrigger", self.limit.files)
         # Of a binary file that only its path is read of, the contents are never loaded.
-        return replace(reader, origin=FileNames(names.load(str(self.folder)).select("path"), files))
+        begun = None if self.before is None or self.before.file is None else self.before
+        return replace(reader, origin=FileNames(names.load(str(self.folder)).select("path"), files, begun))
+
+
+def link_name(path: str | Path, suffix: str) -> str:
+    """The name under which a file is linked."""
+    return hashlib.sha256(os.fsencode(Path(path).absolute())).hexdigest()[:24] + suffix
 
 
 def link(files: Files, folder: Path) -> None:
@@ -193,10 +215,9 @@ def link(files: Files, folder: Path) -> None:
             old.unlink()
     suffix = SUFFIXES[files.format]
     for path in files.paths:
-        target = Path(path).absolute()
-        name = folder / (hashlib.sha256(os.fsencode(target)).hexdigest()[:24] + suffix)
+        name = folder / link_name(path, suffix)
         if not name.is_symlink():
-            name.symlink_to(target)
+            name.symlink_to(Path(path).absolute())
 
 
 def ahead_note(source: Source, tuples: int) -> str:

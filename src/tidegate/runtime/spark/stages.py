@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from tidegate.compile.plan import Feed, Plan, Subquery
 from tidegate.compile.read_used_columns import columns_read_by
+from tidegate.operators.cell_kinds import logic_of
 from tidegate.operators.fingerprint import fingerprint
 from tidegate.operators.joins.near import pair_grid_of
 from tidegate.query.nodes import Source, detached
-from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic, logic_of
+from tidegate.runtime.spark.cell_batch import StateRoot, StepLogic
 from tidegate.runtime.spark.codec import DELTA_ROWS
 from tidegate.runtime.spark.control import SteeredStep, step_label
 from tidegate.runtime.spark.epochs import CellPlan, Recreation
@@ -256,7 +257,8 @@ class _Builder:
             # Of several inputs that read one source, in this stage or in others, one counts.
             counted = any(feed is self.plan.feeds_from(source)[0] for feed in group)
             if isinstance(source.origin, FileNames):
-                inputs.append(NamedFiles(bare, without_paths(source.origin.files), lean, counted))
+                origin = source.origin
+                inputs.append(NamedFiles(bare, without_paths(origin.files), lean, counted, origin.begun))
                 branches.append(InputBranch(number, source, ()))
                 continue
             columns = _read_by(group, source)

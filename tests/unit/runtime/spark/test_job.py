@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.runtime.spark.codec import OBSERVED
-from tidegate.runtime.spark.job import RESULTS, Tally
+from tidegate.runtime.spark.tally import RESULTS, Tally
 from tidegate.watermark import END, START
 
 TEN = 1_704_103_200_000_000
