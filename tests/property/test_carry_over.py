@@ -52,11 +52,11 @@ OTHERS: dict[str, Callable[[], tg.Stream]] = {
     "stateless": lambda: stream().select("ts", "k", "n").union(stream("two").select("ts", "k", "n")),
     "merged": merged,
     "dedup": lambda: stream().dedup("k", within="4ms"),
-    "pairs, then windows": lambda: (
+    "pairs then windows": lambda: (
         stream().join(stream("two"), on="k", within="3ms").key_by("k").window("4ms").aggregate(n=tg.sum("n"))
     ),
     "top": lambda: stream().key_by("k").window("5ms").top_n(2, by="n"),
-    "found, then filtered": lambda: stream().join_asof(stream("two"), on="k").filter(nw.col("n") > 20),
+    "found then filtered": lambda: stream().join_asof(stream("two"), on="k").filter(nw.col("n") > 20),
 }
 
 

@@ -99,7 +99,7 @@ def operator_of(subquery: Subquery) -> Stateful:
     return subquery.operator
 
 
-def refuse_finished(folder: Path) -> CheckpointError:
+def finished_error(folder: Path) -> CheckpointError:
     """Why there is nothing to go on from."""
     return CheckpointError(
         f"{folder} is finished: all of its input was read and all results are out, so there is nothing to go on from"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.carry_over import operator_of, refuse_finished, refuse_sources, require_run_on, same_steps
+from tidegate.carry_over import finished_error, operator_of, refuse_sources, require_run_on, same_steps
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery
@@ -48,14 +48,14 @@ def bring_to_local(
         info = before.read()
         assert info is not None
         if info.finished:
-            raise refuse_finished(of)
+            raise finished_error(of)
         spark = _same_query(query, operators, info, of)
         steps = same_steps(plan, spark)
         batch = last_batch(before, info)
         storage, identity = open_storage(str(before.state)), query_id(before)
         stores = {mine.number: gathered(storage, identity, other, batch) for mine, other in steps}
         if any(has_ended(store.directory.watermark) for store in stores.values()):
-            raise refuse_finished(of)
+            raise finished_error(of)
         positions = _positions(query, plan, before, info, batch, [store.directory for store in stores.values()])
         write_snapshot(plan, stores, positions, checkpoint)
         return tuple(positions[source.name] for source in plan.sources)
@@ -78,14 +78,27 @@ def write_snapshot(
 
 def _same_query(query: Node, operators: Operators, info: CheckpointInfo, of: Path) -> Plan:
     """The plan of the run on Spark; refused if it was another query's."""
-    spark = compile_query(query, "spark", cells=info.cells, operators=operators)
-    check_fingerprint(info.fingerprint, " | ".join(fingerprints(spark)) or "no stateful step", str(of))
-    if info.sources != len(spark.sources):
+    read = len(sources(query))
+    if info.sources != read:
         raise CheckpointError(
-            f"{of} was written by a query that reads {info.sources} streams, and this one reads {len(spark.sources)}, so "
-            "how far each was read is not known. Restore the query"
+            f"{of} was written by a query that reads {info.sources} streams, and this one reads {read}, so how far each was "
+            "read is not known. Restore the query"
         )
-    return spark
+
+    def compiled(late: bool, hot: bool) -> Plan:
+        return compile_query(query, "spark", late, cells=info.cells, operators=operators, hot_keys=hot)
+
+    plans = [compiled(late, hot) for late in (False, True) for hot in (False, True)]
+    # Late tuples and hot keys may have made a step keep something else: then it is refused by its name.
+    for spark in plans:
+        if _fingerprint(spark) == info.fingerprint:
+            return spark
+    check_fingerprint(info.fingerprint, _fingerprint(plans[0]), str(of))
+    return plans[0]
+
+
+def _fingerprint(plan: Plan) -> str:
+    return " | ".join(fingerprints(plan)) or "no stateful step"
 
 
 def gathered(storage: Storage, query: str, step: Subquery, batch: int) -> ChunkStore:

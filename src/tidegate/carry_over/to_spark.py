@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidegate.carry_over import operator_of, refuse_finished, refuse_sources, require_run_on, same_steps
+from tidegate.carry_over import finished_error, operator_of, refuse_sources, require_run_on, same_steps
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery, apply_all
@@ -47,7 +47,7 @@ def bring_to_spark(of: Path, query: Node, operators: Operators, plan: Plan, chec
         before = LocalCheckpoint.of_stopped(of, local)
         last = before.newest
         if last.finished:
-            raise refuse_finished(of)
+            raise finished_error(of)
         steps = {mine.number: other for mine, other in same_steps(local, plan)}
         read = zip(local.sources, last.positions, strict=True)
         positions = {source.name: _position(source, position) for source, position in read}

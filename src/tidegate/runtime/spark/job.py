@@ -139,7 +139,7 @@ class SparkJob:
                 finished = run.execute(plan.reading(streamed))
             if finished:
                 checkpoint.write(replace(info, finished=True))
-            self.sink.close(run.tally.results)
+            job.sink.close(run.tally.results)
         if self.bounded and not finished:
             raise KeyboardInterrupt("the same command goes on from here" if self.checkpoint is not None else "")
         return RunResult(
