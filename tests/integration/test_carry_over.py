@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
+from examples.inputs.usage import usage
 from tests.kit.killed_leg import pairs
+from tests.kit.killed_run import QUERIES
 from tidegate.results import read_results
 from tidegate.testing import answer, difference
 
@@ -92,6 +94,24 @@ def test_a_killed_run_goes_on_on_spark_and_from_there_in_process(spark: Any, tmp
     rest = tg.run(query, to=tmp_path / "out-2", progress=False, **again)
     parts = [read_results(tmp_path / each, "parquet", query.schema) for each in ("out-1", "out-2")]
     assert rest.finished and difference(pa.concat_tables(parts), law) is None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_a_run_on_spark_that_was_killed_in_a_batch_goes_on_in_process(tmp_path: Path, name: str) -> None:
+    """All its processes are killed when the state of a batch is written that is not committed."""
+    files = usage(tmp_path / "in", rows=2_000, minutes=8, files=5)
+    first, second = tmp_path / "out-1", tmp_path / "out-2"
+    command = [sys.executable, "-m", "tests.kit.killed_run", name, files, str(first), "2"]
+    killed = subprocess.run(command, start_new_session=True, check=False, timeout=300)
+    assert killed.returncode == -9
+    query = QUERIES[name](files)
+    before: dict[str, Any] = {"checkpoint": tmp_path / "cp-2", "continue_from": first / "_checkpoint"}
+    tg.run(query, on="local", to=second, progress=False, instances=3, **before)
+    parts = [read_results(folder, "parquet", query.schema) for folder in (first, second)]
+    told = difference(pa.concat_tables(parts), answer(query).rows)
+    assert told is None, told
 
 
 def test_several_results_and_json_go_on_in_process(spark: Any, tmp_path: Path) -> None:
