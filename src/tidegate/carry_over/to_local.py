@@ -7,6 +7,7 @@ started again with one cell, and read by its cell; gates hold nothing, as cells 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tidegate.carry_over import finished_error, operator_of, refuse_sources, req
 from tidegate.compile.compiler import compile_query
 from tidegate.compile.lower_to_aggregates import Operators
 from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery
-from tidegate.errors import CheckpointError
+from tidegate.errors import CheckpointError, UnsupportedError
 from tidegate.operators.carried_state import cut_of_cell
 from tidegate.operators.fingerprint import check_fingerprint
 from tidegate.query.names import unique_names
@@ -88,13 +89,15 @@ def _same_query(query: Node, operators: Operators, info: CheckpointInfo, of: Pat
     def compiled(late: bool, hot: bool) -> Plan:
         return compile_query(query, "spark", late, cells=info.cells, operators=operators, hot_keys=hot)
 
-    plans = [compiled(late, hot) for late in (False, True) for hot in (False, True)]
-    # Late tuples and hot keys may have made a step keep something else: then it is refused by its name.
-    for spark in plans:
-        if _fingerprint(spark) == info.fingerprint:
-            return spark
-    check_fingerprint(info.fingerprint, _fingerprint(plans[0]), str(of))
-    return plans[0]
+    # Where late tuples or hot keys made a step keep something else, it is refused by its name and not as another query.
+    for late, hot in ((False, False), (True, False), (False, True), (True, True)):
+        with suppress(UnsupportedError):
+            plan = compiled(late, hot)
+            if _fingerprint(plan) == info.fingerprint:
+                return plan
+    plan = compiled(late=False, hot=False)
+    check_fingerprint(info.fingerprint, _fingerprint(plan), str(of))
+    return plan
 
 
 def _fingerprint(plan: Plan) -> str:
