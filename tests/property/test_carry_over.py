@@ -63,5 +63,5 @@ OTHERS: dict[str, Callable[[], tg.Stream]] = {
 @pytest.mark.parametrize("kind", [*QUERIES, *OTHERS])
 def test_a_run_goes_on_on_the_other_runtime(kind: str, tmp_path: Path) -> None:
     query = {**QUERIES, **OTHERS}[kind]()
-    legs = lives(kind, query, range(60 if LONG else 3), tmp_path)
-    assert legs > 3
+    legs = lives(kind, query, range(60 if LONG else 2), tmp_path)
+    assert legs > (60 if LONG else 1)
