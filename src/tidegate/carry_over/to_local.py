@@ -18,6 +18,7 @@ from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery
 from tidegate.errors import CheckpointError, UnsupportedError
 from tidegate.operators.carried_state import cut_of_cell
 from tidegate.operators.fingerprint import check_fingerprint
+from tidegate.operators.joins.near import pair_grid_of
 from tidegate.query.names import unique_names
 from tidegate.query.nodes import Node, Source, sources
 from tidegate.runtime.local.checkpoint import FIRST, LocalCheckpoint, gate_step, state_step
@@ -109,7 +110,8 @@ def gathered(storage: Storage, query: str, step: Subquery, batch: int) -> ChunkS
     folder = StepFolder(storage, f"{query}/step-{step.number}", step.name, "", retain=0)
     directory = folder.before(0, batch + 1)
     assert directory is not None
-    one = CellPlan(1, 1, step.safety().partitioning == "pairs")
+    assert step.operator is not None
+    one = CellPlan(1, 1, pair_grid_of(step.operator))
     as_it_was = replace(directory)
     switch(directory, one.after(directory), one, 0, lambda donor: folder.beside(as_it_was, donor, batch))
     return ChunkStore(directory, folder, batch + 1, ChunkMemory())

@@ -19,7 +19,7 @@ from tidegate.operators.cells import Instances
 from tidegate.operators.column_slots import slots_of
 from tidegate.operators.columns import Array
 from tidegate.operators.exchange import Delta, times_of
-from tidegate.operators.joins import join_cell
+from tidegate.operators.joins import cached_join
 from tidegate.operators.joins.join_cell import JoinCell
 from tidegate.operators.joins.near import least_kept
 from tidegate.operators.keyed_apply_cell import KeyedApplyCell
@@ -137,7 +137,7 @@ def add_to_cell(node: Stateful, deltas: Sequence[Delta], store: ChunkStore) -> l
     with Instances(1) as one:
         results = list(logic_of(node).open(0, store, one).receive(added, watermark))
     # A join has kept its tuples in memory, for batches that do not come to this process.
-    join_cell.IN_THIS_PROCESS.take(store.folder.where, 0)
+    cached_join.IN_THIS_PROCESS.take(store.folder.where, 0)
     return results
 
 
