@@ -84,8 +84,10 @@ def test_what_is_too_slow_is_ended_with_all_that_it_started(tmp_path: Path) -> N
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_report_ends_what_it_started(tmp_path: Path, sent: signal.Signals) -> None:
     words = ["--cache", str(tmp_path), "--to", str(tmp_path / "evaluation.md")]
+    # A process that a shell started in the background, and what that starts, ignores interrupts.
     program = (
-        "import sys; from figures.evaluation import __main__ as command; from tests.lab.test_evaluation import entry; "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from figures.evaluation import __main__ as command; from tests.lab.test_evaluation import entry; "
         f"command.ENTRIES = (entry(words=['--sleep', '60']),); sys.exit(command.main({words}))"
     )
     running = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)

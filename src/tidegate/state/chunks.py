@@ -295,7 +295,7 @@ class ChunkStore:
         """Add a piece, of some shards if not of all that the cell has. Two with the same bytes have different names."""
         name = chunk_name(self.batch, piece, side, group)
         while name in self._added:
-            name += "+"
+            name += "_"
         of = self.owned if shards is None else shards
         chunk = Chunk(name, piece.low, piece.high, piece.rows, len(piece.data), side, group, of, of)
         self._added[name] = piece.data
