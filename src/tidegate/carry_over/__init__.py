@@ -54,8 +54,9 @@ def require_run_on(folder: Path, runtime: str) -> None:
             "with the same folder for results, or go on on the other runtime"
         )
     raise CheckpointError(
-        f"continue_from: {folder} is no checkpoint of a run that was stopped; name the folder that was its checkpoint=..., "
-        "on Spark by default _checkpoint in its results"
+        f"continue_from: {folder} is no checkpoint of a run that was stopped, or that run ended before its first snapshot "
+        "and is to be started anew; name the folder that was its checkpoint=..., on Spark by default _checkpoint in its "
+        "results"
     )
 
 
