@@ -132,7 +132,7 @@ def test_what_spark_would_compute_otherwise_is_the_laws(frame: Any, tmp_path: Pa
 
 
 def test_what_leaves_the_whole_numbers_stops_the_query_and_is_named(frame: Any, tmp_path: Path) -> None:
-    """Spark itself might wrap: whether it does is a setting of the session."""
+    """Spark itself might wrap: `spark.sql.ansi.enabled` says whether it does."""
     for number, expr in enumerate(BEYOND):
         query = named(tg.stream(frame, time="ts"), [expr])
         with pytest.raises(StreamingQueryException, match=r"step 'values': .* is beyond the whole numbers of its type"):
