@@ -103,6 +103,12 @@ def calls_as_of_alerts() -> tg.Stream:
     return recent.select("ts", "src", "ts_right", name="which")
 
 
+def calls_after_alerts() -> tg.Stream:
+    alerts = calls("alerts").filter(col("end_s") > 9, name="long")
+    met = calls().join(alerts, on=[("dst", "src")], last=3, where=lambda l, r: l.end_s > r.end_s, name="met")
+    return met.select("ts", "src", "ts_right", name="which")
+
+
 def every_hundred_calls() -> tg.Stream:
     hundreds = calls().filter(col("end_s") > col("start_s"), name="ended").key_by("src").count_window(100, every=30)
     return hundreds.aggregate(longest=tg.max("end_s"), last=tg.last("dst"), name="hundreds")
@@ -118,6 +124,7 @@ def parted_calls() -> tg.Stream:
 
 QUERIES = [
     calls_as_of_alerts,
+    calls_after_alerts,
     every_hundred_calls,
     busy_times,
     calls_once,

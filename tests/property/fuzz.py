@@ -1,8 +1,8 @@
 """More generated cases than the test suite runs: ``make fuzz N=20000``. Stops at the first difference, and shows it.
 
 Each case runs as Spark would run it, and in this process with instances that change; ``--on`` leaves one of them out.
-About every tenth brings an O+, running state, sessions, count windows, an as-of join or a dedup along, about every fourth
-ways that part and meet again, about every sixth, as on Spark, keys that are split.
+About every tenth brings an O+, running state, sessions, count windows, a join over the last tuples, an as-of join or a dedup
+along, about every fourth ways that part and meet again, about every sixth, as on Spark, keys that are split.
 ``make fuzz N=20000 ARGS=--joins`` runs joins instead. ``--seconds 30`` begins no more rounds of cases after
 that time, whatever their number.
 """
@@ -29,6 +29,7 @@ from tests.kit.check_join import check_join, check_join_on_cells
 from tests.kit.check_keyed_apply import check_keyed_apply
 from tests.kit.check_keyed_apply_cells import any_driver, check_on_driver
 from tests.kit.check_local import any_reconfigurer, any_settings, check_locally
+from tests.kit.count_join_cases import count_join_cases
 from tests.kit.count_window_cases import count_window_cases
 from tests.kit.coverage import Coverage
 from tests.kit.dedup_cases import dedup_cases
@@ -50,6 +51,7 @@ _APPLIED = (
     session_cases(),
     count_window_cases(),
     as_of_cases(),
+    count_join_cases(),
 )
 
 

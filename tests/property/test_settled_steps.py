@@ -1,4 +1,6 @@
-"""Generated as-of joins, count windows, sessions and dedups, in this process and as Spark drives them, against the law."""
+"""Generated steps that take settled tuples, in this process and as Spark drives them, against the law: joins over the last
+tuples, as-of joins, count windows, sessions and dedups.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from tests.kit.as_of_cases import as_of_cases
 from tests.kit.check_keyed_apply import check_keyed_apply
 from tests.kit.check_keyed_apply_cells import any_driver, check_on_driver
 from tests.kit.check_local import any_reconfigurer, any_settings
+from tests.kit.count_join_cases import count_join_cases
 from tests.kit.count_window_cases import count_window_cases
 from tests.kit.dedup_cases import dedup_cases
 from tests.kit.effort import examples
@@ -31,7 +34,12 @@ def compacting(kinds: dict[Cases, ModuleType], limit: str) -> pytest.MarkDecorat
 
 
 @compacting(
-    {count_window_cases: logged_slots, session_cases: shared_sessions, dedup_cases: logged_slots},
+    {
+        count_window_cases: logged_slots,
+        count_join_cases: logged_slots,
+        session_cases: shared_sessions,
+        dedup_cases: logged_slots,
+    },
     "MOST_RUNS",
 )
 def test_the_output_is_the_laws_however_instances_change(
@@ -65,6 +73,7 @@ def test_what_as_of_joins_match_is_the_laws_however_instances_change(
     {
         as_of_cases: keyed_rows_cell,
         count_window_cases: keyed_rows_cell,
+        count_join_cases: keyed_rows_cell,
         session_cases: session_cell,
         dedup_cases: keyed_rows_cell,
     },

@@ -18,6 +18,7 @@ from tests.kit.as_of_cases import as_of_cases
 from tests.kit.cases import any_features, cases
 from tests.kit.check_durable import Attempt, Batches, any_attempts, check_durable, run_once
 from tests.kit.check_local import arrivals
+from tests.kit.count_join_cases import count_join_cases
 from tests.kit.count_window_cases import count_window_cases
 from tests.kit.dedup_cases import dedup_cases
 from tests.kit.effort import LONG, examples
@@ -54,7 +55,17 @@ def test_joins_know_after_a_snapshot_who_had_a_partner_before_it(data: st.DataOb
 
 
 @pytest.mark.parametrize(
-    "kind", [keyed_apply_cases, running_cases, dedup_cases, session_cases, count_window_cases, store_cases, as_of_cases]
+    "kind",
+    [
+        keyed_apply_cases,
+        running_cases,
+        dedup_cases,
+        session_cases,
+        count_window_cases,
+        store_cases,
+        as_of_cases,
+        count_join_cases,
+    ],
 )
 def test_what_takes_settled_tuples_goes_on_where_it_was(kind: Any) -> None:
     @settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))

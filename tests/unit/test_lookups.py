@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
-from tidegate.query.nodes import apply_stateless
 from tidegate.query.schema import canonical
+from tidegate.query.stateless import apply_stateless
 
 TIME = pa.timestamp("us", tz="UTC")
 ORDERS = pa.table({"ts": pa.array([1, 2, 3, 4], TIME), "id": [7, 8, None, 9], "n": [1, 2, 3, 4]})

@@ -29,6 +29,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Filter,
     Join,
@@ -218,6 +219,8 @@ def _refuse(node: Any, operators: str) -> None:
             problem = "dedup compares a tuple with the last one kept, which may lie in any window before"
         case CountAggregate():
             problem = "count windows number tuples in order, and a bag knows no tuples but its own"
+        case CountJoin():
+            problem = "the last tuples of the other side may lie in any window before; join over a window=... instead"
         case AsOf():
             problem = "an as-of join looks for the last tuple before another, which may lie in any window before"
         case SessionAggregate():

@@ -12,6 +12,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -73,7 +74,7 @@ def _partitioning(subquery: Subquery, runtime: str) -> tuple[Partitioning, str]:
             return "keys", f"tuples that share keys ({', '.join(keys)}) meet in one cell"
         case WindowAggregate(keys=keys) | SessionAggregate(keys=keys):
             return "keys", _meeting((keys,))
-        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() | AsOf() as keyed:
+        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() | AsOf() | CountJoin() as keyed:
             return "keys", _meeting(keyed.keys)
         case operator:
             raise InternalError(f"no partitioning is known for {type(operator).__name__}")

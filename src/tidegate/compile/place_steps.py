@@ -17,6 +17,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Filter,
     Join,
@@ -189,9 +190,25 @@ def _place_operator(operator: Stateful | None, runtime: str) -> tuple[Place, str
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             how = f"settled tuples are numbered by key, and aggregated once, on whole columns; {where}"
             return Place.KERNEL, how + _about_keys(operator.keys[0])
-        case Dedup() | AsOf():
+        case Dedup():
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             return Place.KERNEL, f"on whole columns of settled tuples; {where}"
+        case AsOf():
+            where = (
+                "tuples are partitioned by their keys"
+                if spark
+                else "one instance matches a segment, any makes its rows"
+            )
+            return Place.KERNEL, f"on whole columns of settled tuples; {where}"
+        case CountJoin():
+            where = "tuples are partitioned by their keys" if spark else "any instance tries the pairs of a segment"
+            loop = "a compiled loop tries each pair"
+            if operator.where is not None and operator.where.tree is None:
+                loop = f"the predicate is interpreted: {operator.where.obstacle}"
+            return (
+                Place.KERNEL,
+                f"the last {operator.size:,} settled tuples of a key on each side are kept; {loop}; {where}",
+            )
         case Running():
             where = "tuples are partitioned by their keys" if spark else "by the owners of their shards"
             how = "one settled tuple at a time; keys without tuples are emitted on whole columns"

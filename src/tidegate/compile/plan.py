@@ -14,9 +14,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from tidegate.query.nodes import Node, Source, Stateful, Stateless, apply_stateless
+from tidegate.query.nodes import Node, Source, Stateful, Stateless
 from tidegate.query.outputs import names_of
 from tidegate.query.schema import conform
+from tidegate.query.stateless import apply_stateless
 
 OUTPUT = -1
 """The target of feeds whose tuples leave the query."""

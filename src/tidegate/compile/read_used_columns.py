@@ -15,6 +15,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Filter,
     Join,
@@ -34,7 +35,7 @@ from tidegate.query.nodes import (
 )
 from tidegate.query.predicates.tree import Side, columns_of
 
-_ALL_COLUMNS = MapBatches | KeyedApply | BagAggregate | Running | Dedup | CountAggregate
+_ALL_COLUMNS = MapBatches | KeyedApply | BagAggregate | Running | Dedup | CountAggregate | CountJoin
 """What reads every column: order is that of whole tuples."""
 _KEEP_THEIR_COLUMNS = _ALL_COLUMNS | WindowAggregate | SessionAggregate
 

@@ -14,11 +14,12 @@ from tidegate.query.builder import AHEAD
 from tidegate.query.event_time import format_duration, parse_duration
 from tidegate.query.expressions import show_expression
 from tidegate.query.forms import TupleForm
-from tidegate.query.keys import Columns
+from tidegate.query.keys import Columns, Keys
 from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Filter,
     Join,
@@ -139,6 +140,8 @@ def describe(node: Node) -> tuple[str, str]:
             return "dedup", f"by {node.keys[0]}, within {format_duration(node.within_us)}"
         case AsOf():
             return "as of", _as_of(node)
+        case CountJoin():
+            return "join", _count_join(node)
         case Running():
             return "running", _running(node)
         case Join():
@@ -168,13 +171,23 @@ def _join(node: Join) -> str:
     return "; ".join(filter(None, (on and f"on {on}", near, where)))
 
 
+def _count_join(node: CountJoin) -> str:
+    where = f"where {node.where}" if node.where is not None else ""
+    return "; ".join(filter(None, (_on(node.keys), f"the last {node.size:,} tuples of the other side", where)))
+
+
+def _on(keys: tuple[Keys, Keys]) -> str:
+    left, right = keys
+    if not isinstance(left, Columns):
+        return ""
+    return f"on {left}" if str(left) == str(right) else f"on {left} = {right}"
+
+
 def _as_of(node: AsOf) -> str:
-    left, right = node.keys
-    on = str(left) if str(left) == str(right) else f"{left} = {right}"
     near = "" if node.tolerance_us is None else f"at most {format_duration(node.tolerance_us)} before"
     deleted = f"but where {show_expression(node.deleted)}" if node.deleted is not None else ""
     kept = "left tuples without a match are kept" if node.keeps_unmatched else ""
-    return "; ".join(filter(None, (f"on {on}" if isinstance(left, Columns) else "", near, deleted, kept)))
+    return "; ".join(filter(None, (_on(node.keys), near, deleted, kept)))
 
 
 def _bag_aggregate(node: BagAggregate) -> str:

@@ -15,6 +15,7 @@ from tidegate.query.names import DefaultName
 from tidegate.query.nodes import (
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -134,6 +135,8 @@ def _verdict(node: Stateful) -> _Verdict:
             return _Verdict(why, lambda: _in_two(node, by))
         case SessionAggregate():
             return _never("which tuples make a session is known only where all tuples of a key are")
+        case CountJoin():
+            return _never("which tuples are the last depends on the order of all tuples of a key")
         case CountAggregate():
             return _never("which tuples make a window depends on the order of all tuples of a key")
         case KeyedApply():

@@ -9,18 +9,18 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.columns import Array, as_numpy, valid_mask
-from tidegate.operators.keyed_rows import Handled, KeyedRows
+from tidegate.operators.columns import Array, as_numpy
+from tidegate.operators.keyed_rows import Handled, KeyedRows, entries_with_keys
 from tidegate.operators.keys import key_codes
 from tidegate.operators.settling import Settled
 from tidegate.query import expressions
-from tidegate.query.keys import OneForAll
 from tidegate.query.nodes import AsOf
-from tidegate.query.predicates.tree import LEFT, RIGHT
+from tidegate.query.predicates.tree import LEFT, RIGHT, Side
 from tidegate.query.schema import contiguous
 from tidegate.watermark import END, START, Watermark
 
 TIME, ALIVE = "time", "alive"
+SIDES: tuple[Side, Side] = (LEFT, RIGHT)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class AsOfRows(KeyedRows):
     def handle(self, held: pa.Table, settled: Settled, entries: Sequence[Array]) -> Handled:
         from tidegate.operators.as_of_loops import last_before
 
-        lefts, rights = (self.keyed_entries(settled, side, entries[side]) for side in (LEFT, RIGHT))
+        lefts, rights = (entries_with_keys(self.node, settled, side, entries[side]) for side in SIDES)
         rows = self.joined([held, self.arrived(settled, rights)])
         left_keys = [column.take(pa.array(lefts)) for column in settled.entries[LEFT].columns]
         columns = [
@@ -63,7 +63,7 @@ class AsOfRows(KeyedRows):
             every[places] = partner
             places, partner = entries[LEFT], every[entries[LEFT]]
         matches = rows.select(self.kept_names).take(pa.array(partner, mask=partner < 0))
-        return Handled(changed, self.results(settled, places, matches))
+        return Handled(changed, (self.results(settled, places, matches),))
 
     def current(self, rows: pa.Table, watermark: Watermark, whole: bool) -> pa.Table:
         if rows.num_rows == 0:
@@ -93,16 +93,6 @@ class AsOfRows(KeyedRows):
     def kept_names(self) -> list[str]:
         """What these are called in rows."""
         return [f"c{at}" for at in range(len(self._kept))]
-
-    def keyed_entries(self, settled: Settled, side: int, chosen: Array | None = None) -> Array:
-        """Some entries of an input, None for all, without those whose key is null: it equals nothing."""
-        chosen = np.arange(len(settled.entries[side].rows)) if chosen is None else chosen
-        if isinstance(self.node.keys[side], OneForAll):
-            return chosen
-        columns = [column for column in settled.entries[side].columns if column.null_count]
-        for column in columns:
-            chosen = chosen[valid_mask(column)[chosen]]
-        return chosen
 
     def arrived(self, settled: Settled, rights: Array) -> pa.Table:
         """Right tuples as rows."""

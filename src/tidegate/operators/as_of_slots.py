@@ -15,16 +15,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidegate.operators.as_of_rows import ALIVE, TIME, AsOfRows
+from tidegate.operators.as_of_rows import ALIVE, SIDES, TIME, AsOfRows
 from tidegate.operators.cells import SHARDS
 from tidegate.operators.columns import Array, as_numpy
 from tidegate.operators.joins.join_side import MOST_ROWS, RowBatches, merge_candidates
+from tidegate.operators.keyed_rows import entries_with_keys
 from tidegate.operators.keyed_slots import KeyedSlots
 from tidegate.operators.keys import shards_of
 from tidegate.operators.numbering import KeyNumbering
 from tidegate.operators.settling import Settled
 from tidegate.query.nodes import AsOf
-from tidegate.query.predicates.tree import LEFT, RIGHT
+from tidegate.query.predicates.tree import LEFT
 from tidegate.query.schema import contiguous
 from tidegate.watermark import END, START, Watermark, has_ended
 
@@ -117,7 +118,7 @@ class AsOfSlots(KeyedSlots):
         from tidegate.operators.as_of_loops import match_last
 
         logic, latest = self.logic, self._latest()
-        lefts, rights = (logic.keyed_entries(settled, side) for side in (LEFT, RIGHT))
+        lefts, rights = (entries_with_keys(self.node, settled, side) for side in SIDES)
         arrived = logic.arrived(settled, rights)
         codes = latest.numbered([contiguous(arrived.column(name)) for name in logic.key_names])
         left = settled.entries[LEFT]

@@ -40,6 +40,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     InOrder,
     Join,
@@ -73,7 +74,7 @@ def cut_of_cell(node: Stateful, store: ChunkStore) -> StateCut:
                 return HeldCut(tuple(_held(node, listed, JoinCell(node, 0, store, one).read(listed), whole=True)))
             case BagAggregate():
                 return HeldCut(tuple(_held(node, listed, BagCell(node, 0, store, one).read(listed))))
-            case CountAggregate() | AsOf() | Dedup():
+            case CountAggregate() | AsOf() | CountJoin() | Dedup():
                 keyed, logic = KeyedRowsCell(node, 0, store, one), rows_of(node)
                 rows = [run for run in keyed.read(logic, keyed.listed) if run.rows]
                 return LoggedCut(keyed.waiting(), directory.last_time, rows)
@@ -110,7 +111,7 @@ def fill_cell(node: Stateful, held: SnapshotStore, store: ChunkStore) -> None:
                 bags, least = BagCell(node, 0, store, one), node.window.least_arriving(watermark)
                 for (side, shards), tables in _by_shards(held):
                     bags.append(tables, side, least, shards)
-            case CountAggregate() | AsOf() | Dedup():
+            case CountAggregate() | AsOf() | CountJoin() | Dedup():
                 keyed, logic = KeyedRowsCell(node, 0, store, one), rows_of(node)
                 parts = held.parts(lambda data, _: logic.run(decode(data)), WINDOWS)
                 rows = logic.joined([run.table for run in parts])

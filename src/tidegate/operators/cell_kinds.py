@@ -14,6 +14,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -35,7 +36,7 @@ def logic_of(node: Stateful) -> CellLogic:
             return CellLogic(JoinCell, node)
         case KeyedApply() | Running():
             return CellLogic(KeyedApplyCell, node)
-        case CountAggregate() | AsOf() | Dedup():
+        case CountAggregate() | AsOf() | CountJoin() | Dedup():
             return CellLogic(KeyedRowsCell, node)
         case BagAggregate():
             return CellLogic(BagCell, node)

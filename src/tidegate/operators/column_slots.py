@@ -22,12 +22,12 @@ from tidegate.operators.columns import Array, is_first
 from tidegate.operators.compiled_slots import tuple_slots
 from tidegate.operators.keyed_slots import FOREVER, KeyedSlots, ShardSlots, Slot, in_order, spread
 from tidegate.operators.keys import group, key_codes
-from tidegate.operators.logged_slots import LoggedSlots, rows_of
+from tidegate.operators.logged_slots import InTurnSlots, LoggedSlots, rows_of
 from tidegate.operators.running_slots import RunningSlots
 from tidegate.operators.settling import Settled, Settling
 from tidegate.query.column_form import ColumnForm, Contributions, Slots
 from tidegate.query.forms import TupleForm
-from tidegate.query.nodes import AsOf, CountAggregate, Dedup, InOrder, KeyedApply, Running
+from tidegate.query.nodes import AsOf, CountAggregate, CountJoin, Dedup, InOrder, KeyedApply, Running
 from tidegate.query.schema import canonical
 from tidegate.watermark import START, Watermark, has_ended
 
@@ -204,6 +204,8 @@ def slots_of(node: InOrder, reached: Watermark = START, last_time: Callable[[], 
     waiting, shards = Settling(node, SHARDS, reached), tuple(ShardSlots() for _ in range(SHARDS))
     if isinstance(node, CountAggregate | Dedup):
         return LoggedSlots(node, waiting, (), rows_of(node))
+    if isinstance(node, CountJoin):
+        return InTurnSlots(node, waiting, (), rows_of(node))
     if isinstance(node, AsOf):
         return AsOfSlots(node, waiting, (), AsOfRows(node))
     if isinstance(node, Running):

@@ -119,7 +119,7 @@ class CountPanes(KeyedRows):
         had = np.bincount(slots.groups[: held.num_rows], minlength=slots.size) > 0
         needed |= np.append(owners[1:] != owners[:-1], True) & had[owners]
         changed = panes.take(pa.array(np.flatnonzero(is_changed & needed)))
-        return Handled(changed, self._results(panes, owners, slices, numbered, arrived))
+        return Handled(changed, (self._results(panes, owners, slices, numbered, arrived),))
 
     def current(self, rows: pa.Table, watermark: Watermark, whole: bool) -> pa.Table:
         if rows.num_rows == 0:

@@ -50,7 +50,7 @@ class DedupRows(KeyedRows):
         kept = tuples if keep.all() and len(rows) == tuples.num_rows else tuples.take(pa.array(rows[keep]))
         some = pa.array(newest)
         changed = pa.table([pa.array(when[newest]), *(key.take(some) for key in keys)], schema=self.schema)
-        return Handled(changed, kept)
+        return Handled(changed, (kept,))
 
     def current(self, rows: pa.Table, watermark: Watermark, whole: bool) -> pa.Table:
         if rows.num_rows == 0:

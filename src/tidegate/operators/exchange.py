@@ -29,6 +29,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -193,7 +194,7 @@ def first_in_time(operator: Stateful, watermark: Watermark) -> int:
             return near_of(operator).least_arriving(watermark)
         case SessionAggregate(session=session):
             return session.least_arriving(watermark)
-        case KeyedApply() | Running() | Dedup() | CountAggregate() | AsOf():
+        case KeyedApply() | Running() | Dedup() | CountAggregate() | AsOf() | CountJoin():
             return watermark
         case _:
             raise InternalError(f"no lateness is known for {type(operator).__name__}")

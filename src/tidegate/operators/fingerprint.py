@@ -13,6 +13,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -54,6 +55,14 @@ def fingerprint(node: Stateful) -> str:
             parts = [
                 f"dedup by {node.keys[0]} within {format_duration(node.within_us)}, rows by key",
                 f"tuples ({show_columns(node.schema)})",
+            ]
+        case CountJoin():
+            parts = [
+                f"join over the last {node.size:,} tuples",
+                *(
+                    f"keys {keys} of ({show_columns(below.schema)})"
+                    for keys, below in zip(node.keys, node.inputs, strict=True)
+                ),
             ]
         case AsOf():
             of_right = [made.column for made in node.columns if made.side == RIGHT]

@@ -32,6 +32,32 @@ def places_of_hashes(hashes: Array, touched: Array) -> Array:
 
 
 @njit(cache=True, nogil=True)
+def last_before(
+    times: Array,
+    codes: Array,
+    other_times: Array,
+    other_codes: Array,
+    starts: Array,
+    ends: Array,
+    most: int,
+    after_equal: bool,
+) -> tuple[Array, Array]:
+    """For each tuple the stretch of the last so many of the other side before it, in their order by code.
+
+    Both sides are in the order of time; ``after_equal`` says whether those of the same time are before it. The others of a
+    code are from ``starts[code]`` on, those before all of these up to ``ends[code]``, which moves on.
+    """
+    lows, highs, at = np.empty(times.size, np.int64), np.empty(times.size, np.int64), 0
+    for i in range(times.size):
+        while at < other_times.size and (other_times[at] < times[i] or (after_equal and other_times[at] == times[i])):
+            ends[other_codes[at]] += 1
+            at += 1
+        highs[i] = ends[codes[i]]
+        lows[i] = max(starts[codes[i]], highs[i] - most)
+    return lows, highs
+
+
+@njit(cache=True, nogil=True)
 def far_enough(times: Array, groups: Array, last: Array, within: int) -> tuple[Array, Array]:
     """Mark the rows that come ``within`` or more after the last of their slot that was marked; ``last`` is changed to that.
 

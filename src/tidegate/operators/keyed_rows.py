@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.operators.cells import SHARDS, worth_merging
-from tidegate.operators.columns import Array, expand_ranges
+from tidegate.operators.columns import Array, expand_ranges, valid_mask
 from tidegate.operators.keys import key_hashes, shards_of
 from tidegate.operators.settling import Settled
-from tidegate.query.nodes import InOrder
+from tidegate.query.keys import OneForAll
+from tidegate.query.nodes import AsOf, CountJoin, InOrder
+from tidegate.query.predicates.tree import Side
 from tidegate.query.schema import contiguous
 from tidegate.watermark import END, Watermark
 
@@ -66,10 +68,10 @@ class KeyedRun:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What became of settled tuples: rows that have changed, and results in the order of time."""
+    """What became of settled tuples: rows that have changed, and results in the order of time, made when asked for."""
 
     changed: pa.Table
-    results: pa.Table
+    results: Iterable[pa.Table]
 
 
 def owned_entries(settled: Settled, owned: Array | None) -> tuple[Array, ...]:
@@ -77,6 +79,17 @@ def owned_entries(settled: Settled, owned: Array | None) -> tuple[Array, ...]:
     return tuple(
         np.arange(len(each.rows)) if owned is None else np.flatnonzero(owned[each.shards]) for each in settled.entries
     )
+
+
+def entries_with_keys(node: AsOf | CountJoin, settled: Settled, side: Side, chosen: Array | None = None) -> Array:
+    """Some settled entries of an input, None for all, without those whose key is null: it equals nothing."""
+    entries = settled.entries[side]
+    chosen = np.arange(len(entries.rows)) if chosen is None else chosen
+    if not isinstance(node.keys[side], OneForAll):
+        for column in entries.columns:
+            if column.null_count:
+                chosen = chosen[valid_mask(column)[chosen]]
+    return chosen
 
 
 @dataclass(frozen=True)

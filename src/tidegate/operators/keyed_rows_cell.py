@@ -19,7 +19,7 @@ from tidegate.operators.keys import step_shards
 from tidegate.operators.log_rows import WINDOWS
 from tidegate.operators.logged_slots import rows_of
 from tidegate.operators.settling import Settled, Settling
-from tidegate.query.nodes import AsOf, CountAggregate, Dedup
+from tidegate.query.nodes import AsOf, CountAggregate, CountJoin, Dedup
 from tidegate.state import chunks
 from tidegate.state.chunks import Chunk, Data, Piece
 from tidegate.state.epochs import members
@@ -32,7 +32,7 @@ MOST_CHUNKS = 8
 class KeyedRowsCell(KeyedApplyCell):
     """The working side of a directory; ``unfilled`` counts the windows that are not full at the end of input."""
 
-    node: CountAggregate | AsOf | Dedup
+    node: CountAggregate | AsOf | CountJoin | Dedup
     unfilled: int = 0
 
     def receive(self, deltas: Sequence[Delta], watermark: Watermark) -> Iterator[pa.Table]:
@@ -43,22 +43,23 @@ class KeyedRowsCell(KeyedApplyCell):
                 self.wait(delta.rows, delta.side)
             return iter(())
         settled = self._settle(Settling(self.node, SHARDS, directory.watermark), deltas, watermark)
-        results = self._handle(logic, settled) if settled.size else []
+        results = self._handle(logic, settled) if settled.size else iter(())
         if has_ended(watermark):
             self.unfilled = logic.unfilled(run.table for run in self.read(logic, self.listed))
         self._tidy(logic, watermark)
         directory.watermark = watermark
-        return iter(results)
+        return results
 
-    def _handle(self, logic: KeyedRows, settled: Settled) -> list[pa.Table]:
-        """Handle settled tuples and append what changes."""
+    def _handle(self, logic: KeyedRows, settled: Settled) -> Iterator[pa.Table]:
+        """Handle settled tuples and append what changes; the results."""
         runs = self.read(logic, self.listed)
         shares = [owned_entries(settled, owned) for owned in self.instances.shares(settled.size)]
         handled = self.instances.spread(lambda entries: logic.advance(runs, settled, entries), shares)
         changed = logic.joined([each.changed for each in handled])
         if changed.num_rows:
             self.append(logic.run(changed))
-        return [each.results for each in handled if each.results.num_rows]
+        results = self.instances.run([iter(each.results) for each in handled])
+        return (made for made in results if made.num_rows)
 
     @property
     def listed(self) -> list[Chunk]:

@@ -119,6 +119,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             **dict.fromkeys(("left_on", "right_on"), _ON),
             "by": "keys are named with on=...",
             "tolerance": "how far apart in time is said with within=...",
+            **dict.fromkeys(("n", "count", "rows", "size"), "the last tuples of the other side are said with last=100"),
             **dict.fromkeys(("condition", "predicate"), _WHERE),
             **dict.fromkeys(("suffix", "lsuffix", "rsuffix"), _SUFFIXES),
         },

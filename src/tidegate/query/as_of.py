@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from tidegate.errors import QueryError
 from tidegate.query.event_time import LONGEST_US, Duration, format_duration, parse_duration
-from tidegate.query.joins import On, join_keys
-from tidegate.query.keys import Columns, Keys, OneForAll
+from tidegate.query.joins import On, join_keys, keys_of_sides
 from tidegate.query.late import refuse_refined
 from tidegate.query.nodes import AsOf, JoinColumn, Node
 from tidegate.query.predicates.tree import LEFT, RIGHT
-from tidegate.query.schema import check_unique, common_type, normal_schema
+from tidegate.query.schema import check_unique, normal_schema
 
 How = Literal["inner", "left"]
 SUFFIX = "_right"
@@ -50,12 +49,7 @@ def as_of_node(
     schema = normal_schema(
         pa.schema([(column.name, sides[column.side].field(column.column).type) for column in columns]), step
     )
-    keys: tuple[Keys, Keys] = (OneForAll(), OneForAll())
-    key_schema = OneForAll().returns(left.schema, step)
-    if pairs:
-        keys = Columns(tuple(name for name, _ in pairs)), Columns(tuple(name for _, name in pairs))
-        kinds_of = [(left.schema.field(name).type, right.schema.field(other).type) for name, other in pairs]
-        key_schema = pa.schema([(f"key{place}", common_type(*both)) for place, both in enumerate(kinds_of)])
+    keys, key_schema = keys_of_sides(step, left, right, pairs)
     reach = None if tolerance is None else _tolerance(step, tolerance)
     return AsOf(step, (left, right), schema, left.time, keys, key_schema, reach, how == "left", columns, deleted)
 

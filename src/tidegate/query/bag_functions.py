@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from tidegate.errors import DataError
 from tidegate.query.bags import Array, BagFunction, BagRows, Bags
-from tidegate.query.nodes import Join, Node, Source, Stateless, WindowAggregate, apply_stateless
+from tidegate.query.nodes import Join, Node, Source, Stateless, WindowAggregate
 from tidegate.query.overflow import keep_fitting
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.schema import contiguous
+from tidegate.query.stateless import apply_stateless
 
 ITEMS, INDEX, NUMBER = "__tg_items", "__tg_index", "__tg_number"
 """The columns of a tuple that embeds others: those others, which of them comes next, and what tells it from others."""

@@ -33,10 +33,10 @@ from tidegate.query.nodes import (
     Source,
     Union,
     WithColumns,
-    apply_stateless,
 )
 from tidegate.query.routing import Routed, route
 from tidegate.query.schema import as_schema, column_type, normal_schema, show_columns
+from tidegate.query.stateless import apply_stateless
 
 AHEAD = "1 hour"
 """How far after the clock a tuple may lie, unless its stream says otherwise."""
@@ -154,16 +154,19 @@ class Builder(Advises):
         within: Duration | None = None,
         window: Duration | None = None,
         every: Duration | None = None,
+        last: int | None = None,
         where: Callable[[Any, Any], Any] | nw.Expr | None = None,
         how: JoinHow = "inner",
         suffixes: tuple[str, str] = SUFFIXES,
         bands: bool = True,
         name: str | None = None,
     ) -> Self:
-        """Pair each tuple with those of another stream, or of this one, that are near in time and fit.
+        """Pair each tuple with those of another stream, or of this one, that are near and fit.
 
         ``within`` pairs tuples at most so far apart, at the later of the two times. ``window`` (and ``every``) pairs
-        tuples once for each window they share, at its end − 1 µs, with ``window_start`` and ``window_end``.
+        tuples once for each window they share, at its end − 1 µs, with ``window_start`` and ``window_end``. ``last`` pairs
+        each tuple, at its own time, with the last so many of the other side before it, of those that are equal in ``on``;
+        among tuples of one time the left ones come first, and tuples wait until the watermark is past them.
 
         ``on`` names columns that must be equal: one, a list, and in it pairs for columns of different names. Null equals
         nothing. ``where`` is a function of two tuples, as in ``lambda l, r: (l.id != r.id) & (r.price < l.price)``, or a
@@ -181,7 +184,7 @@ class Builder(Advises):
         step = self._step("join", name)
         if not isinstance(right, Builder):
             raise QueryError(f"step '{step}': join takes another stream; got {type(right).__name__}")
-        extent = join_extent(step, within, window, every)
+        extent = join_extent(step, within, window, every, last)
         return self._then(join_nodes(step, self.node, right.node, on, extent, where, suffixes, bands, how))
 
     @advised

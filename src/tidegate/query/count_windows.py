@@ -22,11 +22,7 @@ class CountWindow:
     def parse(cls, step: str, size: Any, every: Any) -> CountWindow:
         """A checked shape for a step; back to back unless ``every`` says how far it advances."""
         for what, number in (("size", size), ("every", size if every is None else every)):
-            if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= LARGEST:
-                raise QueryError(
-                    f"step '{step}': {what} of a count window is a number of tuples, from 1 to {LARGEST:,}; got {number!r}"
-                    + ("; windows in time are .window('1 minute')" if isinstance(number, str) else "")
-                )
+            checked_number(step, what, "a count window", number, ".window('1 minute')")
         window = cls(size, size if every is None else every)
         if window.every > window.size:
             raise QueryError(
@@ -51,3 +47,13 @@ class CountWindow:
 
     def __str__(self) -> str:
         return f"{self.size:,} tuples every {self.every:,}"
+
+
+def checked_number(step: str, what: str, of: str, number: Any, in_time: str) -> int:
+    """A number of tuples that a user gave; ``in_time`` is how the same is said of time."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= LARGEST:
+        raise QueryError(
+            f"step '{step}': {what} of {of} is a number of tuples, from 1 to {LARGEST:,}; got {number!r}"
+            + (f"; windows in time are {in_time}" if isinstance(number, str) else "")
+        )
+    return number

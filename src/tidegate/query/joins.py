@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_args
 
 import pyarrow as pa
 
 from tidegate.errors import QueryError, choices
+from tidegate.query.count_windows import checked_number
 from tidegate.query.event_time import Duration, parse_duration
+from tidegate.query.keys import Columns, Keys, OneForAll
 from tidegate.query.late import refuse_refined
-from tidegate.query.nodes import Join, JoinColumn, JoinHow, Node
-from tidegate.query.predicates.predicate import predicate_of
+from tidegate.query.nodes import CountJoin, Join, JoinColumn, JoinHow, Node, schema_of_pairs
+from tidegate.query.predicates.predicate import Predicate, predicate_of
 from tidegate.query.predicates.tree import LEFT, RIGHT, Column, kind_of
 from tidegate.query.schema import check_unique, column_type, common_type, is_integer, is_scalar, normal_schema
 from tidegate.query.windows import Window
 
 On = str | Sequence[str | tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LastTuples:
+    """A tuple meets the last so many of the other side."""
+
+    size: int
+
+
+Extent: TypeAlias = int | Window | LastTuples
 SUFFIXES = ("_left", "_right")
 
 
@@ -25,13 +38,13 @@ def join_nodes(
     left: Node,
     right: Node,
     on: On | None,
-    extent: tuple[int | None, Window | None],
+    extent: Extent,
     where: Any,
     suffixes: tuple[str, str],
     bands: bool,
     how: JoinHow,
-) -> Join:
-    """A checked join; ``extent`` is how far apart in time its tuples may be, see `join_extent`."""
+) -> Join | CountJoin:
+    """A checked join; ``extent`` says which tuples may meet, see `join_extent`."""
     refuse_refined(step, left, right)
     if how not in get_args(JoinHow):
         raise QueryError(f"step '{step}': how={how!r} is no kind of join; choose one of {choices(get_args(JoinHow))}")
@@ -40,44 +53,66 @@ def join_nodes(
             f"step '{step}': the event times have different types, {left.schema.field(left.time).type} on the left and "
             f"{right.schema.field(right.time).type} on the right; cast one"
         )
-    within_us, window = extent
-    keys = join_keys(step, on, left.schema, right.schema)
-    columns = _columns(left, right, keys, suffixes, step, how)
-    pair = pa.schema([(column.name, column.type) for column in columns])
-    predicate = None
-    if where is not None:
-        named = {
-            column.name: Column(column.side, column.column, kind)
-            for column in columns
-            if (kind := kind_of(column.type)) is not None
-        }
-        predicate = predicate_of(where, left.schema, right.schema, pair, named, step)
+    pairs = join_keys(step, on, left.schema, right.schema)
+    columns = _columns(left, right, pairs, suffixes, step, how)
+    predicate = None if where is None else _predicate(step, left, right, columns, where)
     moment = left.schema.field(left.time).type
     fields = [(left.time, moment)]
-    if window is not None:
+    if isinstance(extent, Window):
         fields += [("window_start", moment), ("window_end", moment)]
     sides = (LEFT,) if how in ("semi", "anti") else (LEFT, RIGHT)
     fields += [(column.name, column.type) for column in columns if column.side in sides]
     check_unique((name for name, _ in fields), step)
     schema = normal_schema(pa.schema(fields), step)
-    made = step, (left, right), schema, left.time, keys, within_us, window, predicate, columns, bands
-    return Join(*made, how=how)
+    made = step, (left, right), schema, left.time
+    if isinstance(extent, LastTuples):
+        if how != "inner":
+            raise QueryError(
+                f"step '{step}': how={how!r} goes with within=... or window=...; over the last tuples of the other side "
+                "there is how='inner' alone, as a tuple may meet another that is yet to come at any time"
+            )
+        return CountJoin(*made, *keys_of_sides(step, left, right, pairs), extent.size, predicate, columns)
+    within_us, window = (None, extent) if isinstance(extent, Window) else (extent, None)
+    return Join(*made, pairs, within_us, window, predicate, columns, bands, how=how)
+
+
+def _predicate(step: str, left: Node, right: Node, columns: Sequence[JoinColumn], where: Any) -> Predicate:
+    named = {
+        column.name: Column(column.side, column.column, kind)
+        for column in columns
+        if (kind := kind_of(column.type)) is not None
+    }
+    return predicate_of(where, left.schema, right.schema, schema_of_pairs(columns), named, step)
+
+
+def keys_of_sides(
+    step: str, left: Node, right: Node, pairs: Sequence[tuple[str, str]]
+) -> tuple[tuple[Keys, Keys], pa.Schema]:
+    """The keys of both sides, and their columns as they are compared; without pairs of columns one key for all."""
+    if not pairs:
+        return (OneForAll(), OneForAll()), OneForAll().returns(left.schema, step)
+    kinds = [common_type(left.schema.field(name).type, right.schema.field(other).type) for name, other in pairs]
+    keys = Columns(tuple(name for name, _ in pairs)), Columns(tuple(name for _, name in pairs))
+    return keys, pa.schema([(f"key{place}", kind) for place, kind in enumerate(kinds)])
 
 
 def join_extent(
-    step: str, within: Duration | None, window: Duration | None, every: Duration | None
-) -> tuple[int | None, Window | None]:
-    """JoinHow far apart in time the tuples of a pair may be: a distance in microseconds, or windows they share."""
-    if (within is None) == (window is None):
+    step: str, within: Duration | None, window: Duration | None, every: Duration | None, last: int | None
+) -> Extent:
+    """Which tuples may meet: those within a distance in microseconds, in windows they share, or the last so many."""
+    if sum(each is not None for each in (within, window, last)) != 1:
         raise QueryError(
-            f"step '{step}': say how far apart in time a pair may be, either within='30 seconds' or, for pairs that "
-            "share windows, window='1 minute', every='30 seconds'"
+            f"step '{step}': say which tuples may meet: within='30 seconds' of each other; or, in windows they share, "
+            "window='1 minute', every='30 seconds'; or each with the last=100 of the other side before it"
         )
-    if window is None:
-        if every is not None:
-            raise QueryError(f"step '{step}': every={every!r} goes with window=..., not with within=...")
-        return parse_duration(within if within is not None else 0, f"step '{step}': within"), None
-    return None, Window.parse(step, window, every)
+    if every is not None and window is None:
+        given = "within" if within is not None else "last"
+        raise QueryError(f"step '{step}': every={every!r} goes with window=..., not with {given}=...")
+    if window is not None:
+        return Window.parse(step, window, every)
+    if last is not None:
+        return LastTuples(checked_number(step, "last", "a join", last, "window='1 minute'"))
+    return parse_duration(within if within is not None else 0, f"step '{step}': within")
 
 
 def join_keys(step: str, on: On | None, left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str], ...]:

@@ -15,6 +15,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Join,
     KeyedApply,
     Late,
@@ -70,7 +71,7 @@ def _check(step: str, node: Node, entry: Source) -> None:
                 f"step '{step}': '{node.name}' in its body asks for late tuples, and the rows of a round are never late; "
                 "call .late() on what the loop returns"
             )
-        case KeyedApply() | Running() | SessionAggregate() | CountAggregate() | AsOf():
+        case KeyedApply() | Running() | SessionAggregate() | CountAggregate() | AsOf() | CountJoin():
             kind = _REFUSED[type(node)]
             raise QueryError(
                 f"step '{step}': '{node.name}' in its body is {kind}; a body has {choices(_ALLOWED)} and aggregates and "
@@ -90,5 +91,6 @@ _REFUSED = {
     SessionAggregate: "an aggregate of sessions",
     CountAggregate: "an aggregate of count windows",
     AsOf: "an as-of join",
+    CountJoin: "a join over the last tuples",
 }
 _ALLOWED = ("with_columns", "select", "filter", "map_batches", "union", "loop")

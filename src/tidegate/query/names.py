@@ -15,6 +15,7 @@ _KINDS = {
     "CountAggregate": "aggregate of count windows",
     "KeyedApply": "apply",
     "AsOf": "as-of join",
+    "CountJoin": "join over the last tuples",
     "MapBatches": "map_batches",
     "LookupTable": "lookup",
     "BagAggregate": "aggregate of bags",

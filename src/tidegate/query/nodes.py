@@ -6,7 +6,7 @@ exists is valid: what can be checked is checked where it is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import narwhals as nw
 import pyarrow as pa
 
-from tidegate.errors import DataError, InternalError, QueryError
-from tidegate.query import expressions
 from tidegate.query.aggregates import Aggregate
 from tidegate.query.bags import BagFunction
 from tidegate.query.column_form import ColumnForm
 from tidegate.query.count_windows import CountWindow
 from tidegate.query.forms import TupleForm
 from tidegate.query.keys import Keys
-from tidegate.query.overflow import check_overflow
 from tidegate.query.predicates.predicate import Predicate
 from tidegate.query.predicates.tree import LEFT, RIGHT, Side
 from tidegate.query.running_form import RunningForm
-from tidegate.query.schema import conform
 from tidegate.query.sessions import SessionWindow
 from tidegate.query.windows import Window
 
@@ -240,6 +236,11 @@ class JoinColumn:
     coalesced: bool = False
 
 
+def schema_of_pairs(columns: Sequence[JoinColumn]) -> pa.Schema:
+    """What a pair of tuples looks like."""
+    return pa.schema([(each.name, each.type) for each in columns])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Join(Step):
     """Pairs of tuples that are near in time, equal in their keys, and for which a predicate is true.
@@ -278,12 +279,37 @@ class Join(Step):
     @property
     def pair_schema(self) -> pa.Schema:
         """The columns of a pair, as predicates over columns see them."""
-        return pa.schema([(each.name, each.type) for each in self.columns])
+        return schema_of_pairs(self.columns)
 
     @property
     def is_on_grid(self) -> bool:
         """Whether cells get tuples by what they hold; else they get them by keys."""
         return self.spread or not self.on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountJoin(Step):
+    """Pairs each tuple with the last ``size`` of the other input before it, at its own time.
+
+    Before is meant in canonical order over both inputs, among tuples of its key; of those ``size`` a predicate leaves some
+    out. The keys of both sides have the columns ``key_schema``, ``columns`` are those of a pair.
+    """
+
+    keys: tuple[Keys, Keys]
+    key_schema: pa.Schema
+    size: int
+    where: Predicate | None
+    columns: tuple[JoinColumn, ...]
+
+    @property
+    def window(self) -> None:
+        """A tuple is kept until so many others of its key have come on its side."""
+        return None
+
+    @property
+    def pair_schema(self) -> pa.Schema:
+        """The columns of a pair, as predicates over columns see them."""
+        return schema_of_pairs(self.columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -352,39 +378,11 @@ class Late(Step):
 
 
 Stateless = WithColumns | Select | Filter | MapBatches
-InOrder = KeyedApply | Running | Dedup | CountAggregate | AsOf
+InOrder = KeyedApply | Running | Dedup | CountAggregate | AsOf | CountJoin
 """What takes settled tuples, in canonical order."""
 Stateful = WindowAggregate | SessionAggregate | InOrder | Join | BagAggregate
 Node = Source | Stateless | Union | Stateful | Late | Outputs
 AnyStep = TypeVar("AnyStep", bound=Stateful | Stateless)
-
-
-def apply_stateless(node: Stateless, table: pa.Table) -> pa.Table:
-    """Run one stateless step on an Arrow table."""
-    match node:
-        case WithColumns():
-            return conform(_computed(node, expressions.with_columns, table, node.exprs), node.schema)
-        case Select():
-            return conform(_computed(node, expressions.select, table, node.exprs), node.schema)
-        case Filter():
-            return _computed(node, lambda rows, exprs: expressions.keep(rows, *exprs), table, (node.predicate,))
-        case MapBatches():
-            return _map_batches(node, table)
-        case _:
-            raise InternalError(f"{type(node).__name__} is not a stateless step")
-
-
-def _computed(
-    node: Stateless, function: expressions.Derivation, table: pa.Table, exprs: tuple[nw.Expr, ...]
-) -> pa.Table:
-    try:
-        check_overflow(table, exprs)
-        return function(table, exprs)
-    except DataError as error:
-        raise DataError(f"step '{node.name}': {error}") from error
-    except pa.ArrowException as error:
-        shown = ", ".join(map(expressions.show_expression, exprs))
-        raise DataError(f"step '{node.name}': {shown} cannot be computed for every tuple: {error}") from error
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -410,21 +408,6 @@ def sources(node: Node) -> tuple[Source, ...]:
 def is_stateful(node: Node) -> TypeIs[Stateful]:
     """Whether a node remembers tuples."""
     return isinstance(node, Stateful)
-
-
-def _map_batches(node: MapBatches, table: pa.Table) -> pa.Table:
-    results = []
-    # No rows are a batch too: that is how a function is checked when the query is built.
-    for batch in table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
-        result = node.function(batch)
-        result = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
-        if not isinstance(result, pa.Table):
-            raise QueryError(f"step '{node.name}': the batch function returned {type(result).__name__}, not Arrow data")
-        missing = [name for name in node.schema.names if name not in result.column_names]
-        if missing:
-            raise QueryError(f"step '{node.name}': the batch function left out the declared columns {missing}")
-        results.append(conform(result, node.schema))
-    return pa.concat_tables(results)
 
 
 def rewrite(query: Node, rule: Callable[[Node], Node]) -> Node:

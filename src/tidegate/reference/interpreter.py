@@ -22,6 +22,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -34,15 +35,16 @@ from tidegate.query.nodes import (
     Stateful,
     Union,
     WindowAggregate,
-    apply_stateless,
     is_stateful,
     sources,
     walk,
 )
 from tidegate.query.outputs import tagged, untagged
 from tidegate.query.schema import fitting
+from tidegate.query.stateless import apply_stateless
 from tidegate.reference.as_of import AsOfLaw
 from tidegate.reference.bags import BagLaw
+from tidegate.reference.count_joins import CountJoinLaw
 from tidegate.reference.count_windows import CountLaw
 from tidegate.reference.dedup import DedupLaw
 from tidegate.reference.feedback import FeedbackLaw
@@ -114,6 +116,7 @@ Law = (
     | DedupLaw
     | AsOfLaw
     | JoinLaw
+    | CountJoinLaw
     | BagLaw
     | LoopLaw
     | FeedbackLaw
@@ -140,6 +143,7 @@ _LAWS: Mapping[type[Stateful], Callable[[Any], Law]] = {
     Dedup: DedupLaw,
     AsOf: AsOfLaw,
     Join: JoinLaw,
+    CountJoin: CountJoinLaw,
     BagAggregate: _bag_law,
 }
 

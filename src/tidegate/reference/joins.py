@@ -13,14 +13,13 @@ in which it has a partner. A null key is equal to nothing, so its tuple stays al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
-from tidegate.query.nodes import Join
+from tidegate.query.nodes import CountJoin, Join
 from tidegate.query.overflow import keep_fitting
 from tidegate.query.predicates.predicate import plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, Side
@@ -112,20 +111,7 @@ class JoinLaw:
             one, two = left.values[name], right.values[other]
             if one is None or two is None or canonical(one) != canonical(two):
                 return False
-        where = self.node.where
-        if where is None:
-            return True
-        if where.tree is None and isinstance(where.given, nw.Expr):
-            return bool(keep_fitting(self._pair(left, right), where.given).num_rows)
-        return where.holds(left.values, right.values, self.node.name)
-
-    def _pair(self, left: _HeldTuple | None, right: _HeldTuple | None) -> pa.Table:
-        """The columns of a pair, or of one tuple and nulls."""
-        columns = []
-        for each in self.node.columns:
-            of = right if left is None and each.coalesced else (left, right)[each.side]
-            columns.append(pa.nulls(1, each.type) if of is None else of.row.column(each.column).cast(each.type))
-        return pa.table(columns, schema=self.node.pair_schema)
+        return holds(self.node, left, right)
 
     def _alone(self, side: Side, one: _HeldTuple, time: int, window: int | None = None) -> pa.Table:
         return self._result(one, None, time, window) if side == LEFT else self._result(None, one, time, window)
@@ -133,21 +119,52 @@ class JoinLaw:
     def _result(
         self, left: _HeldTuple | None, right: _HeldTuple | None, time: int, window: int | None = None
     ) -> pa.Table:
-        node, pair = self.node, self._pair(left, right)
-        moments: dict[str, Any] = {node.time: time}
-        if window is not None and node.window is not None:
-            moments |= {"window_start": node.window.start(window), "window_end": node.window.end(window)}
-        kind = node.schema.field(node.time).type
-        times = {name: pa.array([value], pa.int64()).cast(kind) for name, value in moments.items()}
-        columns = [times[name] if name in times else pair.column(name) for name in node.schema.names]
-        return pa.table(columns, schema=node.schema)
+        moments = {self.node.time: time}
+        if window is not None and self.node.window is not None:
+            moments |= {"window_start": self.node.window.start(window), "window_end": self.node.window.end(window)}
+        return result_of(self.node, left, right, moments)
 
 
 @dataclass(eq=False)
-class _HeldTuple:
-    """A tuple: its time, its row, its values as predicates see them, and the least of the times of its pairs."""
+class JoinedTuple:
+    """A tuple: its time, its row, and its values as predicates see them."""
 
     time: int
     row: pa.Table
     values: RowValues
+
+
+@dataclass(eq=False)
+class _HeldTuple(JoinedTuple):
+    """Also the least of the times of its pairs."""
+
     met_at: Watermark = NEVER
+
+
+def holds(node: Join | CountJoin, left: JoinedTuple, right: JoinedTuple) -> bool:
+    """Whether the predicate is true of two tuples."""
+    where = node.where
+    if where is None:
+        return True
+    if where.tree is None and isinstance(where.given, nw.Expr):
+        return bool(keep_fitting(_pair(node, left, right), where.given).num_rows)
+    return where.holds(left.values, right.values, node.name)
+
+
+def result_of(
+    node: Join | CountJoin, left: JoinedTuple | None, right: JoinedTuple | None, moments: Mapping[str, int]
+) -> pa.Table:
+    """The result that two tuples, or one of them, give; ``moments`` are the times in it that are no tuple's."""
+    pair, kind = _pair(node, left, right), node.schema.field(node.time).type
+    times = {name: pa.array([value], pa.int64()).cast(kind) for name, value in moments.items()}
+    columns = [times[name] if name in times else pair.column(name) for name in node.schema.names]
+    return pa.table(columns, schema=node.schema)
+
+
+def _pair(node: Join | CountJoin, left: JoinedTuple | None, right: JoinedTuple | None) -> pa.Table:
+    """The columns of a pair, or of one tuple and nulls."""
+    columns = []
+    for each in node.columns:
+        of = right if left is None and each.coalesced else (left, right)[each.side]
+        columns.append(pa.nulls(1, each.type) if of is None else of.row.column(each.column).cast(each.type))
+    return pa.table(columns, schema=node.pair_schema)

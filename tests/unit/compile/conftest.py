@@ -10,7 +10,8 @@ import pytest
 
 from tidegate.query.aggregates import count, mean
 from tidegate.query.builder import Builder, source
-from tidegate.query.nodes import Node, Source, Union, apply_stateless
+from tidegate.query.nodes import Node, Source, Union
+from tidegate.query.stateless import apply_stateless
 
 MOMENT = pa.timestamp("us", tz="UTC")
 

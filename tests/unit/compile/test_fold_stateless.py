@@ -13,7 +13,8 @@ from tidegate.compile.fold_stateless import fold_stateless
 from tidegate.compile.show_query import show_query
 from tidegate.query.aggregates import count
 from tidegate.query.builder import Builder, source
-from tidegate.query.nodes import Node, Source, apply_stateless, sources, walk
+from tidegate.query.nodes import Node, Source, sources, walk
+from tidegate.query.stateless import apply_stateless
 
 Step = Callable[[Builder], Builder]
 

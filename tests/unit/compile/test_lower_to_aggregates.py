@@ -79,6 +79,7 @@ def test_what_the_paper_does_not_lower_is_refused(numbers, more_numbers) -> None
         ),
         "dedup compares": numbers.dedup("a", within="1 minute"),
         "count windows number": keyed.count_window(3).aggregate(n=count()),
+        "the last tuples of the other side": numbers.join(more_numbers, last=3),
         "an as-of join looks for": numbers.join_asof(more_numbers, on="a"),
         "a session ends after": keyed.session("1 minute").aggregate(n=count()),
         "late tuples leave": keyed.window("1 minute").aggregate(n=count()).late(),

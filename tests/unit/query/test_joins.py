@@ -42,8 +42,8 @@ def test_semi_and_anti_joins_have_the_left_tuples_columns() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "either within='30 seconds' or"),
-        ({"within": "5us", "window": "5us"}, "either within='30 seconds' or"),
+        ({}, "say which tuples may meet: within='30 seconds'"),
+        ({"within": "5us", "window": "5us"}, "say which tuples may meet: within='30 seconds'"),
         ({"within": timedelta(seconds=-1)}, "must not be negative"),
         ({"within": "5us", "every": "2us"}, "goes with window"),
         ({"window": "5us", "every": "7us"}, "tuples between windows would be lost"),

@@ -35,6 +35,10 @@ def both(stream: tg.Stream) -> tuple[tg.Stream, tg.Stream]:
         ),
         (lambda s: (s, s.join(s.select("ts", "k"), on="k", within="1 second")), "has no window; rows of one time"),
         (
+            lambda s: (s, s.join(s.select("ts", "k"), last=1).select("ts", "k", "n")),
+            "is a join over the last tuples;",
+        ),
+        (
             lambda s: (s, s.key_by("k").unbounded().apply(update=lambda w, t: None, returns={})),
             "is an apply; a body has",
         ),

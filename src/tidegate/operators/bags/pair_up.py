@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidegate.operators.bags.held_bags import Expiring, HeldBags, KeyedTuples, owned_part
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, valid_mask
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
-from tidegate.operators.joins.encode_side import SideEncoder, TextCodes, TupleArrays
+from tidegate.operators.joins.encode_side import TextCodes, TupleArrays, arrays_read
 from tidegate.operators.joins.find_pairs import BLOCK, PairFailed, PairFinder, Reach
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.keys import key_codes
@@ -123,8 +123,8 @@ class CompiledPairUp:
     ) -> tuple[TupleArrays, dict[Column, int]]:
         """Some tuples of a side as the loop reads them; they are numbered in this order."""
         join = self.plain.join
-        encoder = SideEncoder(join, side, columns_of(self._tree, side), None, codes)
-        found, sizes = encoder.arrays(tuples, as_numpy(tuples.column(join.inputs[side].time)))
+        times = as_numpy(tuples.column(join.inputs[side].time))
+        found, sizes = arrays_read(columns_of(self._tree, side), tuples, times, codes)
         taken = found.take(rows)
         return TupleArrays(taken.times, np.arange(len(rows)), (), taken.values, taken.valid, found.has_nulls), sizes
 

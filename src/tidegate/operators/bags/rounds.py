@@ -25,9 +25,9 @@ from tidegate.query.nodes import (
     Stateless,
     Union,
     WindowAggregate,
-    apply_stateless,
     walk,
 )
+from tidegate.query.stateless import apply_stateless
 from tidegate.watermark import END, START
 
 

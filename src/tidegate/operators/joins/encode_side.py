@@ -218,23 +218,11 @@ class SideEncoder:
         if keyed is not None:
             rows = rows.filter(pa.array(keyed))
         keys = tuple(self._key(contiguous(rows.column(names[self.side]))) for names in self.node.on)
-        tuples, sizes = self.arrays(rows, times if keyed is None else times[keyed])
+        times_of = times if keyed is None else times[keyed]
+        tuples, sizes = arrays_read(self.columns, rows, times_of, self.codes)
         if keyed is not None:
             tuples = replace(tuples, arrivals=np.flatnonzero(keyed))
         return EncodedSide(batch, times, self._sorted(replace(tuples, keys=keys)), sizes)
-
-    def arrays(self, rows: pa.Table, times: Array) -> tuple[TupleArrays, dict[Column, int]]:
-        """What the predicate reads of tuples, in their order and without keys; and the largest number of each column."""
-        values, valid, sizes = [], [], {}
-        nulls = False
-        for column in self.columns:
-            array = contiguous(rows.column(column.name))
-            values.append(self._values(array, column))
-            valid.append(valid_mask(array))
-            nulls = nulls or array.null_count > 0
-            if column.kind == "int" and len(array):
-                sizes[column] = max(abs(int(values[-1].min())), abs(int(values[-1].max())))
-        return TupleArrays(times, np.arange(len(times)), (), tuple(values), tuple(valid), nulls), sizes
 
     def codes_in(self, tuples: TupleArrays) -> Iterator[Array]:
         """All numbers of some tuples that may be codes of texts."""
@@ -260,14 +248,31 @@ class SideEncoder:
             return as_numpy(canonical_floats(array), pa.float64()).astype(np.float64).view(np.int64)
         return as_numpy(array).astype(np.int64)
 
-    def _values(self, array: pa.Array, column: Column) -> Array:
-        match column.kind:
-            case "text":
-                return self.codes.encode(array)
-            case "bool":
-                return np.array(array.fill_null(False) if array.null_count else array, np.bool_)
-            case kind:
-                return as_numpy(array, pa.int64() if kind == "int" else pa.float64()).astype(_KINDS[kind])
+
+def arrays_read(
+    columns: Sequence[Column], rows: pa.Table, times: Array, codes: TextCodes
+) -> tuple[TupleArrays, dict[Column, int]]:
+    """What a predicate reads of tuples, in their order and without keys; and the largest number of each column."""
+    values, valid, sizes = [], [], {}
+    nulls = False
+    for column in columns:
+        array = contiguous(rows.column(column.name))
+        values.append(_values(array, column, codes))
+        valid.append(valid_mask(array))
+        nulls = nulls or array.null_count > 0
+        if column.kind == "int" and len(array):
+            sizes[column] = max(abs(int(values[-1].min())), abs(int(values[-1].max())))
+    return TupleArrays(times, np.arange(len(times)), (), tuple(values), tuple(valid), nulls), sizes
+
+
+def _values(array: pa.Array, column: Column, codes: TextCodes) -> Array:
+    match column.kind:
+        case "text":
+            return codes.encode(array)
+        case "bool":
+            return np.array(array.fill_null(False) if array.null_count else array, np.bool_)
+        case kind:
+            return as_numpy(array, pa.int64() if kind == "int" else pa.float64()).astype(_KINDS[kind])
 
 
 def without_null_keys(node: Join, side: int, tuples: pa.Table) -> pa.Table:

@@ -92,7 +92,7 @@ class FoundPairs(NamedTuple):
     @staticmethod
     def concatenated(parts: Sequence[FoundPairs]) -> FoundPairs:
         """The pairs of several, one after the other."""
-        return FoundPairs(*map(np.concatenate, zip(*parts, strict=True)))
+        return FoundPairs(*map(np.concatenate, zip(*parts, strict=True))) if parts else FoundPairs.none()
 
     def take(self, kept: Array) -> FoundPairs:
         """Some of the pairs."""
@@ -172,6 +172,19 @@ class PairFinder:
         """Pairs of new tuples and stored ones in groups by key, each of which is in the order of time."""
         assert new.order is not None and stored.groups is not None
         which, lows, highs = stored.groups.near(new.order, *times, stored.times)
+        yield from self.in_stretches(side, new, which, stored, lows, highs, decide)
+
+    def in_stretches(
+        self,
+        side: Side,
+        new: TupleArrays,
+        which: Array,
+        stored: TupleArrays,
+        lows: Array,
+        highs: Array,
+        decide: bool,
+    ) -> Iterator[FoundPairs]:
+        """Pairs of the new tuples ``which[i]`` and stored ones from ``lows[i]`` to before ``highs[i]``."""
         if len(which) == 0:
             return
         if self.keys or (decide and self.tree != TRUE):

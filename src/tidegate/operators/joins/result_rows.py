@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeAlias
 
 import narwhals as nw
 import numpy as np
@@ -12,19 +12,31 @@ import pyarrow.compute as pc
 
 from tidegate.operators.columns import Array, expand_ranges
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
-from tidegate.operators.joins.find_pairs import FoundPairs
+from tidegate.operators.joins.find_pairs import FoundPairs, PairFailed
 from tidegate.operators.joins.first_pairs import ResultSpans
-from tidegate.operators.joins.join_side import SideSnapshot
-from tidegate.query.nodes import Join, JoinColumn
+from tidegate.query.nodes import CountJoin, Join, JoinColumn
 from tidegate.query.overflow import keep_fitting
-from tidegate.query.predicates.predicate import plain_values
+from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT
 
-BothSides: TypeAlias = tuple[SideSnapshot, SideSnapshot]
+
+class TupleRows(Protocol):
+    """The tuples of one side."""
+
+    def rows(self, numbers: Array) -> pa.Table:
+        """Some of them by their numbers, in this order."""
+        ...
+
+
+BothSides: TypeAlias = tuple[TupleRows, TupleRows]
 
 
 def pair_rows(
-    node: Join, sides: BothSides, left: Array, right: Array, columns: Sequence[JoinColumn] | None = None
+    node: Join | CountJoin,
+    sides: BothSides,
+    left: Array,
+    right: Array,
+    columns: Sequence[JoinColumn] | None = None,
 ) -> pa.Table:
     """The columns of pairs, or some of them, given by arrival numbers; nulls where there is nobody."""
     wanted = node.columns if columns is None else columns
@@ -40,7 +52,7 @@ def pair_rows(
     return pa.table(made)
 
 
-def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs:
+def _still_fitting(node: Join | CountJoin, sides: BothSides, found: FoundPairs) -> FoundPairs:
     """The pairs that fit a predicate which no loop can evaluate: an expression on whole columns, a function pair by pair."""
     where = node.where
     assert where is not None
@@ -53,7 +65,20 @@ def still_fitting(node: Join, sides: BothSides, found: FoundPairs) -> FoundPairs
     return found.take(np.flatnonzero(np.array(fits, np.bool_)))
 
 
-def rows_at(node: Join, sides: BothSides, left: Array, right: Array, times: Array) -> pa.Table:
+def fitting_pairs(
+    node: Join | CountJoin, sides: BothSides, found: Iterable[FoundPairs], decided: bool
+) -> list[FoundPairs]:
+    """All that loops find; unless they ``decided``, what fits the predicate of it. A pair without a value is an error."""
+    try:
+        return [each if decided or node.where is None else _still_fitting(node, sides, each) for each in found]
+    except PairFailed as failed:
+        left, right = (
+            plain_values(side.rows(np.array([number])))[0] for side, number in zip(sides, failed.args, strict=True)
+        )
+        raise failed_on(node.name, left, right, "divides a whole number by zero") from None
+
+
+def rows_at(node: Join | CountJoin, sides: BothSides, left: Array, right: Array, times: Array) -> pa.Table:
     """Result rows in the order of their times."""
     order = np.argsort(times, kind="stable")
     moments = {node.time: pa.array(times[order]).view(node.schema.field(node.time).type)}
@@ -72,7 +97,9 @@ def rows_of_windows(node: Join, sides: BothSides, spans: ResultSpans) -> Iterato
         yield _table(node, sides, spans.left[take], spans.right[take], window_columns(node, windows))
 
 
-def _table(node: Join, sides: BothSides, left: Array, right: Array, moments: dict[str, pa.Array]) -> pa.Table:
+def _table(
+    node: Join | CountJoin, sides: BothSides, left: Array, right: Array, moments: dict[str, pa.Array]
+) -> pa.Table:
     wanted = [column for column in node.columns if column.name in node.schema.names]
     pairs = pair_rows(node, sides, left, right, wanted)
     columns = [moments[name] if name in moments else pairs.column(name) for name in node.schema.names]

@@ -29,7 +29,6 @@ from tidegate.operators.joins.encode_side import EncodedSide, SideEncoder, TextC
 from tidegate.operators.joins.find_pairs import (
     BLOCK,
     FoundPairs,
-    PairFailed,
     PairFinder,
     Scope,
     TimeRanges,
@@ -37,21 +36,21 @@ from tidegate.operators.joins.find_pairs import (
 )
 from tidegate.operators.joins.first_pairs import NOBODY, FirstPairs, ResultSpans, SideWindows
 from tidegate.operators.joins.join_cut import Arrivals, JoinCut
-from tidegate.operators.joins.join_side import JoinSide, SortedRun
+from tidegate.operators.joins.join_side import JoinSide, SideSnapshot, SortedRun
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.joins.near import InSameWindow, Near, WithinDistance, least_kept, near_of
-from tidegate.operators.joins.result_rows import BothSides, rows_at, rows_of_windows, still_fitting
+from tidegate.operators.joins.result_rows import fitting_pairs, rows_at, rows_of_windows
 from tidegate.operators.readers import BEFORE, SharedState
 from tidegate.query.nodes import Join
 from tidegate.query.predicates.bounds import band_of, fits_int64
-from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, columns_of
 from tidegate.state.snapshot import SnapshotStore
 from tidegate.watermark import START, Watermark
 
+SideSnapshots: TypeAlias = tuple[SideSnapshot, SideSnapshot]
 SegmentTuples: TypeAlias = tuple[EncodedSide, EncodedSide]
 """What a segment brings: the tuples of both sides that are not late."""
-KeepPairs: TypeAlias = Callable[[BothSides, FoundPairs], FoundPairs]
+KeepPairs: TypeAlias = Callable[[SideSnapshots, FoundPairs], FoundPairs]
 """Leaves out pairs that others emit."""
 SPLIT_PAIRS = 1 << 25
 """So many pairs take a thread some 5 ms: more than what several instances spend on finding their shares."""
@@ -70,7 +69,7 @@ class _View:
     number: int
     before: tuple[int, int]
     after: tuple[int, int]
-    sides: BothSides
+    sides: SideSnapshots
     scope: Scope
 
     def runs(self, side: Side, last: int) -> list[SortedRun]:
@@ -425,16 +424,7 @@ class SharedJoin(SharedState):
 
     def _collected(self, found: Iterator[FoundPairs], view: _View, keep: KeepPairs | None) -> FoundPairs:
         """All that is found; what no loop could decide is decided here, and what others emit left out."""
-        interprets = self.node.where is not None and not view.scope.decide
-        try:
-            parts = [still_fitting(self.node, view.sides, each) if interprets else each for each in found]
-        except PairFailed as failed:
-            # A pair for which the predicate has no value stops the query.
-            left, right = (
-                plain_values(side.rows(np.array([number])))[0]
-                for side, number in zip(view.sides, failed.args, strict=True)
-            )
-            raise failed_on(self.node.name, left, right, "divides a whole number by zero") from None
+        parts = fitting_pairs(self.node, view.sides, found, view.scope.decide)
         if not any(len(part.left) for part in parts):
             return FoundPairs.none()
         together = FoundPairs.concatenated(parts)

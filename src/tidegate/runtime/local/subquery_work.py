@@ -37,6 +37,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -45,9 +46,9 @@ from tidegate.query.nodes import (
     WindowAggregate,
 )
 from tidegate.query.user_functions import user_context
-from tidegate.runtime.local.as_of_work import AsOfWork
 from tidegate.runtime.local.bag_work import BagWork
 from tidegate.runtime.local.figures import JoinFigures
+from tidegate.runtime.local.in_turn_work import InTurnWork
 from tidegate.runtime.local.late_buffer import LateBuffer
 from tidegate.runtime.local.session_work import SessionWork
 from tidegate.runtime.local.split_choice import SplitChoice
@@ -80,8 +81,8 @@ def work_of(
             return SessionWork(
                 subquery, SharedSessions(OpenSessions(SessionTables(subquery.operator))), late_tuples=late
             )
-        case AsOf():
-            return AsOfWork(subquery, slots_of(subquery.operator), late_tuples=late)
+        case AsOf() | CountJoin():
+            return InTurnWork(subquery, slots_of(subquery.operator), late_tuples=late)
         case KeyedApply() | Running() | Dedup() | CountAggregate():
             slots, choice = slots_of(subquery.operator, last_time=last_time), SplitChoice(settings.split_keys)
             return KeyedApplyWork(subquery, slots, choice, late_tuples=late)

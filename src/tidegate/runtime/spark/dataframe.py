@@ -30,10 +30,10 @@ from tidegate.query.nodes import (
     Source,
     Stateless,
     WithColumns,
-    apply_stateless,
     detached,
 )
 from tidegate.query.schema import TIME, conform
+from tidegate.query.stateless import apply_stateless
 from tidegate.runtime.spark import codec
 from tidegate.runtime.spark.cell_batch import StateRoot
 from tidegate.runtime.spark.codec import CLOCK, DELTA_ROWS

@@ -42,6 +42,7 @@ from tidegate.query.nodes import (
     AsOf,
     BagAggregate,
     CountAggregate,
+    CountJoin,
     Dedup,
     Join,
     KeyedApply,
@@ -78,7 +79,7 @@ def intake_of(
         return PaneIntake(*given)
     cells = epoch or CellEpoch(0, first_mapping(1))
     match node, subquery.safety().partitioning:
-        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() | AsOf(), "keys":
+        case KeyedApply() | BagAggregate() | Running() | Dedup() | CountAggregate() | AsOf() | CountJoin(), "keys":
             router: Router = RouteByKeys(node.keys[side], cells)
         case Join(), "keys":
             router = RouteByKeys(Columns(tuple(names[side] for names in node.on)), cells, feed.time)

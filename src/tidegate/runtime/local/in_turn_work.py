@@ -1,4 +1,4 @@
-"""What the instances of an as-of join do with a segment: one of them matches what it settles, and one takes the rows."""
+"""Where state changes once for a segment: one instance handles what it settles, and one makes the results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tidegate.watermark import Watermark
 
 
 @dataclass(slots=True, eq=False)
-class AsOfWork(Work):
-    """An as-of join: what a segment settles is matched once, in the order of the log, by the first instance to get there.
+class InTurnWork(Work):
+    """What a segment settles is handled once, in the order of the log, by the first instance to get there.
 
-    The first of them to come from there takes the rows of its results, while the others go on to the next segment. So
-    results are in the order of time as they are made, and no instance has to wait for the rows of another.
+    The first of them to come from there makes the results, while the others go on to the next segment. So results are in
+    the order of time as they are made, and no instance has to wait for those of another.
     """
 
     state: KeyedSlots
@@ -38,9 +38,9 @@ class AsOfWork(Work):
             self._claims.take_up(segment)
         if segment.watermark == segment.since:
             return
-        settled, matched = segment.derive("step", lambda each: self._settle(each, ahead))
+        settled, handled = segment.derive("step", lambda each: self._settle(each, ahead))
         if segment.take("rows"):
-            yield from self.state.process(settled, matched, None)
+            yield from self.state.process(settled, handled, None)
 
     def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
         restore_slots(self.state, store, watermark)
@@ -54,7 +54,7 @@ class AsOfWork(Work):
             self.state.waiting.hold(segment.index, feed.side, table, feed.time)
 
     def _settle(self, segment: Segment, ahead: Iterator[Segment]) -> tuple[Settled, Any]:
-        """What a segment settles, and its matches. Segments come here in the order of the log, as none is passed before."""
+        """What a segment settles, and what became of it; segments come in the order of the log, as none is passed before."""
         self._claims.finish(segment.index, ahead)
         settled = self.state.waiting.settle(segment.index, segment.watermark)
         for entries in settled.entries:
