@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tests.kit.kafka import AttemptProducer, make, mock_cluster, read, rows_of, with_isolation, write_rows
+from tests.kit.kafka import AttemptProducer, make, mock_cluster, read, rows_of, with_isolation, write, write_rows
 from tidegate.errors import CheckpointError, DataError, EnvironmentFault, QueryError, UnsupportedError
 from tidegate.runtime.local import kafka_client, kafka_sink
 from tidegate.runtime.local.kafka_sink import ToDurableKafka
@@ -78,8 +78,9 @@ def as_rows(objects: Any) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in objects)
 
 
-def expected() -> list[str]:
-    return as_rows(json_rows(answer(counts(tg.stream(calls(), time="ts"))).rows))
+def expected(tuples: pa.Table | None = None) -> list[str]:
+    given = calls() if tuples is None else tuples
+    return as_rows(json_rows(answer(counts(tg.stream(given, time="ts"))).rows))
 
 
 def durable(servers: str, given: str, topic: str, checkpoint: Path, **how: Any) -> Any:
@@ -246,7 +247,10 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     servers: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"given-{uuid.uuid4().hex}"
-    write_rows(servers, name, calls())
+    # Its tuples are newer than all others, so that none is late, however far the run before it came.
+    added = calls(100, first=20_000_000)
+    write_rows(servers, name, calls(), partitions=3)
+    write(servers, name, ({"value": json.dumps(row), "partition": 3} for row in json_rows(added)))
     monkeypatch.setattr(assignment, "partitions_of", lambda *_: [0, 1, 2])
     half_done(servers, name, topic, tmp_path / "cp")
     monkeypatch.undo()
@@ -255,9 +259,8 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     positions = job.running.durable.checkpoint.last.positions[0].partitions
     assert [each.name for each in positions] == [f"{name}[{number}]" for number in range(4)]
     assert all(each.ended for each in positions)
-    # Its tuples may be late by now, and are counted then.
-    assert sum(row["n"] for row in rows_of(servers, topic)) <= 2 * calls().num_rows
-    assert job.late or as_rows(rows_of(servers, topic)) == expected()
+    assert job.late == 0
+    assert as_rows(rows_of(servers, topic)) == expected(pa.concat_tables([calls(), added]))
 
 
 def test_results_that_brokers_have_lost_cannot_be_told_from_those_that_were_not_written(
