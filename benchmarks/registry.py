@@ -41,6 +41,13 @@ def _reconfigure(options: Options) -> int:
     return reconfigure.run(options)
 
 
+def _snapshots(options: Options) -> int:
+    # Imported when it runs: it compiles loops.
+    from benchmarks import snapshots
+
+    return snapshots.run(options)
+
+
 def _soak(options: Options) -> int:
     # Imported when it runs: it compiles loops.
     from benchmarks import soak
@@ -163,6 +170,8 @@ _SCHEDULING = Benchmark("scheduling", "cores for cells on 8 to 1,000 nodes, besi
 
 _RECONFIGURE = Benchmark("reconfigure", "the number of instances changed under load, in process", _reconfigure)
 
+_SNAPSHOTS = Benchmark("snapshots", "what snapshots in process cost, and recovery from one of 1 GB", _snapshots)
+
 _SOAK = Benchmark("soak", "ten minutes under load with a change of instances every 50 ms, in process", _soak)
 
 _SWEEP = Benchmark("sweep", "the highest rate sustained in process, and latency at half of it", _sweep)
@@ -235,6 +244,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         _STATE,
         _MOVE,
         _RECONFIGURE,
+        _SNAPSHOTS,
         _SOAK,
         _SCHEDULING,
         _CELL_INSTANCES,

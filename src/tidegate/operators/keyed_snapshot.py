@@ -102,7 +102,8 @@ def restore_slots(slots: KeyedSlots, store: SnapshotStore, watermark: Watermark)
     for chunk, tuples in store.tables(NO_GROUP):
         waiting.hold(BEFORE, chunk.side, tuples, node.inputs[chunk.side].time, chunk.shards)
     if isinstance(slots, AsOfSlots):
-        store.parts(lambda data, _: slots.restore_run(decode(data)), WINDOWS)
+        # A row is known by how many are before it, so runs are taken in one after the other.
+        store.known.update((slots.restore_run(table), chunk) for chunk, table in store.tables(WINDOWS))
         return
     if isinstance(slots, LoggedSlots):
         logic = slots.logic

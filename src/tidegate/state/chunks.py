@@ -330,14 +330,13 @@ class ChunkStore:
     ) -> list[Decoded]:
         """What chunks hold, each decoded by ``build`` into something of so many bytes unless it is in memory.
 
-        Without ``keep`` the caller has it in its own memory.
+        Chunks are fetched and decoded by what ``spread`` has, several at once if it can. Without ``keep`` the caller has
+        it in its own memory.
         """
         missing = [chunk for chunk in listed if self.remembered(chunk) is None]
-        fetched = [(self._fetch(chunk), chunk) for chunk in missing]
-        found = {
-            chunk.held_as: decoded
-            for chunk, decoded in zip(missing, spread(lambda each: build(*each), fetched), strict=True)
-        }
+        self.read_bytes += sum(chunk.bytes for chunk in missing if chunk.name not in self._added)
+        built = spread(lambda chunk: build(self._fetch(chunk), chunk), missing)
+        found = {chunk.held_as: each for chunk, each in zip(missing, built, strict=True)}
         held = [found[chunk.held_as][0] if chunk.held_as in found else self.remembered(chunk) for chunk in listed]
         if keep:
             for chunk in missing:
@@ -357,10 +356,7 @@ class ChunkStore:
 
     def _fetch(self, chunk: Chunk) -> Data:
         added = self._added.get(chunk.name)
-        if added is not None:
-            return added
-        self.read_bytes += chunk.bytes
-        return self.folder.get_chunk(chunk)
+        return self.folder.get_chunk(chunk) if added is None else added
 
 
 def missing_chunk(name: str, where: str) -> CheckpointError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -34,16 +36,16 @@ class SnapshotStore:
             self.chunks.append(Piece(0, 0, table.num_rows, encode(table)), side, group, shards)
 
     def parts(self, build: Callable[[Data, Chunk], Any], group: int = NO_GROUP) -> list[Any]:
-        """The parts of the snapshot in a group, each built of its chunk and known from now on."""
+        """The parts of the snapshot in a group, each built of its chunk and known from now on; built on all cores."""
         listed = [chunk for chunk in self.chunks.directory.chunks if chunk.group == group]
-        parts = self.chunks.read(listed, lambda data, chunk: (build(data, chunk), 0), _one_by_one, keep=False)
+        parts = self.chunks.read(listed, lambda data, chunk: (build(data, chunk), 0), _on_all_cores, keep=False)
         self.known.update(zip(parts, listed, strict=True))
         return parts
 
     def tables(self, group: int = NO_GROUP) -> list[tuple[Chunk, pa.Table]]:
         """The tables of the snapshot in a group, each with the chunk that says its side and shards."""
         listed = [chunk for chunk in self.chunks.directory.chunks if chunk.group == group]
-        found = self.chunks.read(listed, lambda data, _: (decode(data), 0), _one_by_one, keep=False)
+        found = self.chunks.read(listed, lambda data, _: (decode(data), 0), _on_all_cores, keep=False)
         return list(zip(listed, found, strict=True))
 
 
@@ -55,5 +57,8 @@ class StateCut(Protocol):
         ...
 
 
-def _one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    return [work(item) for item in items]
+def _on_all_cores(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, len(items))) as pool:
+        return list(pool.map(work, items))

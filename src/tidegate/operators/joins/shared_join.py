@@ -307,9 +307,10 @@ class SharedJoin(SharedState):
 
     def restore(self, store: SnapshotStore, watermark: Watermark) -> None:
         """Begin with what a snapshot holds, in the order of time, so that it is forgotten by and by."""
+        held = store.tables()
         for side, encoder in enumerate(each.encoder for each in self._sides):
             least = least_kept(self.node, side, watermark)
-            parts = [table for chunk, table in store.tables() if chunk.side == side]
+            parts = [table for chunk, table in held if chunk.side == side]
             if not parts:
                 continue
             joined = pa.concat_tables(parts)
