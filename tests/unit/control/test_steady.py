@@ -14,7 +14,8 @@ from lab.merits import merits
 from lab.network import ContendedSubquery, Run, one, simulate
 from tests.kit.effort import examples
 from tidegate.control.controller import Action, Decision, Limits
-from tidegate.control.controllers.steady import LimitDetector, Steady, SteadyRun, enough
+from tidegate.control.controllers.steady import Steady, SteadyRun, enough
+from tidegate.control.controllers.steady_limit import LimitDetector
 from tidegate.control.controllers.steady_trend import Trend
 from tidegate.control.observation import Observation
 from tidegate.control.rules import Rule

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tidegate.control.controller import Action, Limits
-from tidegate.control.controllers.steady import SLACK, LimitDetector, Steady, WorkAhead
+from tidegate.control.controllers.steady import Steady, WorkAhead
+from tidegate.control.controllers.steady_limit import SLACK, LimitDetector
 from tidegate.control.controllers.steady_trend import LONGEST, SHORT, Trend, TrendEstimate
 from tidegate.control.observation import Observation
 

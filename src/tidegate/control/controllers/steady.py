@@ -17,7 +17,7 @@ long that takes is learnt from the changes before. To it comes what waits, sprea
 keeps the mean time of an M/M/k queue within the target.
 
 Instances are not added where they cannot help: if one shard alone takes an instance, or if instances stand idle while
-tuples wait, the work is that of what gets through, and the decision says what the limit is.
+tuples wait (`steady_limit.py`), the work is that of what gets through, and the decision says what the limit is.
 """
 
 from __future__ import annotations
@@ -41,12 +41,10 @@ from tidegate.control.controller import (
     require,
     resize,
 )
+from tidegate.control.controllers.steady_limit import CONGESTED, EVIDENCE, LimitDetector, ThroughputLimit
 from tidegate.control.controllers.steady_trend import Trend, TrendEstimate
 from tidegate.control.erlang import mean_sojourn, mean_sojourns
 from tidegate.control.observation import Observation
-
-EVIDENCE = 2
-"""Periods that a decrease, a new mapping or a limit must rest on: one alone may be spoilt by a pause."""
 
 REGRET = 30.0
 """How many times over it must pay to take an increase back at the same work; at 1 it would be taken back and regretted."""
@@ -71,15 +69,6 @@ EVENNESS = 1.03
 
 HOT, COOLER = 0.95, 0.95
 """The work of the hottest instance from which on shards are spread anew, and the share of it that must be left then."""
-
-IDLE, BUSIEST = 0.85, 0.95
-"""Instances stand idle below this average busy share, unless one of them has no time to spare."""
-
-CONGESTED = 0.1
-"""The share of the time in which sources stand blocked from which on that is more than transport buffers."""
-
-LIFTED, SLACK = 1.1, 1.25
-"""A limit is lifted once so many times it gets through; room for more than that is kept, or it could not be seen."""
 
 ATTAINABLE = 1.05
 """The mean time to aim at where the target is below the time of service, in units of the latter."""
@@ -175,69 +164,6 @@ class ShardShares:
         """A mapping to so many instances that moves little, and the share its hottest instance has."""
         mapping = MinimalMovement(EVENNESS).balance(self.owners, self.shares, instances).mapping
         return mapping, float(np.bincount(np.asarray(mapping), weights=self.shares).max())
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputLimit:
-    """What gets through at most, in tuples per second; the room to keep above it; and the reason in words."""
-
-    rate: float
-    slack: float
-    why: str
-
-
-class LimitDetector:
-    """Detects a limit behind the subquery: tuples wait, and instances stand idle.
-
-    A limit holds until LIFTED times it gets through. The first period with another number of instances tells nothing: it
-    may contain a pause.
-    """
-
-    def __init__(self) -> None:
-        self._before: Observation | None = None
-        self._idle: list[float] = []
-        self._rate: float | None = None
-        self.ceiling: float | None = None
-        """The highest limit found so far, unless more than it got through since."""
-
-    @property
-    def suspected(self) -> bool:
-        """Whether tuples waited and instances stood idle in the last period."""
-        return bool(self._idle)
-
-    def see(self, observation: Observation, late_tuples: float, lead_seconds: float) -> ThroughputLimit | None:
-        """Take in an observation, in which a backlog of more than `late_tuples` is late.
-
-        Where another subquery is the limit, its own controller adds instances within `lead_seconds`, so this has to last
-        longer.
-        """
-        before, self._before = self._before, observation
-        processed = observation.processed or 0.0
-        if self._rate is not None and processed > LIFTED * self._rate:
-            self._rate = None
-        if self.ceiling is not None and processed > LIFTED * self.ceiling:
-            self.ceiling = None
-        unchanged = before is not None and before.instances == observation.instances
-        idle = (observation.utilisation or 0.0) < IDLE and max(observation.busy or (1.0,)) < BUSIEST
-        if unchanged and idle and processed > 0 and _waits(observation, before, late_tuples):
-            self._idle.append(processed)
-        else:
-            self._idle.clear()
-        if len(self._idle) >= EVIDENCE + math.ceil(lead_seconds / observation.period_seconds):
-            through = sum(self._idle) / len(self._idle)
-            self._rate = through if self._rate is None else min(self._rate, through)
-            self.ceiling = max(self._rate, self.ceiling or 0.0)
-        if self._rate is None:
-            return None
-        return ThroughputLimit(self._rate, SLACK, f"{self._rate:.4g}/s get through whatever comes after it")
-
-
-def _waits(observation: Observation, before: Observation | None, late_tuples: float) -> bool:
-    """Whether tuples wait too long and are not being worked off, by a fiftieth in the period at least."""
-    if (observation.congestion or 0.0) > CONGESTED:
-        return True
-    backlog, earlier = observation.backlog, before.backlog if before is not None else None
-    return backlog is not None and earlier is not None and backlog > late_tuples and backlog >= 0.98 * earlier
 
 
 @dataclass(frozen=True, slots=True)
