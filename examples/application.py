@@ -48,7 +48,6 @@ class Application:
     results: Callable[[Tables], dict[str, tg.Stream]]
     report: Callable[[Tables], Report]
     tuples: int = 20_000
-    runtimes: tuple[str, ...] = RUNTIMES
 
     def query(self) -> dict[str, tg.Stream]:
         """Its query over generated tuples."""
@@ -94,7 +93,7 @@ def main(application: Application, arguments: Sequence[str] | None = None) -> in
 
 def _parse(application: Application, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m examples.{application.name}", description=application.question)
-    parser.add_argument("--on", choices=application.runtimes, default="local", help="the runtime (default: local)")
+    parser.add_argument("--on", choices=RUNTIMES, default="local", help="the runtime (default: local)")
     parser.add_argument(
         "--tuples", type=_positive, default=application.tuples, metavar="N",
         help=f"tuples to generate, or to read of each stream at most (default: {application.tuples:,})",

@@ -45,5 +45,4 @@ pagerank = Application(
     results=results,
     report=report,
     tuples=5_000,
-    runtimes=("local", "reference"),
 )

@@ -58,8 +58,6 @@ def test_a_folder_without_its_files_is_told_in_a_line(
 @pytest.mark.timeout(900)
 def test_applications_run_on_spark(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for each in map(application, NAMES):
-        if "spark" not in each.runtimes:
-            continue
         assert main(each, TINY) == 0
         here = capsys.readouterr().out
         assert main(each, [*TINY, "--on", "spark"]) == 0

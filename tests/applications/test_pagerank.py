@@ -53,6 +53,15 @@ def test_ranks_are_those_of_a_batch_computation(instances: int, operators: Any) 
     assert made == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_ranks_on_spark_are_those_of_a_batch_computation(spark: Any) -> None:
+    links = generated(rows=600, pages=40, seconds=80 * 86_400)
+    made = shown(pagerank.run({"links": links}, "spark")["ranks"])
+    assert made == pytest.approx(batch_ranks(links, 28 * 86_400_000_000, ROUNDS, DAMPING), rel=1e-9)
+
+
 def test_the_reference_finds_the_same_ranks() -> None:
     links = generated(rows=60, pages=8, seconds=15)
     query = ranks_of(tg.stream(links, time="ts", name="links"))

@@ -84,7 +84,7 @@ def test_operators_made_of_aggregates_give_the_same(
     assert main(["explain", target, "--on", "local", "--operators", "multi"]) == 0
     assert "made of Aggregates, multi" in capsys.readouterr().out
     assert main(["run", target, "--operators", "single", "--quiet"]) == 2
-    assert "a plan of Spark's has no loops" in " ".join(capsys.readouterr().err.split())
+    assert "a plan of Spark's has no edge back" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.spark

@@ -1,9 +1,10 @@
-"""Generated loops: in process under reconfigurations against the law, and their watermarks under every interleaving."""
+"""Generated loops, in process and as Spark drives them, against the law; their watermarks under every interleaving."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.kit.cases import TIME, Case, Features, cases
+from tests.kit.check import check_case
 from tests.kit.check_local import any_reconfigurer, any_settings, check_locally
 from tests.kit.effort import examples
 from tests.kit.lowering import lowered
@@ -61,7 +63,7 @@ AFTER: dict[str, Any] = {
 
 
 @st.composite
-def loop_cases(draw: st.DrawFn) -> Case:
+def loop_cases(draw: st.DrawFn, operators: tuple[str, ...] = ("dedicated", "multi", "single")) -> Case:
     """The data of a case, and a loop over small numbers of it."""
     case = draw(cases(Features("one column", "tumbling", ("count",), "none", "few")))
     streams = [tg.Stream(source) for source in sources(case.query.node)]
@@ -70,8 +72,7 @@ def loop_cases(draw: st.DrawFn) -> Case:
     small = small.filter(n < 4) if draw(st.booleans()) else small.map_batches(_small)
     body = draw(st.sampled_from(sorted(BODIES)))
     query = AFTER[draw(st.sampled_from(sorted(AFTER)))](small.loop(BODIES[body], rounds=ROUNDS[body]))
-    operators = draw(st.sampled_from(["dedicated", "multi", "single"]))
-    return replace(case, query=lowered(query, operators), keys=[])
+    return replace(case, query=lowered(query, draw(st.sampled_from(operators))), keys=[])
 
 
 def _small(batch: pa.RecordBatch) -> pa.Table:
@@ -83,6 +84,12 @@ def _small(batch: pa.RecordBatch) -> pa.Table:
 @given(case=loop_cases(), how=any_settings(), reconfigure=any_reconfigurer())
 def test_the_output_is_the_laws_however_instances_change(case: Case, how: Any, reconfigure: Any) -> None:
     check_locally(case, how, reconfigure)
+
+
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
+@given(case=loop_cases(("dedicated", "multi")))
+def test_the_output_is_the_laws_whatever_the_batches(tmp_path: Path, case: Case) -> None:
+    check_case(case, tmp_path)
 
 
 @st.composite

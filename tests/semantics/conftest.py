@@ -40,7 +40,7 @@ def _is_lowered(item: pytest.Item) -> bool:
     return any(str(value).endswith((", multi", ", single")) for value in drawn)
 
 
-LOOPING = [param for param in RUNTIMES if param.values[0].startswith(("reference", "local"))]
+LOOPING = [param for param in RUNTIMES if not param.values[0].startswith("micro")]
 WITHOUT_SPARK = [param for param in RUNTIMES if not param.marks]
 
 
@@ -58,7 +58,13 @@ def quick_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
 
 @pytest.fixture(params=LOOPING)
 def loop_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
-    """Those that have loops, one after the other."""
+    """Those that have loops of the user's, one after the other."""
+    return _made(request, request.param, tmp_path)
+
+
+@pytest.fixture(params=[param for param in LOOPING if not param.marks])
+def quick_loop_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> Runtime:
+    """Those of them that are not real Spark."""
     return _made(request, request.param, tmp_path)
 
 

@@ -90,16 +90,16 @@ def test_a_loop_may_be_the_body_of_a_loop(loop_runtime: Runtime) -> None:
     expect(query, result.rows, ("10:00", "a", 1), ("10:00", "b", 3))
 
 
-def test_a_row_past_the_last_round_stops_the_run_and_is_named(loop_runtime: Runtime) -> None:
+def test_a_row_past_the_last_round_stops_the_run_and_is_named(quick_loop_runtime: Runtime) -> None:
     query = numbers().loop(halved, rounds=3, name="odd")
     fits = rows(NUMBERS, ("10:00", "a", 4))
-    assert loop_runtime.run(query, [{"numbers": fits}]).rows.num_rows == 1
+    assert quick_loop_runtime.run(query, [{"numbers": fits}]).rows.num_rows == 1
     told = r"step 'odd': after 3 rounds, as many as rounds= allows, 1 rows would run again, such as .*'k': 'b', 'n': 1"
     with pytest.raises(DataError, match=told):
-        loop_runtime.run(query, [{"numbers": rows(NUMBERS, ("10:00", "a", 4), ("10:00", "b", 8))}])
+        quick_loop_runtime.run(query, [{"numbers": rows(NUMBERS, ("10:00", "a", 4), ("10:00", "b", 8))}])
 
 
-def test_rows_keep_their_time_while_they_loop(loop_runtime: Runtime) -> None:
+def test_rows_keep_their_time_while_they_loop(quick_loop_runtime: Runtime) -> None:
     def moved(stream: tg.Stream) -> tuple[tg.Stream, tg.Stream]:
         return stream.filter(n < 0), stream.map_batches(lambda batch: batch.set_column(0, "ts", [at(0)] * len(batch)))
 
@@ -108,4 +108,4 @@ def test_rows_keep_their_time_while_they_loop(loop_runtime: Runtime) -> None:
 
     query = numbers().loop(moved, rounds=1, name="moves")
     with pytest.raises(DataError, match="event time 0, which no"):
-        loop_runtime.run(query, [{"numbers": rows(NUMBERS, ("10:00", "a", 4))}])
+        quick_loop_runtime.run(query, [{"numbers": rows(NUMBERS, ("10:00", "a", 4))}])

@@ -7,14 +7,12 @@ from types import MappingProxyType
 
 from tidegate.compile.plan import Plan
 from tidegate.errors import UnsupportedError, choices
-from tidegate.query.bag_functions import Iterate
 from tidegate.query.nodes import BagAggregate, Node, sources, walk
 
 
 def _looping(query: Node) -> tuple[Node, ...]:
-    """Aggregates that read their own rows, and loops of the user's."""
-    found = (node for node in walk(query) if isinstance(node, BagAggregate))
-    return tuple(node for node in found if node.loop_us is not None or isinstance(node.function, Iterate))
+    """Aggregates that read their own rows; not loops of the user's, of which a batch runs all rounds."""
+    return tuple(node for node in walk(query) if isinstance(node, BagAggregate) and node.loop_us is not None)
 
 
 def _ahead_of_itself(query: Node) -> tuple[Node, ...]:
@@ -31,8 +29,8 @@ LIMITS: Mapping[str, tuple[tuple[Callable[[Node], tuple[Node, ...]], str, str], 
             ),
             (
                 _looping,
-                "a plan of Spark's has no loops, by which rows would come back to a step in the same batch",
-                "run it on=\"local\", or, if it was lowered, with operators='multi', which needs none",
+                "a plan of Spark's has no edge back, over which a step made with operators='single' reads its own rows",
+                "run it on=\"local\", or with operators='multi', which needs none",
             ),
         ),
         "local": (),

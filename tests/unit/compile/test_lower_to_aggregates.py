@@ -95,7 +95,7 @@ def test_what_the_paper_does_not_lower_is_refused(numbers, more_numbers) -> None
 
 def test_loops_are_refused_on_spark_and_nowhere_else(numbers) -> None:
     query = numbers.filter(a > 1, name="some").node
-    with pytest.raises(UnsupportedError, match=r"a plan of Spark's has no loops.*'some, unfolded'"):
+    with pytest.raises(UnsupportedError, match=r"a plan of Spark's has no edge back.*'some, unfolded'"):
         compile_query(query, "spark", operators="single")
     for runtime in ("spark", "local", "reference"):
         compile_query(query, runtime, operators="multi")

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
-from tidegate.compile.compiler import compile_query
-from tidegate.errors import QueryError, UnsupportedError
+from tidegate.errors import QueryError
 
 n = nw.col("n")
 
@@ -55,8 +54,7 @@ def test_rounds_are_a_number_from_one(rounds) -> None:
         numbers().loop(both, rounds=rounds)
 
 
-def test_loops_are_refused_on_spark() -> None:
+@pytest.mark.parametrize("runtime", ["local", "spark"])
+def test_a_loop_is_explained_with_its_rounds(runtime) -> None:
     query = numbers().loop(both, rounds=3, name="down")
-    with pytest.raises(UnsupportedError, match=r"a plan of Spark's has no loops.*'down'"):
-        compile_query(query.node, "spark")
-    assert "up to 3 rounds through" in query.explain("local")
+    assert "up to 3 rounds through" in query.explain(runtime)
