@@ -25,10 +25,11 @@ from pathlib import Path
 
 REPORT = Path(__file__).with_name("long_run.md")
 PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "narwhals")
-PARTS = {"on Spark": "spark", "without Spark": "not spark"}
+ON_SPARK, OTHERS = "spark", "not spark"
 SHORT, REST = "not cluster and not long", "(long or cluster or generated)"
 LONG_SECONDS = "7200"
-MOVES = "tests/property/test_moves.py"
+# These wait for the tests on Spark, which end first: so both cores are busy to the end.
+LATER = ("tests/property/test_moves.py", "benchmarks/tests")
 FUZZ = ["tests.property.fuzz", "20", "--seconds", "30"]
 # A Java process of a test lives for a minute or two: code that is optimized for hours of work, and threads that collect a
 # large heap's garbage, cost it more than they save.
@@ -96,16 +97,20 @@ def main(words: list[str]) -> int:
         environment["TIDEGATE_TESTS"] = "long"
     kind = REST if chosen.long else SHORT
     whole = not chosen.long and not others
-    later = ["--ignore", MOVES] if whole else []
+    later = [word for path in LATER for word in ("--ignore", path)] if whole else []
+
+    def selected(marks: str) -> list[str]:
+        return ["pytest", "-m", f"({marks}) and {kind}", *options]
+
     parts = [
-        Part(name, ["pytest", "-m", f"({marks}) and {kind}", *options, *later], environment)
-        for name, marks in PARTS.items()
+        Part("on Spark", selected(ON_SPARK), environment),
+        Part("without Spark", [*selected(OTHERS), *later], environment),
     ]
     if whole:
-        # Beside the rest of the slower part. The sample of generated cases is always the same; those of the fuzz never are.
         while all(part.runs for part in parts):
             time.sleep(0.2)
-        parts.append(Part("moves", ["pytest", *options, MOVES], environment))
+        parts.append(Part("later", [*selected(OTHERS), *LATER], environment))
+        # The sample of generated cases is always the same; those of the fuzz never are.
         parts.append(Part("fuzz", FUZZ, environment))
     codes = [part.wait() for part in parts]
     if chosen.long and not others:
