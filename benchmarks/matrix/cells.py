@@ -80,6 +80,11 @@ class MatrixCell:
     def name(self) -> str:
         return f"{self.aggregate} · {self.keys} · {self.window}"
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is compared."""
+        return (*KEYS[self.keys], "window_start", "value")
+
     def tuples(self, most: int) -> int:
         """How many tuples it is run on."""
         return most // FEWER_TUPLES.get(self.window, 1) // FEWER_TUPLES.get(self.keys, 1)

@@ -16,21 +16,24 @@ Engine = Callable[[MatrixCell, pa.Table], pa.Table]
 OURS, PEERS = "tidegate-local", ("duckdb", "polars")
 
 
-def in_process(cell: MatrixCell, table: pa.Table) -> pa.Table:
-    """With two instances, as a stream."""
-    stream = tg.stream(table, time="ts")
+def query_of(cell: MatrixCell, stream: tg.Stream) -> tg.Stream:
+    """The query of a cell."""
     keyed = (
         stream.key_by(tg.each("words", name="word")) if cell.keys == "many keys" else stream.key_by(*KEYS[cell.keys])
     )
     form = WINDOWS[cell.window]
     value = AGGREGATES[cell.aggregate].ours
     if form.is_session:
-        query = keyed.session(f"{form.size} us").aggregate(value=value)
-    else:
-        query = keyed.window(f"{form.size} us", every=f"{form.every} us").aggregate(value=value)
+        return keyed.session(f"{form.size} us").aggregate(value=value)
+    return keyed.window(f"{form.size} us", every=f"{form.every} us").aggregate(value=value)
+
+
+def in_process(cell: MatrixCell, table: pa.Table) -> pa.Table:
+    """With two instances, as a stream."""
+    query = query_of(cell, tg.stream(table, time="ts"))
     parts = list(tg.start(query, instances=2))
     joined = pa.concat_tables(parts) if parts else query.schema.empty_table()
-    return joined.select([*KEYS[cell.keys], "window_start", "value"])
+    return joined.select(list(cell.columns))
 
 
 def in_duckdb(cell: MatrixCell, table: pa.Table) -> pa.Table:

@@ -11,10 +11,8 @@ with DuckDB's; then they take turns. A ratio is the time of the faster peer that
 from __future__ import annotations
 
 import gc
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from functools import lru_cache, partial
 from statistics import median
@@ -25,44 +23,19 @@ from polars.testing import assert_frame_equal
 from benchmarks.machine import describe
 from benchmarks.matrix.cells import CELLS, MatrixCell, generated
 from benchmarks.matrix.engines import ENGINES, OURS, PEERS, canonical
+from benchmarks.matrix.figures import MeasuredCell, ratios, shown
 from benchmarks.matrix.query_cells import QUERY_CELLS, QueryCell, query_inputs
 from benchmarks.measure import say
 from benchmarks.options import Options
 from benchmarks.report import write_json
 
 TUPLES = 400_000
-SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCell:
-    """The seconds of each engine in one cell, and how many times as fast as the faster peer we are."""
-
-    cell: str
-    tuples: int
-    rows: int
-    seconds: dict[str, float]
-    cpu_seconds: dict[str, float]
-
-    @property
-    def ratio(self) -> float:
-        return _ratio(self.seconds)
-
-    @property
-    def cpu_ratio(self) -> float:
-        return _ratio(self.cpu_seconds)
-
-
-def _ratio(seconds: Mapping[str, float]) -> float:
-    return min(seconds[peer] for peer in PEERS if peer in seconds) / seconds[OURS]
 
 
 def run(options: Options) -> int:
     """Measure all cells, or those that are asked for; 1 if an answer was wrong."""
     most = options.tuples or TUPLES
-    cells = [cell for cell in (*CELLS, *QUERY_CELLS) if fnmatch(cell.name, f"*{options.cells or ''}*")]
-    if not cells:
-        raise ValueError(f"--cells {options.cells!r}: no cell is called so; names are like {CELLS[0].name!r}")
+    cells = chosen(options.cells)
     found, wrong = [], []
     for number, cell in enumerate(cells, 1):
         try:
@@ -73,16 +46,13 @@ def run(options: Options) -> int:
             continue
         found.append(measured)
         say(f"{number}/{len(cells)} {cell.name}: {measured.ratio:.2f}×, by CPU seconds {measured.cpu_ratio:.2f}×")
-    print(shown(found))
-    ratios = {each.cell: round(each.ratio, 3) for each in found}
+    print(shown(found, PEERS))
     content = {
         "workload": "matrix",
         "input": {"tuples": most, "seed": options.seed},
         "machine": describe(),
-        "cells": [
-            {**asdict(each), "ratio": round(each.ratio, 3), "cpu_ratio": round(each.cpu_ratio, 3)} for each in found
-        ],
-        "ratios": {**summary([each.ratio for each in found]), **ratios},
+        "cells": [each.as_json() for each in found],
+        "ratios": ratios(found),
         "failures": wrong,
     }
     path = options.out / "matrix.json"
@@ -91,6 +61,14 @@ def run(options: Options) -> int:
     for each in wrong:
         print(f"\nWRONG {each}")
     return 1 if wrong else 0
+
+
+def chosen(pattern: str | None) -> list[MatrixCell | QueryCell]:
+    """The cells whose name has a pattern; all for None."""
+    cells = [cell for cell in (*CELLS, *QUERY_CELLS) if fnmatch(cell.name, f"*{pattern or ''}*")]
+    if not cells:
+        raise ValueError(f"--cells {pattern!r}: no cell is called so; names are like {CELLS[0].name!r}")
+    return cells
 
 
 def engines_of(cell: MatrixCell | QueryCell, most: int, seed: int) -> dict[str, Callable[[], pa.Table]]:
@@ -119,27 +97,4 @@ def measure(name: str, tuples: int, engines: Mapping[str, Callable[[], pa.Table]
             walls[each].append(time.perf_counter() - began)
             cpus[each].append(time.process_time() - worked)
     seconds, cpu_seconds = ({each: median(times) for each, times in taken.items()} for taken in (walls, cpus))
-    return MeasuredCell(name, tuples, judge.height, seconds, cpu_seconds)
-
-
-def summary(ratios: Sequence[float]) -> dict[str, float]:
-    """The geometric mean, the worst, and the share of cells in which a peer is faster."""
-    return {
-        "geometric mean": round(math.exp(sum(map(math.log, ratios)) / len(ratios)), 3),
-        "worst": round(min(ratios), 3),
-        "share below 1": round(sum(ratio < 1 for ratio in ratios) / len(ratios), 3),
-    }
-
-
-def shown(found: Sequence[MeasuredCell]) -> str:
-    """The worst cells first, then all in short."""
-    worst = sorted(found, key=lambda each: each.ratio)[:SHOWN]
-    lines = [f"{'cell':<44}{'ratio':>7}{'by CPU':>8}{'ours s':>9}" + "".join(f"{peer + ' s':>10}" for peer in PEERS)]
-    lines += [
-        f"{each.cell:<44}{each.ratio:>7.2f}{each.cpu_ratio:>8.2f}{each.seconds[OURS]:>9.3f}"
-        + "".join(f"{each.seconds[peer]:>10.3f}" if peer in each.seconds else f"{'–':>10}" for peer in PEERS)
-        for each in worst
-    ]
-    for title, ratios in (("wall", [each.ratio for each in found]), ("CPU", [each.cpu_ratio for each in found])):
-        lines.append(f"{title}: " + ", ".join(f"{name} {value:g}" for name, value in summary(ratios).items()))
-    return "\n".join(lines)
+    return MeasuredCell(name, tuples, judge.height, seconds, cpu_seconds, OURS)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.matrix.cells import AGGREGATES, CELLS, KEYS, WINDOWS, MatrixCell
+from benchmarks.matrix.engines import PEERS
+from benchmarks.matrix.figures import MeasuredCell, shown, summary
 from benchmarks.matrix.query_cells import QUERY_CELLS, QueryCell
-from benchmarks.matrix.run import MeasuredCell, engines_of, measure, run, shown, summary
+from benchmarks.matrix.run import engines_of, measure, run
 from benchmarks.options import Options
 
 TUPLES = 6_000
@@ -47,12 +49,11 @@ def test_engines_agree_in_the_other_cells(cell: MatrixCell | QueryCell) -> None:
 
 
 def test_the_worst_cells_are_shown_first() -> None:
-    fast = MeasuredCell(
-        "fast", 1, 1, {"tidegate-local": 1, "duckdb": 4, "polars": 8}, {"tidegate-local": 1, "duckdb": 2, "polars": 2}
-    )
-    slow = MeasuredCell(
-        "slow", 1, 1, {"tidegate-local": 2, "duckdb": 4, "polars": 1}, {"tidegate-local": 1, "duckdb": 2, "polars": 2}
-    )
-    lines = shown([fast, slow]).splitlines()
+    def measured(cell: str, ours: float, duckdb: float, polars: float) -> MeasuredCell:
+        seconds = {"tidegate-local": ours, "duckdb": duckdb, "polars": polars}
+        return MeasuredCell(cell, 1, 1, seconds, seconds, "tidegate-local")
+
+    fast, slow = measured("fast", 1, 4, 8), measured("slow", 2, 4, 1)
+    lines = shown([fast, slow], PEERS).splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["slow", "fast"]
     assert summary([fast.ratio, slow.ratio]) == {"geometric mean": 1.414, "worst": 0.5, "share below 1": 0.5}
