@@ -65,6 +65,25 @@ def prepare(spec: InputSpec, cache: Path) -> Input:
     return Input(folder, files, spec.batching.tuples)
 
 
+def write_batches(table: pa.Table, folder: Path, batches: int) -> tuple[Path, ...]:
+    """The files of a table, one for each micro-batch, written behind one without rows that starts a query."""
+    folder.mkdir(parents=True)
+    rows = -(-table.num_rows // batches)
+    files = []
+    for number in range(batches + 1):
+        part = table.slice((number - 1) * rows, rows) if number else table.schema.empty_table()
+        path = folder / (f"batch-{number:04}.parquet" if number else PRIMER)
+        pq.write_table(part, path, row_group_size=max(1, -(-part.num_rows // ROW_GROUPS_PER_FILE)))
+        _stamp(path, number)
+        files += [path] if number else []
+    return tuple(files)
+
+
+def _stamp(path: Path, number: int) -> None:
+    """Set the time of a file's modification: Spark's file source orders by it, and ties lose rows."""
+    os.utime(path, (1_700_000_000 + 10 * number,) * 2)
+
+
 def _write(spec: InputSpec, folder: Path) -> None:
     """Write all files into a temporary neighbour, then rename it, so that a broken run leaves no half input behind."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -73,8 +92,7 @@ def _write(spec: InputSpec, folder: Path) -> None:
         for index, batch in enumerate(_cut(_blocks(spec), spec.batching)):
             path = building / f"batch-{index:05d}.parquet"
             pq.write_table(batch, path, row_group_size=-(-batch.num_rows // ROW_GROUPS_PER_FILE))
-            modified_s = 1_700_000_000 + 10 * index  # Spark's file source orders by modification time; ties lose rows
-            os.utime(path, (modified_s, modified_s))
+            _stamp(path, index)
         if folder.exists():
             shutil.rmtree(folder)
         building.rename(folder)

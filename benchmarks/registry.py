@@ -44,6 +44,11 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "matrix", "every aggregate, key, window and join in process, beside DuckDB and Polars", _in("matrix.run")
         ),
         Benchmark(
+            "matrix-spark",
+            "the same cells on Spark, beside native Spark, as far as it has them",
+            _in("matrix.on_spark"),
+        ),
+        Benchmark(
             "applications",
             "the papers' applications and operators in process, one instance and two",
             _in("applications"),
@@ -88,6 +93,10 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "Zipf keys shuffled every ten seconds, in process: static and balanced beside uniform",
             _in("skew_shuffle"),
         ),
+        Benchmark(
+            "hot-key", "one key with most of the tuples on Spark, whole and split, beside uniform keys", _in("hot_key")
+        ),
+        Benchmark("skew-shuffle-spark", "the same in eight cells on Spark", _in("skew_on_spark")),
         Benchmark("nexmark", "the 23 queries of Nexmark beside DuckDB, native Spark and Flink", _in("nexmark.run")),
         Benchmark(
             "elastic-local",

@@ -11,7 +11,7 @@ Each counts the tuples of each key, and the counts must be those of what was sen
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ class ShuffledKeys:
     seconds: float
     shuffle_seconds: float
     seed: int
+    batch_rows: int = BATCH_ROWS
     sent: dict[int, int] = field(default_factory=dict)
     rows: int = 0
     shuffles: int = 0
@@ -55,10 +56,10 @@ class ShuffledKeys:
         while (now := time.monotonic()) - began < self.seconds:
             if now - shuffled >= self.shuffle_seconds:
                 names, shuffled, self.shuffles = random.permutation(self.keys), now, self.shuffles + 1
-            drawn = names[np.searchsorted(shares, random.random(BATCH_ROWS))]
+            drawn = names[np.searchsorted(shares, random.random(self.batch_rows))]
             np.add.at(counts, drawn, 1)
-            times = self.rows + np.arange(BATCH_ROWS)
-            self.rows += BATCH_ROWS
+            times = self.rows + np.arange(self.batch_rows)
+            self.rows += self.batch_rows
             yield pa.record_batch([pa.array(times).cast(TIME), pa.array(drawn)], ["ts", "k"])
         self.sent = {int(key): int(count) for key, count in enumerate(counts) if count}
 
@@ -97,16 +98,21 @@ def throughput(source: ShuffledKeys, balance: bool | None) -> dict[str, Any]:
         balance=balance,
     )
     job.wait()
-    within = [(seconds, done) for seconds, done in at if WARM_SECONDS <= seconds <= source.seconds]
-    (start, before), (end, after) = within[0], within[-1]
     changes = job.scaling.changes if job.scaling is not None else ()
     return {
-        "tuples_per_second": round((after - before) / (end - start), 1),
+        "tuples_per_second": settled_rate(at, source.seconds),
         "exactly_once": last == source.sent,
         "moves": len(changes),
         "shuffles": source.shuffles,
         "reasons": [change.why for change in changes],
     }
+
+
+def settled_rate(at: Sequence[tuple[float, int]], seconds: float, warm_seconds: float = WARM_SECONDS) -> float:
+    """Tuples per second, given how many were through after how many seconds; what is before or behind is left out."""
+    within = [(moment, done) for moment, done in at if warm_seconds <= moment <= seconds]
+    (start, before), (end, after) = within[0], within[-1]
+    return round((after - before) / (end - start), 1)
 
 
 def measured(seconds: float, shuffle_seconds: float) -> dict[str, dict[str, Any]]:
@@ -125,8 +131,12 @@ def measured(seconds: float, shuffle_seconds: float) -> dict[str, dict[str, Any]
 def run(options: Options) -> int:
     """Prints each run's share of the uniform load's throughput; 1 if a count is wrong."""
     seconds = options.seconds or 42.0
-    runs = measured(seconds, SHUFFLE_SECONDS)
-    base = runs["uniform"]["tuples_per_second"]
+    return show("skew-shuffle", measured(seconds, SHUFFLE_SECONDS), seconds, options)
+
+
+def show(workload: str, runs: dict[str, dict[str, Any]], seconds: float, options: Options) -> int:
+    """Prints each run's share of the first one's throughput, and keeps them; 1 if a count is wrong."""
+    base = next(iter(runs.values()))["tuples_per_second"]
     print(f"{'mapping':<10}{'tuples/s':>10}{'of uniform':>12}{'shuffles':>10}{'moves':>7}  counts")
     for name, each in runs.items():
         each["share_of_uniform"] = round(each["tuples_per_second"] / base, 3)
@@ -134,7 +144,7 @@ def run(options: Options) -> int:
             f"{name:<10}{each['tuples_per_second']:>10,.0f}{each['share_of_uniform']:>12.1%}{each['shuffles']:>10}"
             f"{each['moves']:>7}  {'right' if each['exactly_once'] else 'WRONG'}"
         )
-    path = options.out / "skew-shuffle.json"
-    write_json(path, {"workload": "skew-shuffle", "machine": describe(), "seconds": seconds, "runs": runs})
+    path = options.out / f"{workload}.json"
+    write_json(path, {"workload": workload, "machine": describe(), "seconds": seconds, "runs": runs})
     print(f"written to {path}")
     return 0 if all(each["exactly_once"] for each in runs.values()) else 1

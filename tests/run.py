@@ -28,8 +28,10 @@ PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "narwhals")
 ON_SPARK, OTHERS = "spark", "not spark"
 SHORT, REST = "not cluster and not long", "(long or cluster or generated)"
 LONG_SECONDS = "7200"
-# These wait for the tests on Spark, which end first: so both cores are busy to the end.
+# These wait for the tests on Spark, which end first: so both cores are busy to the end. pytest leaves out no path that its
+# own configuration names, so the others are named too.
 LATER = ("tests/property/test_moves.py", "benchmarks/tests")
+EARLIER = ("tests", "--ignore", "tests/property/test_moves.py")
 FUZZ = ["tests.property.fuzz", "20", "--seconds", "30"]
 # A Java process of a test lives for a minute or two: code that is optimized for hours of work, and threads that collect a
 # large heap's garbage, cost it more than they save.
@@ -97,14 +99,14 @@ def main(words: list[str]) -> int:
         environment["TIDEGATE_TESTS"] = "long"
     kind = REST if chosen.long else SHORT
     whole = not chosen.long and not others
-    later = [word for path in LATER for word in ("--ignore", path)] if whole else []
+    earlier = EARLIER if whole else ()
 
     def selected(marks: str) -> list[str]:
         return ["pytest", "-m", f"({marks}) and {kind}", *options]
 
     parts = [
         Part("on Spark", selected(ON_SPARK), environment),
-        Part("without Spark", [*selected(OTHERS), *later], environment),
+        Part("without Spark", [*selected(OTHERS), *earlier], environment),
     ]
     if whole:
         while all(part.runs for part in parts):

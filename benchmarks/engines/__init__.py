@@ -138,6 +138,7 @@ OTHER_ADAPTERS: Mapping[str, tuple[str, str]] = {
     "latency-spark": ("spark_latency", "LatencyEngine"),
     "overlap-inter": ("overlap", "overlap_engine"),
     "nexmark": ("nexmark", "nexmark_engine"),
+    "matrix-spark": ("matrix_spark", "MatrixOnSpark"),
 }
 
 SPARK_VARIANTS = ("spark-hdfs", "spark-rocksdb")  # the better of these is reported as `spark`

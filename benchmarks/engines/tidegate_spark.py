@@ -38,12 +38,14 @@ Query = Callable[..., tg.Stream]
 class TidegateOnSpark:
     """How tidegate gets its tuples, by itself from files or as rows of a DataFrame, its cells, and the instances of each.
 
-    None are as by default. A query has as many folders as streams; a file of each is a micro-batch.
+    None are as by default. With ``hot_keys`` single keys are split. A query has as many folders as streams; a file of each
+    is a micro-batch.
     """
 
     reads_files: bool
     cells: int | None = None
     instances: int | None = None
+    hot_keys: bool = False
 
     def writer(self, spark: SparkSession, query: Query, folders: Sequence[Path], scratch: Path) -> DataStreamWriter:
         """A query, not started yet, that writes its results as parquet to the sink in `scratch`."""
@@ -51,7 +53,7 @@ class TidegateOnSpark:
             streams = [tg.stream(str(folder / "*.parquet"), time="ts", name=folder.name) for folder in folders]
             return self._over_files(spark, query(*streams), scratch)
         streams = [tg.stream(read_rows(spark, folder), time="ts", name=folder.name) for folder in folders]
-        shape = {"cells": self.cells, "instances": self.instances}
+        shape = {"cells": self.cells, "instances": self.instances, "hot_keys": self.hot_keys}
         return to_parquet(query(*streams).to_spark(checkpoint=checkpoint_of(scratch), **shape), scratch)
 
     def _over_files(self, spark: SparkSession, query: tg.Stream, scratch: Path) -> DataStreamWriter:
@@ -65,7 +67,8 @@ class TidegateOnSpark:
         def streamed(source: Source) -> Source:
             return staged[source.name].streamed(spark, source)
 
-        plan = compile_query(query.node, "spark", cells=self.cells or default_cells(spark)).reading(streamed)
+        cells = self.cells or default_cells(spark)
+        plan = compile_query(query.node, "spark", cells=cells, hot_keys=self.hot_keys).reading(streamed)
         control = checkpoint / "control"
         control.mkdir(parents=True)
         root = state_root(str(checkpoint / "tidegate"), {}, spark)

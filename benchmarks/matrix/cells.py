@@ -20,11 +20,12 @@ INT_KEYS, STRING_KEYS, WORDS, MOST_WORDS = 1_000, 10_000, 5_000, 12
 
 @dataclass(frozen=True, slots=True)
 class AggregateForms:
-    """An aggregate in the words of each engine."""
+    """An aggregate in the words of each engine; ``native`` is Spark's SQL."""
 
     ours: tg.Aggregate
     sql: str
     polars: pl.Expr
+    native: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,25 @@ class WindowForm:
 
 AGGREGATES: Mapping[str, AggregateForms] = MappingProxyType(
     {
-        "count": AggregateForms(tg.count(), "count(*)", pl.len()),
-        "sum": AggregateForms(tg.sum("x"), "sum(x)", pl.col("x").sum()),
-        "mean": AggregateForms(tg.mean("f"), "avg(f)", pl.col("f").mean()),
-        "min": AggregateForms(tg.min("x"), "min(x)", pl.col("x").min()),
-        "max of text": AggregateForms(tg.max("s"), "max(s)", pl.col("s").max()),
-        "first": AggregateForms(tg.first("s"), "arg_min(s, ts)", pl.col("s").sort_by("ts").first()),
-        "last": AggregateForms(tg.last("x"), "arg_max(x, ts)", pl.col("x").sort_by("ts").last()),
-        "collect": AggregateForms(tg.collect("x"), "list(x order by ts)", pl.col("x").sort_by("ts")),
-        "top_k": AggregateForms(tg.top_k("f", 3), "max(f, 3)", pl.col("f").top_k(3).sort(descending=True)),
-        "distinct": AggregateForms(tg.distinct("x"), "count(distinct x)", pl.col("x").n_unique()),
+        "count": AggregateForms(tg.count(), "count(*)", pl.len(), "count(*)"),
+        "sum": AggregateForms(tg.sum("x"), "sum(x)", pl.col("x").sum(), "sum(x)"),
+        "mean": AggregateForms(tg.mean("f"), "avg(f)", pl.col("f").mean(), "avg(f)"),
+        "min": AggregateForms(tg.min("x"), "min(x)", pl.col("x").min(), "min(x)"),
+        "max of text": AggregateForms(tg.max("s"), "max(s)", pl.col("s").max(), "max(s)"),
+        "first": AggregateForms(tg.first("s"), "arg_min(s, ts)", pl.col("s").sort_by("ts").first(), "min_by(s, ts)"),
+        "last": AggregateForms(tg.last("x"), "arg_max(x, ts)", pl.col("x").sort_by("ts").last(), "max_by(x, ts)"),
+        "collect": AggregateForms(
+            tg.collect("x"), "list(x order by ts)", pl.col("x").sort_by("ts"), "sort_array(collect_list((ts, x))).x"
+        ),
+        "top_k": AggregateForms(
+            tg.top_k("f", 3),
+            "max(f, 3)",
+            pl.col("f").top_k(3).sort(descending=True),
+            "slice(sort_array(collect_list(f), false), 1, 3)",
+        ),
+        "distinct": AggregateForms(
+            tg.distinct("x"), "count(distinct x)", pl.col("x").n_unique(), "size(collect_set(x))"
+        ),
     }
 )
 KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(

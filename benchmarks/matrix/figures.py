@@ -29,6 +29,9 @@ class MeasuredCell:
     def cpu_ratio(self) -> float:
         return self._ratio(self.cpu_seconds)
 
+    def line(self) -> str:
+        return f"{self.cell}: {self.ratio:.2f}×, by CPU seconds {self.cpu_ratio:.2f}×"
+
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": round(self.ratio, 3), "cpu_ratio": round(self.cpu_ratio, 3)}
 

@@ -27,7 +27,7 @@ TUPLES_PER_KEY = 10
 class QueryCell:
     """A query of the streams ``l`` and ``r``, or of ``l`` and the table ``t``, in the words of each engine that has some.
 
-    Results are compared in ``columns``.
+    Results are compared in ``columns``. ``native`` is the SQL of Spark, which cannot stream what has none.
     """
 
     name: str
@@ -36,6 +36,7 @@ class QueryCell:
     sql: str
     polars: PolarsForm | None = None
     keys_for_each: int = TUPLES_PER_KEY
+    native: str | None = None
 
     def tuples(self, most: int) -> int:
         """How many tuples each stream has."""
@@ -108,10 +109,9 @@ def _joins(title: str, key: str) -> list[QueryCell]:
         return left.join(right, on=key, within="300 seconds", where=lambda l, r: abs(l.x - r.x) <= 50)
 
     cells = [
-        QueryCell(
-            f"{how} join · {title}", pair, partial(joined, how), f"{pairs} {how} join r on {same} and {_near(60)}"
-        )
+        QueryCell(f"{how} join · {title}", pair, partial(joined, how), pairs_near, native=pairs_near)
         for how in ("inner", "left", "right", "full")
+        for pairs_near in (f"{pairs} {how} join r on {same} and {_near(60)}",)
     ]
     cells += [
         QueryCell(
@@ -119,16 +119,21 @@ def _joins(title: str, key: str) -> list[QueryCell]:
             ("id",),
             partial(joined, how),
             f"select l.id from l where {'' if how == 'semi' else 'not'} exists (from r where {same} and {_near(60)})",
+            native=f"select l.id from l left semi join r on {same} and {_near(60)}" if how == "semi" else None,
         )
         for how in ("semi", "anti")
     ]
     window = f"epoch_us(l.ts) // {60 * SECOND} = epoch_us(r.ts) // {60 * SECOND}"
+    native_window = f"unix_micros(l.ts) div {60 * SECOND} = unix_micros(r.ts) div {60 * SECOND}"
+    near_and_alike = f"{pairs} join r on {same} and {_near(300)} and abs(l.x - r.x) <= 50"
+    looked_up = f"select l.id, t.weight from l join t on l.{key} = t.{key}"
     cells += [
         QueryCell(
             f"inner join with predicate · {title}",
             pair,
             near_in_x,
-            f"{pairs} join r on {same} and {_near(300)} and abs(l.x - r.x) <= 50",
+            near_and_alike,
+            native=near_and_alike,
         ),
         QueryCell(
             f"window join · {title}",
@@ -136,6 +141,7 @@ def _joins(title: str, key: str) -> list[QueryCell]:
             lambda left, right, _: left.join(right, on=key, window="60 seconds"),
             f"{pairs} join r on {same} and {window}",
             lambda left, right, _: _by_minute(left).join(_by_minute(right), on=[key, "minute"]),
+            native=f"{pairs} join r on {same} and {native_window} and {_near(60)}",
         ),
         *(
             QueryCell(
@@ -154,8 +160,9 @@ def _joins(title: str, key: str) -> list[QueryCell]:
             f"lookup in a table · {title}",
             ("id", "weight"),
             lambda left, _, table: left.lookup(table.select([key, "weight"]), on=key),
-            f"select l.id, t.weight from l join t on l.{key} = t.{key}",
+            looked_up,
             lambda left, _, table: left.join(table, on=key),
+            native=looked_up,
         ),
         QueryCell(
             f"lookup in changes · {title}",
@@ -210,6 +217,10 @@ def _in_order(title: str, key: str) -> list[QueryCell]:
             f"""select id, row_number() over (partition by {key}, epoch_us(ts) // {60 * SECOND} order by f desc) as rank
                 from l qualify rank <= 3""",
             lambda left, _right, _table: top(left),
+            native=f"""select best.id, place + 1 as rank from (
+                    select {key}, slice(sort_array(collect_list((f, id)), false), 1, 3) as bests
+                    from l group by {key}, window(ts, '60 seconds')
+                ) lateral view posexplode(bests) as place, best""",
         ),
     ]
 

@@ -29,6 +29,7 @@ from benchmarks.measure import say
 from benchmarks.options import Options
 from benchmarks.report import write_json
 
+ALL = (*CELLS, *QUERY_CELLS)
 TUPLES = 400_000
 
 
@@ -45,7 +46,7 @@ def run(options: Options) -> int:
             say(f"{number}/{len(cells)} {cell.name}: WRONG")
             continue
         found.append(measured)
-        say(f"{number}/{len(cells)} {cell.name}: {measured.ratio:.2f}×, by CPU seconds {measured.cpu_ratio:.2f}×")
+        say(f"{number}/{len(cells)} {measured.line()}")
     print(shown(found, PEERS))
     content = {
         "workload": "matrix",
@@ -65,7 +66,7 @@ def run(options: Options) -> int:
 
 def chosen(pattern: str | None) -> list[MatrixCell | QueryCell]:
     """The cells whose name has a pattern; all for None."""
-    cells = [cell for cell in (*CELLS, *QUERY_CELLS) if fnmatch(cell.name, f"*{pattern or ''}*")]
+    cells = [cell for cell in ALL if fnmatch(cell.name, f"*{pattern or ''}*")]
     if not cells:
         raise ValueError(f"--cells {pattern!r}: no cell is called so; names are like {CELLS[0].name!r}")
     return cells

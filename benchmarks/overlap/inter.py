@@ -6,7 +6,6 @@ tuples a second, that of a join comparisons a second: pairs of tuples with the s
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from collections import Counter, defaultdict
@@ -18,13 +17,12 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks.compare import digest
 from benchmarks.engine_process import EngineFailed, EngineProcess
 from benchmarks.engines.overlap import columns_of
 from benchmarks.harness import installed_engines
-from benchmarks.inputs import PRIMER, ROW_GROUPS_PER_FILE
+from benchmarks.inputs import write_batches
 from benchmarks.ladder import held_against
 from benchmarks.ladder import table as ladder_table
 from benchmarks.machine import describe
@@ -186,20 +184,11 @@ def run(options: Options) -> int:
 
 def write_input(options: Options, tuples: int, folder: Path, per_second: int = PER_SECOND) -> TextInput:
     """The input as one file for each micro-batch, and one without rows before them."""
-    folder.mkdir(parents=True)
     if options.data is not None:
         table = read_texts(options.data, tuples, per_second)
     else:
         table = generate_texts(tuples, options.seed, per_second)
-    rows = -(-tuples // BATCHES)
-    files = []
-    for number in range(BATCHES + 1):
-        part = table.slice((number - 1) * rows, rows) if number else table.schema.empty_table()
-        path = folder / (f"batch-{number:04}.parquet" if number else PRIMER)
-        pq.write_table(part, path, row_group_size=max(1, -(-part.num_rows // ROW_GROUPS_PER_FILE)))
-        os.utime(path, (1_700_000_000 + 10 * number,) * 2)  # Spark reads files in the order of these times
-        files += [path] if number else []
-    return TextInput(tuple(files), table)
+    return TextInput(write_batches(table, folder, BATCHES), table)
 
 
 def _measure(
