@@ -54,6 +54,7 @@ from tidegate.runtime.spark.stages import (
     steered_steps,
 )
 from tidegate.runtime.spark.types import spark_schema
+from tidegate.runtime.spark.worker_process import send_at_once
 from tidegate.sources.kafka import KAFKA_ON_SPARK, TopicOrigin
 from tidegate.state.chunks import Directory
 from tidegate.state.storage import open_storage
@@ -293,6 +294,7 @@ def _on_batches(nodes: Sequence[Stateless]) -> Callable[[Iterator[pa.RecordBatch
     """Steps on Arrow, where no stage of ours is."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        send_at_once()
         for batch in batches:
             table = conform(pa.Table.from_batches([batch]), nodes[0].input.schema)
             for node in nodes:

@@ -25,7 +25,6 @@ import pyarrow as pa
 from tidegate.compile.plan import OUTPUT, Feed, Plan, Subquery, apply_all
 from tidegate.errors import InternalError
 from tidegate.late_tuples import LateFolder
-from tidegate.operators.cells import keep_memory
 from tidegate.operators.exchange import (
     Delta,
     Intake,
@@ -55,6 +54,7 @@ from tidegate.runtime.spark.cell_batch import CellBatch, StateRoot, StepLogic, T
 from tidegate.runtime.spark.codec import Header, Received, row
 from tidegate.runtime.spark.inputs import Inputs
 from tidegate.runtime.spark.output import Output
+from tidegate.runtime.spark.worker_process import prepare_worker
 from tidegate.state import chunks
 from tidegate.state.epochs import SHARDS_OF_A_STEP, CellEpoch, first_mapping
 from tidegate.state.pair_grid import PairGrid
@@ -102,7 +102,7 @@ class WholeQuery:
     task: Callable[[], TaskBatch] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_memory()
+        prepare_worker()
         task, header = self.task(), Header()
         if not self.steps:
             read = self.inputs.read(batches, header)
@@ -251,7 +251,7 @@ class FeedStage:
     task: Callable[[], TaskBatch] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_memory()
+        prepare_worker()
         task, header = self.task(), Header()
         folder = self.root.step(task, self.step.number, self.step.name)
         # All cells of a step have come to the same watermark, and have the same mapping.
@@ -331,7 +331,7 @@ class CellStage:
     task: Callable[[], TaskBatch] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_memory()
+        prepare_worker()
         received = Received.of(batches)
         if received.key is None:
             return
