@@ -31,7 +31,7 @@ from tidegate.compile.lower_to_aggregates import OPERATORS
 from tidegate.testing import difference
 
 TIME = pa.timestamp("us", tz="UTC")
-TUPLES, JOIN_TUPLES = 20_000, 20_000
+TUPLES, JOIN_TUPLES = 20_000, 100_000
 PER_SECOND, JOINED_PER_SECOND = 1_000, 4_000
 START_US = 1_704_067_200_000_000
 SELECTIVITIES = (0.1, 1, 3)

@@ -18,7 +18,7 @@ from tidegate.operators.bags.held_bags import Expiring, HeldBags, KeyedTuples, o
 from tidegate.operators.columns import Array, as_numpy, expand_ranges, valid_mask
 from tidegate.operators.emit_windows import AT_ONCE, runs_of_windows, window_columns
 from tidegate.operators.joins.encode_side import TextCodes, TupleArrays, arrays_read
-from tidegate.operators.joins.find_pairs import BLOCK, PairFailed, PairFinder, Reach
+from tidegate.operators.joins.find_pairs import PairFailed, PairFinder, Reach, stretches
 from tidegate.operators.joins.loop_source import texts_of
 from tidegate.operators.keys import key_codes
 from tidegate.query.bag_functions import PairUp, pair_columns
@@ -28,9 +28,6 @@ from tidegate.query.predicates.bounds import fits_int64
 from tidegate.query.predicates.predicate import failed_on, plain_values
 from tidegate.query.predicates.tree import LEFT, RIGHT, TRUE, Column, Side, Tree, columns_of
 from tidegate.query.schema import contiguous
-
-FEW_KEYS = 4
-"""Up to so many keys, tuples are tried block by block, as those of one may be more than a cache holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class CompiledPairUp:
         # Windows may lie far apart; those of a tuple are neighbours among those that there are.
         _, windows = np.unique(bags.starts, return_inverse=True)
         spans = _spans(kept, LEFT, keys, windows), _spans(kept, RIGHT, keys, windows)
-        found = self.found(kept.tuples, spans, count)
+        found = self.found(kept.tuples, spans)
         if found is None:
             return self.plain(bags)
         pairs, shared = expand_ranges(*_shared(spans, found))
@@ -77,7 +74,7 @@ class CompiledPairUp:
         of = places[np.searchsorted(numbers, shared[order] * count + spans[0].keys[left], sorter=places)]
         return self.plain.result(kept, spans[0].rows[left], spans[1].rows[right], of)
 
-    def found(self, tuples: Sequence[pa.Table], spans: BothSidesWindows, keys: int) -> tuple[Array, Array] | None:
+    def found(self, tuples: Sequence[pa.Table], spans: BothSidesWindows) -> tuple[Array, Array] | None:
         """The numbers of tuples that fit, of both sides; None where no loop can tell."""
         left, right = spans
         none = np.empty(0, np.int64)
@@ -99,7 +96,7 @@ class CompiledPairUp:
         ]
         lows = np.searchsorted(places[0], places[1], "left")
         highs = np.searchsorted(places[2], places[3], "right")
-        reach = Reach(lows, highs, *_stretches(len(other), keys))
+        reach = Reach(lows, highs, *stretches(len(other), lows, highs))
         try:
             found = list(self._finder.pairs(LEFT, one, other, reach, decide=True))
         except PairFailed as failed:
@@ -144,7 +141,7 @@ class EmitPairs:
         columns = [pa.concat_arrays(parts) for parts in zip(*(each.keys for each in keyed), strict=True)]
         if len(columns[0]) == 0:
             return iter(())
-        codes, count = key_codes(columns)
+        codes, _ = key_codes(columns)
         there = np.logical_and.reduce([valid_mask(column) for column in columns]) if join.on else None
         sides = []
         for each, part in zip(keyed, np.split(np.arange(len(codes)), [len(keyed[0].rows)]), strict=True):
@@ -154,7 +151,7 @@ class EmitPairs:
             arrays = each.rows, codes[part].astype(np.int64), first, last
             sides.append(TupleWindows.sorted(*(arrays if there is None else (array[there[part]] for array in arrays))))
         spans = sides[0], sides[1]
-        found = self.function.found(expiring.tuples, spans, count)
+        found = self.function.found(expiring.tuples, spans)
         return None if found is None else _rows(join, expiring.tuples, spans, found)
 
 
@@ -189,11 +186,3 @@ def _spans(bags: Bags, side: Side, keys: Array, windows: Array) -> TupleWindows:
     found[1, rows[::-1]] = windows[of[::-1]]
     there = np.flatnonzero(found[0] >= 0)
     return TupleWindows.sorted(there, *found[:, there])
-
-
-def _stretches(tuples: int, keys: int) -> tuple[Array, Array]:
-    """The stretches of one side that are tried one after the other."""
-    if keys > FEW_KEYS:
-        return np.zeros(1, np.int64), np.full(1, tuples)
-    starts = np.arange(0, tuples, BLOCK)
-    return starts, np.minimum(starts + BLOCK, tuples)

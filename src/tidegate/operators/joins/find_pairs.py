@@ -27,6 +27,8 @@ TimeRanges: TypeAlias = tuple[Array, Array]
 BUFFER = 65_536
 BLOCK = 512
 """Tuples are mapped to shards in blocks of so many arrivals; a block of stored ones stays in the first cache."""
+TRIED_FOR_A_LOOK = 8
+"""How many pairs are tried at the least for each new tuple and block."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -163,7 +165,7 @@ class PairFinder:
             if 2 * len(met) < len(new):
                 some, within = new.take(met), (times[0][met], times[1][met])
                 lows, highs = lows[met], highs[met]
-            reach = Reach(lows, highs, np.zeros(1, np.int64), np.full(1, len(order)), within)
+            reach = Reach(lows, highs, *stretches(len(order), lows, highs), within)
             yield from self.pairs(side, some, stored, reach, scope.decide)
 
     def _in_groups(
@@ -188,7 +190,7 @@ class PairFinder:
         if len(which) == 0:
             return
         if self.keys or (decide and self.tree != TRUE):
-            reach = Reach(lows, highs, np.zeros(1, np.int64), np.full(1, len(stored)))
+            reach = Reach(lows, highs, *stretches(len(stored), lows, highs))
             yield from self.pairs(side, new.take(which), stored, reach, decide)
             return
         from tidegate.operators.number_kernels import pair_up
@@ -264,6 +266,19 @@ class PairFinder:
             low, high = order - down - 2.0**-48 * size, order + up + 2.0**-48 * size
         unknown = ~np.isfinite(order)
         return np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+
+
+def stretches(stored: int, lows: Array, highs: Array) -> tuple[Array, Array]:
+    """The stretches of stored tuples that are tried one after the other, if new ones meet those from ``lows`` to ``highs``.
+
+    They are blocks where a new tuple meets many of those that are stored: more than a block, so that blocks stay in the
+    cache, and so many that looking at each block for each new tuple costs little beside.
+    """
+    met = float((highs - lows).mean())
+    if met <= BLOCK or met * BLOCK < TRIED_FOR_A_LOOK * stored:
+        return np.zeros(1, np.int64), np.full(1, stored)
+    starts = np.arange(0, stored, BLOCK)
+    return starts, np.minimum(starts + BLOCK, stored)
 
 
 def owned_by(owned: Array, arrivals: Array) -> Array:
