@@ -218,6 +218,37 @@ def test_keys_of_a_list(runtime: Runtime, distinct: bool, counted: int) -> None:
     )
 
 
+LINKS = pa.schema([("ts", TIME), ("one", pa.string()), ("other", pa.string())])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_stream_is_united_with_itself_under_other_names(runtime: Runtime, swapped: bool) -> None:
+    """Tuples of both sides have their times, and nothing else, in common: each keeps its own columns."""
+    stream = tg.stream(LINKS, time="ts", name="s")
+    turned = stream.select("ts", one=nw.col("other"), other=nw.lit("?"))
+    both = turned.union(stream) if swapped else stream.union(turned)
+    query = (
+        both.key_by("one")
+        .window("1 minute")
+        .aggregate(others=tg.collect("other"), first=tg.first("other"), last=tg.last("other"), top=tg.top_k("other", 1))
+    )
+    result = runtime.run(
+        query,
+        [
+            {"s": rows(LINKS, ("09:00:01", "a", "b"), ("09:00:02", "b", "a"), ("09:00:03", "a", "c"))},
+            {"s": rows(LINKS, ("09:00:04", "c", "a"), ("09:01:05", "z", "z"))},
+        ],
+    )
+    expect(
+        query,
+        result.rows,
+        ("09:00:59.999999", "a", "09:00", "09:01", ["b", "?", "c", "?"], "b", "?", ["c"]),
+        ("09:00:59.999999", "b", "09:00", "09:01", ["?", "a"], "?", "a", ["a"]),
+        ("09:00:59.999999", "c", "09:00", "09:01", ["?", "a"], "?", "a", ["a"]),
+        ("09:01:59.999999", "z", "09:01", "09:02", ["?", "z"], "?", "z", ["z"]),
+    )
+
+
 def test_union_waits_for_both_sides(runtime: Runtime) -> None:
     """The watermark of a union is the least of its inputs': a side that lags makes nothing late."""
     left, right = (tg.stream(VALUES, time="ts", name=name) for name in ("left", "right"))

@@ -64,7 +64,7 @@ class RankedLogic:
 
         Where columns are ``emitted``, states will be joined with no others: of tuples those columns alone are kept.
         """
-        pools: dict[tuple[int, int, int], list[int]] = {}
+        pools: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         parts = [_parts(state) for state in states]
         for number, (_, _, pool) in enumerate(parts):
             pools.setdefault(_identity(pool), []).append(number)
@@ -223,8 +223,10 @@ def _renumbered(places: Array, bound: int) -> tuple[Array, Array]:
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
 
 
-def _identity(pool: pa.StructArray) -> tuple[int, int, int]:
-    """What is equal for pools that are the same memory."""
-    column = pool.field(0)
-    buffers = [buffer.address for buffer in column.buffers() if buffer is not None and buffer.size]
-    return (buffers[0] if buffers else 0), column.offset, len(pool)
+def _identity(pool: pa.StructArray) -> tuple[tuple[int, ...], ...]:
+    """What is equal for pools that are the same memory in every column: two views of one stream may share some."""
+    found = []
+    for column in map(pool.field, range(pool.type.num_fields)):
+        buffers = (0 if buffer is None or buffer.size == 0 else buffer.address for buffer in column.buffers())
+        found.append((column.offset, *buffers))
+    return ((pool.offset, len(pool)), *found)
