@@ -226,7 +226,7 @@ class _Run:
         self.job, self.checkpoint, self.staged, self.java, self.letters = job, checkpoint, staged, java, letters
         self.control = checkpoint.control
         self.continues = continued is not None
-        self.tally = Tally(self.control, 0 if continued is None else continued.rows)
+        self.tally = Tally(checkpoint.folder, 0 if continued is None else continued.rows)
         self.notes: list[str] = []
         self._stop_requested = threading.Event()
         self._waiting: threading.Thread | None = None

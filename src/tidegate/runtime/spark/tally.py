@@ -20,12 +20,12 @@ RESULTS = "tidegate_results"
 
 @dataclass(slots=True)
 class Tally:
-    """Adds up the reports on a query; ``control`` is the folder whose rows are not data.
+    """Adds up the reports on a query; what Spark reads from its ``checkpoint`` are names of files and messages, no data.
 
     The first batch of all also brings ``held`` results, if another run is gone on from.
     """
 
-    control: Path
+    checkpoint: Path
     held: int = 0
     batches: int = 0
     rows: int = 0
@@ -51,8 +51,8 @@ class Tally:
         self.results += _figure(report.observedMetrics.get(RESULTS), "rows") + (0 if report.batchId else self.held)
         told = reported(report.observedMetrics)
         counted = [each for each in told if "source" in each]
-        # Spark counts names where workers read files, and workers count what native steps let through.
-        data = [source for source in report.sources if str(self.control) not in source.description]
+        # Of a DataFrame, workers count what native steps let through.
+        data = [source for source in report.sources if str(self.checkpoint) not in source.description]
         rows = max(sum(each["rows"] for each in counted), sum(source.numInputRows for source in data))
         self.rows += rows
         for each in counted:

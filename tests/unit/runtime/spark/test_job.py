@@ -69,7 +69,7 @@ class Query:
 
 
 def test_totals_are_what_cells_and_sources_report() -> None:
-    tally = Tally(Path("control"))
+    tally = Tally(Path("/elsewhere"))
     first = tally.take(
         update(0, source(500, malformed=2), source(20, "answers", ahead=3), cell(late=2, newest_us=TEN), cell(1))
     )
@@ -90,13 +90,18 @@ def test_totals_are_what_cells_and_sources_report() -> None:
     assert not progress.ended
 
 
+def test_names_of_files_are_no_rows() -> None:
+    assert Tally(Path("/cp")).take(update(0, source(1))).rows == 1
+    assert Tally(Path("/elsewhere")).take(update(0, source(1))).rows == 7, "of a DataFrame, workers may not see all"
+
+
 def test_of_a_query_without_stages_of_ours_rows_are_what_spark_counts() -> None:
-    progress = Tally(Path("control")).take(update(0))
+    progress = Tally(Path("/elsewhere")).take(update(0))
     assert (progress.rows, progress.state_rows, progress.instances, progress.ended) == (7, 0, (), False)
 
 
 def test_the_query_has_ended_when_its_last_cell_has() -> None:
-    tally = Tally(Path("control"))
+    tally = Tally(Path("/elsewhere"))
     both = {"watermark_us": TEN, "newest_us": TEN}
     tally.take(update(0, cell(**both), cell(step="2:daily", **both)))
     assert not tally.take(update(1, cell(watermark_us=END), cell(step="2:daily", **both))).ended
@@ -106,7 +111,7 @@ def test_the_query_has_ended_when_its_last_cell_has() -> None:
 
 
 def test_state_and_instances_are_added_up_over_cells_and_steps() -> None:
-    tally = Tally(Path("control"))
+    tally = Tally(Path("/elsewhere"))
     told = [cell(0, instances=2), cell(1, instances=3), cell(0, "2:daily", state_rows=5, instances=1)]
     progress = tally.take(update(0, *told))
     assert (progress.state_rows, progress.state_bytes, progress.instances) == (25, 300, (2, 3, 1))
@@ -115,7 +120,7 @@ def test_state_and_instances_are_added_up_over_cells_and_steps() -> None:
 
 
 def test_no_batch_is_missed_or_counted_twice() -> None:
-    tally, query = Tally(Path("control")), Query()
+    tally, query = Tally(Path("/elsewhere")), Query()
 
     def polled() -> list[int]:
         return [progress.batch for progress in tally.poll(query)]  # type: ignore[arg-type]
