@@ -26,6 +26,7 @@ from tidegate.operators.fingerprint import check_fingerprint
 from tidegate.state.run_lock import lock_folder
 
 VERSION = 3
+DRAFT = ".draft-"
 # Hadoop takes these for patterns in the paths it reads from.
 PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 # How long a run waits for the Java process of one that was killed to let go.
@@ -88,7 +89,8 @@ class Checkpoint:
             held = json.loads((self.folder / "tidegate.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             # The lock and the inputs are there before a run says what it is, and all that it continues.
-            others = sorted(path.name for path in self.folder.glob("*") if path.name not in ("lock", "inputs"))
+            own = ("lock", "inputs", *(draft.name for draft in self._drafts()))
+            others = sorted(path.name for path in self.folder.glob("*") if path.name not in own)
             if others and not self.continued.exists():
                 raise CheckpointError(
                     f"{self.folder} is no checkpoint of tidegate: it holds {', '.join(others[:5])} and no tidegate.json; "
@@ -104,9 +106,15 @@ class Checkpoint:
 
     def write(self, info: CheckpointInfo) -> None:
         """Replaces what the checkpoint says, whole or not at all."""
-        draft = self.folder / f".{uuid.uuid4().hex}"
+        for left in self._drafts():
+            left.unlink(missing_ok=True)
+        draft = self.folder / f"{DRAFT}{uuid.uuid4().hex}"
         draft.write_text(json.dumps({"version": VERSION, **asdict(info)}, indent=2) + "\n", encoding="utf-8")
         draft.rename(self.folder / "tidegate.json")
+
+    def _drafts(self) -> Iterator[Path]:
+        """What runs that died left of what they were about to say of themselves."""
+        return self.folder.glob(f"{DRAFT}*")
 
     def accept(self, found: CheckpointInfo, wanted: CheckpointInfo) -> None:
         """Refuses to go on with a query or a sink that are not the checkpoint's own, or when it is finished."""

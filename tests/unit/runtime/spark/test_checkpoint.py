@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,28 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tidegate.json").write_text('{"version": 99}')
     with pytest.raises(CheckpointError, match="another version"):
         Checkpoint(tmp_path).read()
+
+
+@pytest.mark.parametrize("failing", ["write_text", "rename"])
+def test_a_run_that_dies_while_it_says_what_it_is_can_be_started_again(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, write = Checkpoint(tmp_path), Path.write_text
+
+    def fail(path: Path, *given: Any, **named: Any) -> None:
+        if failing == "write_text":
+            write(path, "")  # the file is there, and the disk is full
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, failing, fail)
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint.write(INFO)
+    assert list(tmp_path.iterdir()), "a draft is left"
+    assert checkpoint.read() is None
+    checkpoint.write(INFO)
+    assert checkpoint.read() == INFO
+    assert [path.name for path in tmp_path.iterdir()] == ["tidegate.json"]
 
 
 def test_a_path_that_spark_takes_for_a_pattern_is_refused(tmp_path: Path) -> None:
