@@ -18,7 +18,7 @@ import psutil
 from benchmarks.engines import ENGINES, Timing
 from benchmarks.inputs import Input
 from benchmarks.memory import PeakMemory
-from benchmarks.options import DRIVER_MEMORY_VARIABLE, PROJECT
+from benchmarks.options import DRIVER_MEMORY_VARIABLE, PROJECT, python_path
 
 STOP_SECONDS = 30
 LOG_LINES_SHOWN = 15
@@ -52,10 +52,9 @@ class EngineProcess:
         self._steps = 0
         scratch.mkdir(parents=True)
         self._log_path = scratch / "log.txt"
-        search_path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
         variables = {
             **os.environ,
-            "PYTHONPATH": search_path,  # for Spark's Python workers too
+            "PYTHONPATH": python_path(),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_DIRS": str(scratch / "spark-local"),

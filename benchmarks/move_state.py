@@ -10,7 +10,6 @@ Spark offers, and it is started again.
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import sys
@@ -109,7 +108,7 @@ def run(options: Options) -> int:
 
 def _move(name: str, tuples: int, work: Path, options: Options) -> Moved:
     kind, drawn = KINDS[name], Tuples(KINDS[name], options.seed)
-    spark = _session({**SETTINGS, "spark.driver.memory": f"{options.driver_memory_gb or 2}g"})
+    spark = session({**SETTINGS, "spark.driver.memory": f"{options.driver_memory_gb or 2}g"})
     folder = FedQuery.primed(work / "in", COLUMNS)
     rows = read_rows(spark, folder, files_per_batch=None)
     disorder = f"{STATE_SECONDS} seconds" if kind.disorderly else 0
@@ -193,7 +192,7 @@ def _repartition(tuples: int, work: Path, options: Options) -> dict[str, float]:
     """Native Spark with the same windows: stopped, repartitioned from one partition to two, and started again."""
     drawn = Tuples(KINDS["windows"], options.seed)
     memory = f"{options.driver_memory_gb or 4}g"
-    spark = _session({**ROCKSDB_STATE, "spark.sql.shuffle.partitions": "1", "spark.driver.memory": memory})
+    spark = session({**ROCKSDB_STATE, "spark.sql.shuffle.partitions": "1", "spark.driver.memory": memory})
     folder = FedQuery.primed(work / "in", COLUMNS)
     try:
         fed = FedQuery(folder, _native(spark, folder, work).start(), counts=_counted)
@@ -230,10 +229,3 @@ def _native(spark: SparkSession, folder: Path, work: Path) -> Any:
     rows = read_rows(spark, folder, files_per_batch=None).withWatermark("ts", f"{STATE_SECONDS} seconds")
     windows = rows.groupBy(F.window("ts", f"{WINDOW_SECONDS} seconds"), "key").agg(F.count("*").alias("n"))
     return to_parquet(windows, work)
-
-
-def _session(settings: Mapping[str, str]) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = session(settings)
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ OF_GEDIK = ("bargain_index", "twitter", "pagerank", "network_monitoring")
 OVER_CALLS = ("calls_map", "calls_aggregate", "calls_join", "calls_product")
 APPLICATIONS = (*OF_GEDIK, "exchange", *OVER_CALLS)  # what applications runs
 DRIVER_MEMORY_VARIABLE = "TIDEGATE_BENCHMARK_DRIVER_MEMORY"  # how --driver-memory-gb reaches an engine's process
+
+
+def python_path() -> str:
+    """Where Python processes that are started find the benchmarks, Spark's workers among them."""
+    return os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
 
 
 @dataclass(frozen=True, slots=True)

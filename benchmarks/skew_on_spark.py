@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tidegate as tg
-from benchmarks.options import PROJECT, Options
+from benchmarks.options import Options, python_path
 from benchmarks.skew_shuffle import KEYS, SCHEMA, SHUFFLE_SECONDS, ZIPF, ShuffledKeys, counts, settled_rate, show
 from tidegate.progress import Progress
 from tidegate.telemetry.read import decisions
@@ -101,8 +101,7 @@ def throughput(source: ShuffledKeys, balance: bool, place: Path) -> dict[str, An
 def run(options: Options) -> int:
     """Prints each run's share of the uniform load's throughput; 1 if a count is wrong."""
     seconds = options.seconds or 62.0
-    # Workers import the function of a tuple.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = python_path()
     runs = {}
     with tempfile.TemporaryDirectory(prefix="tidegate-skew-") as scratch:
         for name, exponent, balance in (("uniform", 0.0, False), ("static", ZIPF, False), ("balanced", ZIPF, True)):

@@ -74,7 +74,6 @@ def run(options: Options) -> int:
 
 
 def _session(options: Options) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     # Tasks may be tried four times: the benchmark kills workers on purpose.
     settings = {**SETTINGS, "spark.master": f"local[{os.cpu_count() or 1}, 4]"}
     if options.driver_memory_gb is not None:

@@ -6,6 +6,7 @@ Native Spark and tidegate share all of it; they differ in the query between fold
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.engines import Timing
 from benchmarks.inputs import PRIMER, Input
-from benchmarks.options import DRIVER_MEMORY_VARIABLE
+from benchmarks.options import DRIVER_MEMORY_VARIABLE, python_path
 from benchmarks.workloads import Workload
 
 POLL_SECONDS = 0.02
@@ -83,7 +84,8 @@ class SparkEngine:
 
 
 def session(settings: Mapping[str, str]) -> SparkSession:
-    """A local Spark on all cores, with what every engine has and `settings` of its own."""
+    """A local Spark on all cores, with what every engine has and `settings` of its own; workers are as this process is."""
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path()}
     cores = os.cpu_count() or 1
     usual = {
         "spark.driver.memory": os.environ.get(DRIVER_MEMORY_VARIABLE, "4g"),
