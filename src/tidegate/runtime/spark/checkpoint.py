@@ -24,9 +24,9 @@ from pathlib import Path
 from tidegate.errors import CheckpointError
 from tidegate.operators.fingerprint import check_fingerprint
 from tidegate.state.run_lock import lock_folder
+from tidegate.state.storage import DRAFT
 
 VERSION = 3
-DRAFT = ".draft-"
 # Hadoop takes these for patterns in the paths it reads from.
 PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 # How long a run waits for the Java process of one that was killed to let go.

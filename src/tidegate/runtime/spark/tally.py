@@ -52,7 +52,8 @@ class Tally:
         told = reported(report.observedMetrics)
         counted = [each for each in told if "source" in each]
         # Of a DataFrame, workers count what native steps let through.
-        data = [source for source in report.sources if str(self.checkpoint) not in source.description]
+        own = f"{self.checkpoint}/"
+        data = [source for source in report.sources if own not in source.description]
         rows = max(sum(each["rows"] for each in counted), sum(source.numInputRows for source in data))
         self.rows += rows
         for each in counted:

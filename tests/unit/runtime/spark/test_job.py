@@ -92,7 +92,8 @@ def test_totals_are_what_cells_and_sources_report() -> None:
 
 def test_names_of_files_are_no_rows() -> None:
     assert Tally(Path("/cp")).take(update(0, source(1))).rows == 1
-    assert Tally(Path("/elsewhere")).take(update(0, source(1))).rows == 7, "of a DataFrame, workers may not see all"
+    for elsewhere in ("/elsewhere", "/c", "/cp/inp"):
+        assert Tally(Path(elsewhere)).take(update(0, source(1))).rows == 7, "of a DataFrame, workers may not see all"
 
 
 def test_of_a_query_without_stages_of_ours_rows_are_what_spark_counts() -> None:
